@@ -60,73 +60,79 @@ Runtime = Annotated[str, Choice(("auto", *NODE_RUNTIMES))]
 class LimitsFile(Part):
     """Upper limits of a disk, each for itself; `max`: none."""
 
-    read: Rate | None = Field(None, description="Bytes read per time.")
-    write: Rate | None = Field(None, description="Bytes written per time.")
-    read_iops: Iops | None = Field(None, description="Reads per time.")
-    write_iops: Iops | None = Field(None, description="Writes per time.")
+    read: Rate | None = Field(None, description="Limit of read bytes per time.")
+    write: Rate | None = Field(None, description="Limit of written bytes per time.")
+    read_iops: Iops | None = Field(None, description="Limit of reads per time.")
+    write_iops: Iops | None = Field(None, description="Limit of writes per time.")
 
 
 class StallFile(Part):
     """Times at which a disk does nothing."""
 
-    period: PositiveTime = Field(description="From one stall to the next; the first is at once.")
-    length: PositiveTime = Field(description="How long each lasts.")
+    period: PositiveTime = Field(
+        description="Time from one stall to the next; the first one starts at once."
+    )
+    length: PositiveTime = Field(description="Duration of each stall.")
 
 
 class SlowNowAndThenFile(Part):
     """Requests that take longer by chance."""
 
-    probability: Portion = Field(description="Share of the requests.")
-    factor: Scale = Field(description="How many times longer these take.")
+    probability: Portion = Field(description="Share of the requests that are slow.")
+    factor: Scale = Field(description="Factor of their time.")
 
 
 class SlowFile(Part):
     """A disk that fails slowly."""
 
-    factor: ScaleOrMax = Field("1", description="How many times longer every request takes.")
+    factor: ScaleOrMax = Field("1", description="Factor of the time of every request.")
     ramp: TimeOrMax | None = Field(None, description="Time over which the factor is reached.")
-    stall: Annotated[StallFile, OrMax()] | None = Field(None, description="Stalls that come back.")
+    stall: Annotated[StallFile, OrMax()] | None = Field(None, description="Recurring stalls.")
     random: Annotated[SlowNowAndThenFile, OrMax()] | None = Field(
-        None, description="Single requests, by chance."
+        None, description="Random slow requests."
     )
 
 
 class FaultFile(Part):
     """Requests that fail, or do what they should not."""
 
-    op: Operation = Field("any", description="Of which kind.")
+    op: Operation = Field("any", description="Kind of the requests.")
     error: Text = Field("EIO", description="Name of the error, such as EIO or ENOSPC.")
-    from_: SizeFromZero | None = Field(None, alias="from", description="Offset in the file: least.")
-    to: SizeFromZero | None = Field(None, description="Offset in the file: below this.")
-    file: Text | None = Field(None, description="Only files whose path fits this pattern.")
-    probability: Portion | None = Field(None, description="Share of these requests; all.")
-    mode: FaultMode = Field(
-        "error", description="They fail, or hold zeros, a flipped bit, a part of what was written."
+    from_: SizeFromZero | None = Field(
+        None, alias="from", description="Smallest offset in the file."
     )
-    seed: Seed | None = Field(None, description="Of the draws; 0.")
+    to: SizeFromZero | None = Field(None, description="Largest offset in the file, exclusive.")
+    file: Text | None = Field(None, description="Pattern of the paths of files.")
+    probability: Portion | None = Field(
+        None, description="Share of these requests that are affected; all."
+    )
+    mode: FaultMode = Field(
+        "error", description="Effect: an error, or zeros, a flipped bit, a truncated write."
+    )
+    seed: Seed | None = Field(None, description="Seed of the random choice; 0.")
 
 
 class BadSpaceFile(Part):
     """Blocks that are bad, the same ones every time."""
 
-    share: Portion = Field(description="Of the space.")
-    mode: BadMode = Field("error", description="What reading one does.")
-    seed: Seed | None = Field(None, description="Of the choice; 0.")
-    op: Noticed | None = Field(None, description="What notices: read, or write, or any.")
+    share: Portion = Field(description="Share of the space that is bad.")
+    mode: BadMode = Field("error", description="Effect of reading a bad block.")
+    seed: Seed | None = Field(None, description="Seed of the choice of blocks; 0.")
+    op: Noticed | None = Field(None, description="Requests that are affected: read, write, or any.")
 
 
 class FeaturesFile(Part):
     """Differences of a disk from its profile; in a schedule `max` restores the initial value."""
 
-    slow: Annotated[SlowFile, OrMax()] | None = Field(None, description="It fails slowly.")
+    slow: Annotated[SlowFile, OrMax()] | None = Field(None, description="Slow service.")
     readahead: Annotated[Flag, OrMax()] | None = Field(
-        None, description="The device's own readahead; false: off."
+        None, description="Read-ahead of the device; false: off."
     )
     cache: Annotated[Flag, OrMax()] | None = Field(
-        None, description="The device's write cache; false: off."
+        None, description="Write cache of the device; false: off."
     )
     servers: Annotated[Count, OrMax()] | None = Field(
-        None, description="Requests that it serves at once."
+        None, description="Number of requests that it serves at once."
     )
     faults: Annotated[list[FaultFile], OrMax()] | None = Field(
         None, description="Requests that fail."
@@ -134,79 +140,88 @@ class FeaturesFile(Part):
     bad_space: Annotated[BadSpaceFile, OrMax()] | None = Field(
         None, description="Blocks that are bad."
     )
-    read_only: Annotated[Flag, OrMax()] | None = Field(None, description="Writing fails (EROFS).")
-    full: Annotated[Flag, OrMax()] | None = Field(None, description="There is no space (ENOSPC).")
-    fail_stop: Annotated[Flag, OrMax()] | None = Field(None, description="Everything fails.")
+    read_only: Annotated[Flag, OrMax()] | None = Field(None, description="Writes fail (EROFS).")
+    full: Annotated[Flag, OrMax()] | None = Field(None, description="The disk is full (ENOSPC).")
+    fail_stop: Annotated[Flag, OrMax()] | None = Field(None, description="All requests fail.")
     credits: Annotated[dict[str, Any], OrMax()] | None = Field(
         None, description="Burst credits, as in a profile."
     )
     volatile: Annotated[Flag, OrMax()] | None = Field(
-        None, description="What is not flushed is kept apart, so that a power cut can take it."
+        None, description="Store unflushed data separately, so that a power cut can discard them."
     )
 
 
 class DiskFile(Part):
     """One disk of a node."""
 
-    name: Text = Field(description="What templates call the disk's directory: `{name}`.")
+    name: Text = Field(
+        description="Name of the disk, by which templates refer to its directory: `{name}`."
+    )
     profile: Text | None = Field(
         None, description="Ready profile, JSON file next to the study, or template."
     )
     directory: Text | None = Field(
-        None, description="Instead of a profile: a host directory to measure as it is."
+        None,
+        description="Instead of a profile: a host directory that is measured without emulation.",
     )
     time_scale: OneOrEach = Field(
         "1",
-        description="How many times slower than the profile; > 0. auto: the nearest sustainable one, "
-        "of all disks with auto; or one for each profile.",
+        description="The disk is this many times slower than the profile; above 0. auto: the nearest "
+        "sustainable value for all disks with auto; or one value per profile.",
     )
-    size: Size | None = Field(None, description="Space the disk's data needs at most.")
-    mount: Text | None = Field(None, description="Where to mount it; default: chosen by penstock.")
+    size: Size | None = Field(
+        None, description="Upper limit of the space that the data of the disk need."
+    )
+    mount: Text | None = Field(None, description="Mount point; chosen by default.")
     backend: Backend | None = Field(None, description="Back end; chosen by the requested features.")
     limits: Annotated[LimitsFile, OrTemplate()] | None = Field(
-        None, description="Upper limits, each for itself."
+        None, description="Upper limits, independent of each other."
     )
     readahead: SizeFromZero | None = Field(
-        None, description="What the node's kernel reads ahead at most; 128KiB."
+        None, description="Largest read-ahead of the node's kernel; 128KiB."
     )
     features: Annotated[FeaturesFile, OrTemplate()] | None = Field(
-        None, description="What is otherwise than the profile says."
+        None, description="Deviations from the profile."
     )
-    seed: Seed | None = Field(None, description="Of its draws; chosen by penstock.")
+    seed: Seed | None = Field(None, description="Seed of the random numbers; chosen by default.")
     io: Access | None = Field(
-        None, description="What its programs do: any, or direct I/O alone (for cgroup1)."
+        None, description="I/O of its programs: any, or direct I/O only (for cgroup1)."
     )
     allow_unhonoured: Flag | None = Field(
-        None, description="A limit that the back end does not hold for all I/O is taken anyway."
+        None, description="Accept a limit that the back end does not apply to all I/O."
     )
-    owner: Owner | None = Field(None, description="User and group of its root, as numbers.")
+    owner: Owner | None = Field(
+        None, description="User and group of its root directory, as numbers."
+    )
 
 
 class ImpairmentFile(Part):
     """Impairments of packets in transit, other than latency and bandwidth."""
 
-    jitter: Time | None = Field(None, description="How far the latency varies about its mean.")
-    distribution: Spread | None = Field(None, description="How it varies; constant, or uniform.")
-    loss: Chance | None = Field(None, description="Share of packets that are lost.")
-    duplicate: Chance | None = Field(None, description="Share that comes twice.")
-    corrupt: Chance | None = Field(None, description="Share with a bit turned.")
-    reorder: Chance | None = Field(None, description="Share that overtakes the others.")
+    jitter: Time | None = Field(None, description="Variation of the latency about its mean.")
+    distribution: Spread | None = Field(
+        None, description="Distribution of the latency: constant, or uniform."
+    )
+    loss: Chance | None = Field(None, description="Share of lost packets.")
+    duplicate: Chance | None = Field(None, description="Share of duplicated packets.")
+    corrupt: Chance | None = Field(None, description="Share of packets with a flipped bit.")
+    reorder: Chance | None = Field(None, description="Share of packets that overtake others.")
 
 
 class WireFile(ImpairmentFile):
     """Properties of an interface, or of every interface of a network."""
 
-    bandwidth: Rate | None = Field(None, description="Each direction; max: no limit.")
-    out: Rate | None = Field(None, description="Outwards, if it differs from bandwidth.")
-    in_: Rate | None = Field(None, alias="in", description="Inwards, if it differs.")
-    latency: Time | None = Field(None, description="One way, of packets that leave.")
+    bandwidth: Rate | None = Field(None, description="Rate in each direction; max: no limit.")
+    out: Rate | None = Field(None, description="Rate of sending, if it differs from bandwidth.")
+    in_: Rate | None = Field(None, alias="in", description="Rate of receiving, if it differs.")
+    latency: Time | None = Field(None, description="Latency of packets that leave, one way.")
 
 
 class InterfaceFile(WireFile):
     """One interface of a node; what it does not say is as its network says."""
 
-    network: Text = Field("net", description="The network that it is in.")
-    address: Text | None = Field(None, description="Its address; chosen by penstock.")
+    network: Text = Field("net", description="Network of the interface.")
+    address: Text | None = Field(None, description="Address; chosen by default.")
 
 
 def _peers(value: Any) -> Any:
@@ -221,55 +236,59 @@ Peers = Annotated[dict[str, dict[str, Time]], BeforeValidator(_peers)]
 class NetworkPart(WireFile):
     """A network and what holds for every interface in it."""
 
-    subnet: Text | None = Field(None, description="Its addresses, such as 10.88.1.0/24.")
+    subnet: Text | None = Field(None, description="Addresses, such as 10.88.1.0/24.")
     matrix: Peers | None = Field(
         None,
-        description="Latency from node to node, in addition to the interfaces' own; names may be "
-        "patterns, and the way back is the same unless stated.",
+        description="Latency between nodes, in addition to that of the interfaces; names may be "
+        "patterns. The reverse direction is the same unless stated.",
     )
-    host: Flag | None = Field(None, description="Whether this host has an address in it.")
+    host: Flag | None = Field(None, description="Give this host an address in the network.")
     engine: Engine | None = Field(
-        None, description="What delays and loses packets; netem where the kernel has it."
+        None, description="Program that delays and loses packets; netem if the kernel has it."
     )
 
 
 class NamedNetworkFile(NetworkPart):
     """A network beside the one called net."""
 
-    name: Text = Field(description="The network's name.")
+    name: Text = Field(description="Name of the network.")
 
 
 class MachineFile(Part):
     """Properties common to a virtual node and a host of a platform file."""
 
-    memory: Size | None = Field(None, description="Memory limit, page cache included.")
+    memory: Size | None = Field(None, description="Memory limit; includes the page cache.")
     memory_soft: Size | None = Field(
-        None, description="Memory beyond which it is pressed, but not killed."
+        None,
+        description="Memory above which the node is throttled and its memory reclaimed, without a "
+        "kill.",
     )
-    cpus: Scale | None = Field(None, description="Processors that the node may use.")
-    cpuset: Cpuset | None = Field(None, description="Which processors, such as 0 or 0-1.")
-    cpu_ratio: Ratio | None = Field(None, description="Speed of each, at most 1.")
+    cpus: Scale | None = Field(None, description="Processor time of the node, in processors.")
+    cpuset: Cpuset | None = Field(None, description="Numbers of the processors, such as 0 or 0-1.")
+    cpu_ratio: Ratio | None = Field(None, description="Speed of each processor, at most 1.")
     image: Text | None = Field(
-        None, description="Directory that is its root file system; the host's own, copy on write."
+        None,
+        description="Directory that is the root file system; by default that of the host, copy on "
+        "write.",
     )
-    ssh: Flag | None = Field(None, description="Whether an SSH server runs in it.")
+    ssh: Flag | None = Field(None, description="Run an SSH server in the node.")
     privileges: list[Privilege] = Field(
         [], description="Capabilities and devices beyond those of every node: SYS_TIME, /dev/fuse."
     )
     tenant: Text | None = Field(
-        None, description="Whose it is: dashboards add up what tenants use."
+        None, description="Tenant of the node; dashboards add up the use of each tenant."
     )
-    disks: list[DiskFile] = Field([], description="Its disks, emulated or plain directories.")
-    interfaces: list[InterfaceFile] = Field(
-        [], description="Its interfaces; one in the network net."
-    )
+    disks: list[DiskFile] = Field([], description="Disks, emulated or plain directories.")
+    interfaces: list[InterfaceFile] = Field([], description="Interfaces; one in the network net.")
 
 
 class NodeFile(MachineFile):
     """One node, or several that are alike."""
 
-    name: Text = Field(description="The node's name; with a count NAME-0, NAME-1, …")
-    count: Count | None = Field(None, description="How many; without it one that is called NAME.")
+    name: Text = Field(description="Name of the node; with a count NAME-0, NAME-1, …")
+    count: Count | None = Field(
+        None, description="Number of nodes; without it one node, called NAME."
+    )
 
 
 def time_scale_of(disk: DiskFile) -> float:
@@ -296,17 +315,21 @@ def node_names(name: str, count: Any) -> list[str]:
 class ConditionFile(Part):
     """Condition of an event."""
 
-    metric: Text | None = Field(None, description="A counter of a disk.")
-    disk: Text | None = Field(None, description="NODE.DISK whose counter it is.")
-    above: float | int | None = Field(None, description="Fires when the counter is above this.")
-    below: float | int | None = Field(None, description="Fires when the counter is below this.")
-    log: Text | None = Field(None, description="A file that the workload writes.")
-    regex: Text | None = Field(None, description="Fires when a line of it fits this.")
-    phase: Text | None = Field(None, description="Fires with the mark of this phase.")
+    metric: Text | None = Field(None, description="Counter of a disk.")
+    disk: Text | None = Field(None, description="NODE.DISK of the counter.")
+    above: float | int | None = Field(
+        None, description="Fire when the counter is above this value."
+    )
+    below: float | int | None = Field(
+        None, description="Fire when the counter is below this value."
+    )
+    log: Text | None = Field(None, description="File that the workload writes.")
+    regex: Text | None = Field(None, description="Fire when a line matches this expression.")
+    phase: Text | None = Field(None, description="Fire at the mark of this phase.")
     fires: Fires | None = Field(
         None,
-        description="every: each line, each mark, each time that the counter comes to be so; once: "
-        "the first time only. every.",
+        description="every: at each line, mark, and crossing of the bound; once: the first time only."
+        " every.",
     )
 
 
@@ -327,27 +350,35 @@ Patterns = Annotated[
 class EventFile(WireFile):
     """One change at one time."""
 
-    at: Time = Field("0s", description="After the schedule began, or after the mark of `phase`.")
-    phase: Text | None = Field(None, description="The phase after whose mark the time counts.")
-    when: ConditionFile | None = Field(None, description="Instead: what it waits for.")
-    nodes: Patterns = Field(["*"], description="Which nodes: names or patterns; all.")
-    disk: Text | None = Field(None, description="The disk that changes.")
+    at: Time = Field(
+        "0s", description="Time after the start of the schedule, or after the mark of `phase`."
+    )
+    phase: Text | None = Field(None, description="Phase whose mark is the origin of the time.")
+    when: ConditionFile | None = Field(
+        None, description="Instead of a time: the condition of the change."
+    )
+    nodes: Patterns = Field(["*"], description="Nodes: names or patterns; all.")
+    disk: Text | None = Field(None, description="Disk that changes.")
     limits: Annotated[LimitsFile, OrMax(), OrTemplate()] | None = Field(
-        None, description="Its limits; others stay. max: none of them."
+        None, description="Limits of the disk; others stay. max: no limit."
     )
     features: Annotated[FeaturesFile, OrTemplate()] | None = Field(
-        None, description="Its features; others stay."
+        None, description="Features of the disk; others stay."
     )
-    profile: Text | None = Field(None, description="Its profile.")
-    time_scale: Scale | None = Field(None, description="How many times slower than that profile.")
-    power_cut: Flag | None = Field(None, description="It loses what was not flushed.")
-    network: Text | None = Field(None, description="The network whose interface changes; net.")
-    cpus: ScaleOrMax | None = Field(None, description="Processors that the node may use.")
-    cpuset: CpusetOrMax | None = Field(None, description="Which processors.")
-    cpu_ratio: RatioOrMax | None = Field(None, description="Speed of each.")
+    profile: Text | None = Field(None, description="Profile of the disk.")
+    time_scale: Scale | None = Field(
+        None, description="The disk is this many times slower than that profile."
+    )
+    power_cut: Flag | None = Field(None, description="Power cut: the disk loses unflushed data.")
+    network: Text | None = Field(None, description="Network whose interface changes; net.")
+    cpus: ScaleOrMax | None = Field(None, description="Processor time of the node, in processors.")
+    cpuset: CpusetOrMax | None = Field(None, description="Numbers of the processors.")
+    cpu_ratio: RatioOrMax | None = Field(None, description="Speed of each processor.")
     memory: SizeOrMax | None = Field(None, description="Memory limit.")
-    memory_soft: SizeOrMax | None = Field(None, description="Memory beyond which it is pressed.")
-    node: Churn | None = Field(None, description="What becomes of the node itself.")
+    memory_soft: SizeOrMax | None = Field(
+        None, description="Memory above which the node is throttled and its memory reclaimed."
+    )
+    node: Churn | None = Field(None, description="State of the node.")
 
 
 class EmulatedPart(Part):
@@ -355,30 +386,38 @@ class EmulatedPart(Part):
 
     networks: list[NamedNetworkFile] = Field([], description="Networks in addition to net.")
     schedule: list[EventFile] = Field([], description="Changes over time.")
-    runtime: Runtime | None = Field(None, description="What holds the nodes; auto.")
+    runtime: Runtime | None = Field(None, description="Runtime of the nodes; auto.")
 
 
 class SharedStoreFile(Part):
     """A shared store that is put up over the nodes for each run."""
 
-    engine: Text = Field(description="What it is made of: moosefs, cephfs, ….")
+    engine: Text = Field(description="Engine: moosefs, cephfs, ….")
     manager: Patterns | None = Field(
-        None, description="Nodes of its manager; the first of storage."
+        None, description="Nodes of the manager; the first storage node."
     )
-    storage: Patterns = Field(["*"], description="Nodes that store; all.")
-    clients: Patterns = Field(["*"], description="Nodes that see it; all.")
-    mount: Text | None = Field(None, description="Where they see it; /store.")
-    chunk: Size | None = Field(None, description="Size of a chunk; the engine's own.")
-    stripe: Count | None = Field(None, description="Storage nodes of one file; the engine's own.")
-    replicas: Count | None = Field(None, description="Copies of each chunk; the engine's own.")
-    placement: Text | None = Field(None, description="Where chunks go; the engine's own.")
-    cache: Size | None = Field(None, description="What a client keeps of what it read.")
-    prefetch: Count | None = Field(None, description="Chunks that a client reads ahead.")
+    storage: Patterns = Field(["*"], description="Storage nodes; all.")
+    clients: Patterns = Field(["*"], description="Client nodes; all.")
+    mount: Text | None = Field(None, description="Mount point; /store.")
+    chunk: Size | None = Field(None, description="Size of a chunk; that of the engine by default.")
+    stripe: Count | None = Field(
+        None, description="Number of storage nodes of one file; that of the engine by default."
+    )
+    replicas: Count | None = Field(
+        None, description="Number of copies of each chunk; that of the engine by default."
+    )
+    placement: Text | None = Field(
+        None, description="Placement of chunks; that of the engine by default."
+    )
+    cache: Size | None = Field(None, description="Cache of a client.")
+    prefetch: Count | None = Field(None, description="Number of chunks that a client reads ahead.")
 
 
 class PlatformFile(EmulatedPart):
     """The platform of the workload."""
 
     nodes: list[NodeFile] = Field(min_length=1, description="Nodes; at least one.")
-    network: NetworkPart | None = Field(None, description="The network net, in which all are.")
-    store: SharedStoreFile | None = Field(None, description="A shared store over the nodes.")
+    network: NetworkPart | None = Field(
+        None, description="The network net, to which all nodes are connected."
+    )
+    store: SharedStoreFile | None = Field(None, description="Shared store over the nodes.")

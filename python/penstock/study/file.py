@@ -110,16 +110,16 @@ class FactorFile(Part):
     """One factor."""
 
     levels: list[Any] | dict[str, Any] = Field(
-        description="Names of the levels (each also the value that templates get), or name: value."
+        description="Names of the levels, each also its value in templates; or name: value."
     )
     unit: UnitText | None = Field(None, description="Unit of the values, for tables and figures.")
     change: Literal["none", "remount", "restart", "reformat", "redeploy"] = Field(
-        "none", description="What changing this factor makes necessary."
+        "none", description="Action that a change of this factor requires."
     )
     change_cost: Duration | None = Field(
         None,
-        description="Time that changing this factor costs; else remount takes 1 s, restart 5 s, "
-        "reformat 15 s, redeploy 60 s.",
+        description="Time of a change of this factor; by default remount 1 s, restart 5 s, reformat "
+        "15 s, redeploy 60 s.",
     )
 
 
@@ -173,9 +173,11 @@ Kind = Annotated[
 class BudgetFile(Part):
     """Limits of the cost of a study."""
 
-    runs: int | None = Field(None, ge=2, description="Runs at most, replicates included.")
+    runs: int | None = Field(
+        None, ge=2, description="Largest number of runs, including replicates."
+    )
     hours: float | int | None = Field(
-        None, gt=0, le=100_000, description="Hours at most, as the plan estimates them."
+        None, gt=0, le=100_000, description="Largest number of hours, by the plan's estimate."
     )
 
 
@@ -185,45 +187,54 @@ class PilotFile(Part):
     variation: Share = Field(
         description="Standard deviation of the runs, in percent of their mean."
     )
-    runs: int = Field(ge=2, le=100_000, description="Its degrees of freedom, plus 1.")
+    runs: int = Field(ge=2, le=100_000, description="Degrees of freedom of the variation, plus 1.")
 
 
 class SequentialFile(Part):
     """Later runs chosen by earlier ones: screening, search, and interleaved confirmation."""
 
     runs: int = Field(
-        ge=4, le=20_000, description="Runs in all, at most; the confirmation is of them."
+        ge=4, le=20_000, description="Largest number of runs, including those of the confirmation."
     )
     alpha: Share = Field(
-        "5%", description="Chance of any false effect in screening, over all looks."
+        "5%", description="Probability of any false effect in screening, over all looks."
     )
     spending: Literal["pocock", "obrien-fleming"] = Field(
         "pocock",
-        description="How alpha is shared over the looks: much early, or nearly all at the end.",
+        description="Distribution of alpha over the looks: pocock spends much early, obrien-fleming "
+        "nearly all at the end.",
     )
     stop: Literal["rivals", "decided"] = Field(
         "rivals",
-        description="When screening ends: no active effect has a plausible rival; decided: also where each "
-        "effect is clear of the difference `detect` or within it.",
+        description="End of screening. rivals: no active effect has a plausible rival; decided: also "
+        "when each effect is clear of the difference `detect` or within it.",
     )
     search: Literal["gaussian-process", "trees", "optuna"] = Field(
-        "gaussian-process", description="What chooses settings after screening."
+        "gaussian-process", description="Method that chooses settings after screening."
     )
     search_runs: int = Field(
-        0, ge=0, le=2000, description="Runs that look for a better setting after screening."
+        0,
+        ge=0,
+        le=2000,
+        description="Number of runs that search for a better setting after screening.",
     )
     confirm: int = Field(
-        5, ge=2, le=100, description="Pairs of the chosen and the default setting at the end."
+        5,
+        ge=2,
+        le=100,
+        description="Number of pairs of the chosen and the default setting at the end.",
     )
     default: dict[str, Any] = Field(
-        {}, description="The default setting: level by factor; of others the first level."
+        {}, description="The default setting: level by factor; by default the first level."
     )
 
 
 class LimitsFile(Part):
     """Limits of a study; one that reaches a limit ends with the results so far."""
 
-    runs: int | None = Field(None, ge=1, le=1_000_000, description="Runs, repeated ones included.")
+    runs: int | None = Field(
+        None, ge=1, le=1_000_000, description="Number of runs, including repeated ones."
+    )
     time: PositiveDuration | None = Field(
         None, description="Time in progress, over all resumptions."
     )
@@ -242,7 +253,7 @@ class RetryFile(Part):
         1,
         ge=0,
         le=10,
-        description="It did not begin in the declared state: page cache, write-back, levels.",
+        description="The run did not start in the declared state: page cache, write-back, levels.",
     )
     disk: int = Field(
         1, ge=0, le=10, description="An emulated disk did not deliver what its profile specifies."
@@ -252,12 +263,13 @@ class RetryFile(Part):
         0,
         ge=0,
         le=1,
-        description="Host or request path delayed it, by a measured bound: it is used all the same.",
+        description="The host or the request path delayed the run by a measured bound; it is used in "
+        "any case.",
     )
     failed: int = Field(
-        0, ge=0, le=10, description="The command ended with another status than 0 or was killed."
+        0, ge=0, le=10, description="The command ended with a status other than 0 or was killed."
     )
-    timed_out: int = Field(0, ge=0, le=10, description="The command took longer than its time-out.")
+    timed_out: int = Field(0, ge=0, le=10, description="The command exceeded its time-out.")
 
 
 class OutliersFile(Part):
@@ -267,12 +279,13 @@ class OutliersFile(Part):
         14.826,
         ge=3,
         le=1000,
-        description="Median absolute deviations from the median of its treatment, of five runs or more; "
+        description="Median absolute deviations from the median of a treatment of five or more runs; "
         "14.826 are ten standard deviations.",
     )
     chance: Share = Field(
         "5%",
-        description="Chance that any run is flagged by its studentised residual when nothing is wrong.",
+        description="Probability that a study without outliers has a run that is flagged by its "
+        "studentised residual.",
     )
 
 
@@ -281,25 +294,27 @@ class DesignFile(Part):
 
     kind: Kind | None = Field(
         None,
-        description="full, {fraction: P} for 2^(K−P) treatments, or a kind and its options; chosen for the "
-        "purpose.",
+        description="full, {fraction: P} for 2^(K−P) treatments, or a kind and its options; by "
+        "default chosen for the purpose.",
     )
     purpose: Literal["screen", "estimate", "optimise", "compare"] | None = Field(
         None,
-        description="What the runs are for: few runs and main effects; interactions clear; the best setting; "
-        "a comparison of all treatments.",
+        description="Purpose of the runs. screen: few runs, main effects; estimate: clear "
+        "interactions; optimise: the best setting; compare: all treatments with each "
+        "other.",
     )
-    budget: BudgetFile | None = Field(None, description="What the runs may cost.")
+    budget: BudgetFile | None = Field(None, description="Limits of the runs.")
     detect: Share | None = Field(
         None,
-        description="Difference of level means, in percent of the mean, to be found with 80 % probability, "
-        "tested individually.",
+        description="Difference of level means to be detected with 80 % power in a single test, in "
+        "percent of the mean.",
     )
     pilot: PilotFile | Text | None = Field(
-        None, description="How runs vary: results of an earlier study, or {variation: 3%, runs: 5}."
+        None,
+        description="Variation of runs: the results of an earlier study, or {variation: 3%, runs: 5}.",
     )
     forbidden: list[dict[str, Any]] = Field(
-        [], description="Combinations not to be run, such as {disk: hdd, jobs: [8, 16]}."
+        [], description="Combinations that are not run, such as {disk: hdd, jobs: [8, 16]}."
     )
     generators: list[Text] = Field(
         [], description="Own generators of the fraction, such as `jobs = disk*pattern*block`."
@@ -308,26 +323,27 @@ class DesignFile(Part):
         None,
         ge=1,
         le=1000,
-        description="Complete passes over all treatments; 2, or as many as `detect` needs.",
+        description="Number of complete passes over all treatments; 2, or as many as `detect` needs.",
     )
     seed: int = Field(1, ge=0, lt=2**63, description="Seed of the order.")
     order: Literal[
         "auto", "interleaved", "random", "split-plot", "split-plot-random", "strip-plot", "standard"
     ] = Field(
         "auto",
-        description="interleaved: each replicate is a complete shuffled pass; random: all runs in one; "
-        "split-plot, strip-plot: settings that are dear to change are kept; standard: not shuffled; auto: "
-        "interleaved, or what is worth the changes it saves.",
+        description="interleaved: each replicate is a complete shuffled pass; random: all runs in one"
+        " random order; split-plot, strip-plot: settings that are expensive to change are"
+        " retained; standard: not shuffled; auto: interleaved, or an order whose savings "
+        "justify it.",
     )
     block_size: int | None = Field(
         None,
         ge=2,
-        description="Runs of a block, a power of two: passes of two-level designs are cut into such blocks, "
-        "which take up drift within a pass.",
+        description="Number of runs of a block, a power of two: passes of two-level designs are "
+        "divided into such blocks, which absorb drift within a pass.",
     )
-    noise: Share = Field("5%", description="Assumed variation between runs, for the power figures.")
+    noise: Share = Field("5%", description="Assumed variation between runs, for the power.")
     sequential: SequentialFile | None = Field(
-        None, description="Later runs are chosen by earlier ones (docs/augment.md)."
+        None, description="Earlier runs determine later ones (docs/augment.md)."
     )
 
 
@@ -350,10 +366,10 @@ class ReadyFile(Part):
     """Sign that a service is up; one of these."""
 
     port: Annotated[int, BeforeValidator(_port)] | None = Field(
-        None, description="A TCP port of the node on which somebody listens."
+        None, description="TCP port of the node on which a program listens."
     )
     log: Annotated[Text, AfterValidator(_pattern)] | None = Field(
-        None, description="Regular expression that its output fits."
+        None, description="Regular expression that matches its output."
     )
     command: Text | None = Field(None, description="Command in the node that succeeds.")
 
@@ -361,22 +377,23 @@ class ReadyFile(Part):
 class ServiceFile(Part):
     """A command that must be up before the measured one begins; ended by pid after it."""
 
-    name: Annotated[Text, AfterValidator(_study_name)] = Field(description="What it is called.")
+    name: Annotated[Text, AfterValidator(_study_name)] = Field(description="Name of the service.")
     command: Text = Field(description="Shell command (template) that stays in the foreground.")
-    on: Patterns = Field([], description="Nodes: names or patterns, or all; the first.")
-    ready: ReadyFile | None = Field(None, description="How it shows that it is up; at once.")
-    within: PositiveDuration = Field("60s", description="How long that may take.")
+    on: Patterns = Field([], description="Nodes: names or patterns, or all; by default the first.")
+    ready: ReadyFile | None = Field(None, description="Condition of being up; by default at once.")
+    within: PositiveDuration = Field("60s", description="Time limit for being up.")
     stop: Literal["TERM", "INT", "QUIT", "HUP", "KILL"] = Field(
         "TERM", description="Signal that ends it."
     )
-    user: Text | None = Field(None, description="User to run it as.")
+    user: Text | None = Field(None, description="User that runs it.")
 
 
 class HooksFile(Part):
     """Commands around a run that bring its levels about; not measured. Each runs where the command does."""
 
     redeploy: Text | None = Field(
-        None, description="Shell command (template) where a factor with change: redeploy changes."
+        None,
+        description="Shell command (template) after a change of a factor with change: redeploy.",
     )
     reformat: Text | None = Field(
         None, description="The same for change: reformat, and after each redeploy."
@@ -392,10 +409,11 @@ class HooksFile(Part):
     )
     verify: Text | None = Field(
         None,
-        description="Shell command (template) before each run: unless it succeeds, it counts not.",
+        description="Shell command (template) before each run; if it fails, the run is invalid.",
     )
     undo: Text | None = Field(
-        None, description="Shell command (template) after the last run, of its levels."
+        None,
+        description="Shell command (template) after the last run, with the levels of that run.",
     )
 
 
@@ -404,23 +422,23 @@ class WorkloadFile(Part):
 
     command: Text = Field(description="Shell command (template) that is measured.")
     prepare: Text | None = Field(
-        None, description="Shell command (template) that makes the data; disks are plain and fast."
+        None, description="Shell command (template) that creates the data, on plain, fast disks."
     )
     mutates: Mutates = Field(
         True,
-        description="The command changes the prepared data; contents: only what is inside its files, "
-        "and no run minds.",
+        description="The command changes the prepared data. contents: it changes the contents of "
+        "files only, which other runs do not depend on.",
     )
     after: Text | None = Field(None, description="Shell command (template) after each run.")
     timeout: PositiveDuration = Field("10min", description="A run that takes longer has failed.")
     expected: PositiveDuration | None = Field(
-        None, description="Time that a run is expected to take, for the plan's estimate."
+        None, description="Expected time of a run, for the plan's estimate."
     )
     parser: Text = Field(
         "none",
         description="fio, pgbench, sysbench, ycsb, db_bench, hammerdb, or none (wall time, regex, json).",
     )
-    user: Text | None = Field(None, description="User to run the command as.")
+    user: Text | None = Field(None, description="User that runs the command.")
     env: dict[str, Annotated[Any, TEXT_OR_NUMBER]] = Field(
         {}, description="Environment variables (values are templates)."
     )
@@ -430,13 +448,16 @@ class WorkloadFile(Part):
     directory: Text | None = Field(None, description="Working directory (template).")
     on: Patterns = Field(
         [],
-        description="Nodes that the command runs on at once: names, patterns, or all; the first.",
+        description="Nodes that run the command at the same time: names, patterns, or all; by default"
+        " the first.",
     )
-    services: list[ServiceFile] = Field([], description="What must be up on nodes before it.")
+    services: list[ServiceFile] = Field(
+        [], description="Services that must be up on nodes before the command."
+    )
     hooks: HooksFile = Field(
-        HooksFile.model_validate({}), description="Commands that bring the levels of a run about."
+        HooksFile.model_validate({}), description="Commands that set the levels of a run."
     )
-    quick: QuickFile | None = Field(None, description="What `--quick` changes.")
+    quick: QuickFile | None = Field(None, description="Changes by `--quick`.")
 
 
 class TextFile(Part):
@@ -487,10 +508,10 @@ class SeriesFile(Part):
     )
     take: Take = Field(
         "mean",
-        description="What of it: mean over time, integral over time (W: J), min, max, first, last, median, "
-        "p95, p99 or sum of its values.",
+        description="Value of the series: mean over time, integral over time (W: J), min, max, first,"
+        " last, median, p95, p99 or sum of its values.",
     )
-    phase: Text = Field("workload", description="Phase of the run that it is taken in.")
+    phase: Text = Field("workload", description="Phase of the run to which the value refers.")
 
 
 def _measure(name: str) -> str:
@@ -505,12 +526,16 @@ class TracedFile(Part):
     trace: Annotated[Text, AfterValidator(_measure)] = Field(
         description=f"Measure: {', '.join(MEASURES)}."
     )
-    file: Text = Field("*", description="Files by path or name, with * and ?; all files.")
-    direction: Direction | None = Field(None, description="Only read or only write; both.")
+    file: Text = Field(
+        "*", description="Files by path or name, with * and ?; all files by default."
+    )
+    direction: Direction | None = Field(
+        None, description="Direction: only read or only write; both by default."
+    )
     basis: Basis = Field(
         "calls",
-        description="calls; faults: page faults of mapped files; device: requests as the device got them, "
-        "with observers.trace.layers.",
+        description="calls; faults: page faults of mapped files; device: requests at the device, with"
+        " observers.trace.layers.",
     )
 
 
@@ -518,10 +543,14 @@ class EnergyFile(Part):
     """The energy of the run by the power model."""
 
     energy: PowerFile = Field(
-        description="Powers of a host, as in a platform file; every node of the run is one."
+        description="Powers of a host, as in a platform file; they apply to every node of the run."
     )
     processors: int | None = Field(
-        None, ge=1, le=65536, description="Processors that app loads; those of this host."
+        None,
+        ge=1,
+        le=65536,
+        description="Number of processors to which the power app refers; by default those of this "
+        "host.",
     )
 
 
@@ -567,19 +596,21 @@ else:
 class DesireFile(Part):
     """Desirability of values of a response relative to other responses: `worst` and `best`, or a target."""
 
-    worst: Finite | None = Field(None, description="From here on it is worth nothing.")
-    best: Finite | None = Field(None, description="From here on it is worth all it can be.")
-    low: Finite | None = Field(None, description="With a target: worth nothing from here down.")
-    target: Finite | None = Field(None, description="The value that is wanted.")
-    high: Finite | None = Field(None, description="With a target: worth nothing from here up.")
+    worst: Finite | None = Field(None, description="Value with desirability 0.")
+    best: Finite | None = Field(None, description="Value with desirability 1.")
+    low: Finite | None = Field(None, description="With a target: lower limit, with desirability 0.")
+    target: Finite | None = Field(None, description="Desired value.")
+    high: Finite | None = Field(
+        None, description="With a target: upper limit, with desirability 0."
+    )
     weight: Finite = Field(
         1,
         gt=0,
         le=10,
-        description="Power of what is between: above 1 asks for values near the best.",
+        description="Exponent of the desirability in between; above 1 requires values near the best.",
     )
     importance: Finite = Field(
-        1, gt=0, le=10, description="How often the response counts in the geometric mean of all."
+        1, gt=0, le=10, description="Weight of the response in the geometric mean of all."
     )
 
 
@@ -589,15 +620,15 @@ class ResponseFile(Part):
     source: From = Field(
         alias="from", description=_FROM.replace("a response", "A response") + "; or wall_s."
     )
-    unit: UnitText = Field(description="Unit of the response; what the parser gives is converted.")
-    better: Literal["higher", "lower"] = Field(description="Which direction is better.")
+    unit: UnitText = Field(description="Unit of the response; values of the parser are converted.")
+    better: Literal["higher", "lower"] = Field(description="Better direction.")
     scale: Literal["auto", "linear", "log", "box-cox", "rank"] = Field(
         "auto",
-        description="Scale of the effects; auto: log (ratios) if the means of treatments differ threefold "
-        "and the spread of the runs does not contradict it, else linear.",
+        description="Scale of the effects; auto: log (ratios) if the means of treatments differ "
+        "threefold and the spread of the runs does not contradict it, else linear.",
     )
     desire: DesireFile | None = Field(
-        None, description="What values are worth, where several responses are weighed."
+        None, description="Desirability of values, if several responses are combined."
     )
 
 
@@ -605,15 +636,17 @@ class MonitorFile(Part):
     """The sampler."""
 
     interval: Interval = Field(
-        "1s", description="Period, 10ms to 1h; at most 100ms in a run that ends within ten seconds."
+        "1s",
+        description="Sampling interval, 10ms to 1h; at most 100ms in a run that ends within ten "
+        "seconds.",
     )
     block_latency: bool = Field(
         False,
-        description="Histograms of how long requests to block devices take, by BPF; needs what tracing does.",
+        description="Latency histograms of block devices, by BPF; requirements as for tracing.",
     )
     processes: bool = Field(
         False,
-        description="The run's processes, one by one: processor time, memory, threads, bytes.",
+        description="Each process of the run: processor time, memory, threads, bytes.",
     )
     processes_named: Annotated[list[Text], AfterValidator(_checked_by(checked_patterns))] = Field(
         [], description="Patterns (* and ?) of names of further processes of the host."
@@ -626,25 +659,27 @@ class MonitorFile(Part):
     )
     metric_interval: Annotated[
         Duration, AfterValidator(_checked_by(lambda t: checked_command_interval(parse_duration(t))))
-    ] = Field("1s", description="How often these commands are run, 1s at the least.")
+    ] = Field("1s", description="Interval of these commands, at least 1s.")
 
 
 class TraceFile(Part):
     """The tracer."""
 
-    mode: Literal["trace", "pattern"] = Field("trace", description="Every event, or patterns only.")
+    mode: Literal["trace", "pattern"] = Field(
+        "trace", description="Record every event, or patterns only."
+    )
     files: list[Text] = Field([], description="Only these files of the host.")
     directories: list[Text] = Field(
         [], description="Only files below these directories of the host."
     )
     endings: list[Annotated[Text, StringConstraints(max_length=24, pattern="^[^/]+$")]] = Field(
-        [], description="Only files whose names end so (.wt), on any disk."
+        [], description="Only files whose names have these endings (.wt), on any disk."
     )
     only: Direction | None = Field(None, description="Only reads or only writes.")
     hot: Literal["requests", "bytes"] | None = Field(
         None,
-        description="With mode trace: record the calls of the fewest files that cover 90 % of requests (or "
-        "bytes); count the others.",
+        description="With mode trace: record the calls of the fewest files that cover 90 % of "
+        "requests (or bytes); count the others.",
     )
     layers: bool = Field(
         False,
@@ -661,7 +696,7 @@ class _Observers(Part):
     trace: TraceFile | None = Field(None, description="I/O calls of the run; null: none.")
     collect: dict[str, dict[str, Any]] | None = Field(
         None,
-        description="Collectors by name, with the keys that the configuration of a server has "
+        description="Collectors by name, with the keys of the configuration of a server "
         "(docs/collectors.md): `{power: {type: snmp, host: pdu, outlets: [...]}}`.",
     )
 
@@ -691,54 +726,58 @@ class SettleFile(Part):
     """The state that each run starts from."""
 
     sync: bool = Field(True, description="Write back dirty pages first.")
-    drop_caches: bool = Field(True, description="Drop the page cache of the data first.")
+    drop_caches: bool = Field(True, description="Drop the data from the page cache first.")
     resident_at_most: Share | None = Field(
-        "1%", description="Share of the data in the page cache at the start: at most (cold)."
+        "1%", description="Largest share of the data in the page cache at the start (cold)."
     )
     resident_at_least: Share | None = Field(
-        None, description="Share of the data in the page cache at the start: at least (warm)."
+        None, description="Smallest share of the data in the page cache at the start (warm)."
     )
     dirty_at_most: Size | None = Field(
-        None, description="Bytes of this host still to be written back at the start: at most."
+        None, description="Largest number of dirty bytes of this host at the start."
     )
     in_flight_at_most: int | None = Field(
         None,
         ge=0,
         le=1_000_000,
-        description="Requests in flight on the device of each disk at the start: at most. What is found is "
-        "noted in any case.",
+        description="Largest number of requests in flight on the device of each disk at the start. "
+        "The number is recorded in any case.",
     )
     discard: bool = Field(
         False, description="Discard the free space of file systems of plain disks first (fstrim)."
     )
-    idle: Duration = Field("0s", description="Quiet time before each run.")
+    idle: Duration = Field("0s", description="Idle time before each run.")
 
 
 class WorkerFile(Part):
     """A host that makes runs."""
 
-    name: Annotated[Text, AfterValidator(_study_name)] = Field(description="What it is called.")
-    ssh: Text | None = Field(None, description="Where ssh finds it, such as root@host.")
-    ssh_options: list[Text] = Field([], description="Further words for ssh.")
+    name: Annotated[Text, AfterValidator(_study_name)] = Field(description="Name of the host.")
+    ssh: Text | None = Field(None, description="ssh destination, such as root@host.")
+    ssh_options: list[Text] = Field([], description="Further arguments of ssh.")
     netns: Text | None = Field(
-        None, description="Instead: a network namespace of this host, by name or path."
+        None, description="Instead of ssh: a network namespace of this host, by name or path."
     )
-    python: Text | None = Field(None, description="The Python there that has penstock; this one's.")
+    python: Text | None = Field(
+        None, description="Python with penstock on that host; by default the path of this one."
+    )
 
 
 class HostsFile(Part):
     """Hosts beyond this one: each block of the design is made on one of them."""
 
-    listen: Text = Field(description="Address of this host at which the others find it.")
-    workers: list[WorkerFile] = Field(min_length=1, description="The hosts that make runs.")
+    listen: Text = Field(description="Address of this host for the others.")
+    workers: list[WorkerFile] = Field(min_length=1, description="Hosts that make runs.")
 
 
 class GuestDiskFile(Part):
     """A disk of a guest, empty when it boots: /dev/vdb, /dev/vdc, …"""
 
-    size: Size = Field(description="Its size.")
-    bandwidth: Text | None = Field(None, description="The most that it gives, such as 80 MB/s.")
-    iops: int | None = Field(None, ge=1, le=10_000_000, description="The most requests a second.")
+    size: Size = Field(description="Size of the disk.")
+    bandwidth: Text | None = Field(None, description="Largest rate, such as 80 MB/s.")
+    iops: int | None = Field(
+        None, ge=1, le=10_000_000, description="Largest number of requests per second."
+    )
 
     @field_validator("bandwidth")
     @classmethod
@@ -750,19 +789,19 @@ class GuestFile(Part):
     """A virtual machine in which the runs take place, for what this host's kernel lacks."""
 
     kernel: Annotated[str, AfterValidator(_suite)] = Field(
-        "", description="Debian release that its kernel is of; this host's own."
+        "", description="Debian release of the kernel; by default that of this host."
     )
     modules: list[Annotated[str, AfterValidator(_word)]] = Field(
-        [], description="Kernel modules that are loaded."
+        [], description="Kernel modules to load."
     )
     programs: list[Annotated[str, AfterValidator(_word)]] = Field(
-        [], description="Programs of this host that it has, besides bash and busybox."
+        [], description="Programs of this host to copy, besides bash and busybox."
     )
-    memory: Size = Field("1GiB", description="Its memory.")
-    cpus: int = Field(2, ge=1, le=64, description="Its processors.")
-    disks: list[GuestDiskFile] = Field([], max_length=16, description="Its disks.")
+    memory: Size = Field("1GiB", description="Memory of the machine.")
+    cpus: int = Field(2, ge=1, le=64, description="Number of processors.")
+    disks: list[GuestDiskFile] = Field([], max_length=16, description="Disks of the machine.")
     files: list[Text] = Field(
-        [], description="Files and directories next to the study file that it finds in /job."
+        [], description="Files and directories next to the study file that are copied to /job."
     )
 
 
@@ -770,39 +809,38 @@ class StudyFile(Part):
     """A penstock study."""
 
     penstock: int = Field(ge=1, le=1, description="Version of this format: 1.")
-    name: Annotated[Text, AfterValidator(_study_name)] = Field(description="The study's name.")
-    question: Text = Field(description="What the study asks, in a sentence.")
-    factors: dict[str, FactorFile] = Field(min_length=1, description="What is varied.")
+    name: Annotated[Text, AfterValidator(_study_name)] = Field(description="Name of the study.")
+    question: Text = Field(description="Question of the study, in a sentence.")
+    factors: dict[str, FactorFile] = Field(min_length=1, description="Factors that vary.")
     design: DesignFile = Field(
         DesignFile.model_validate({}),
         description="Treatments to run, replicates, and order.",
     )
-    platform: PlatformFile = Field(description="The platform of the workload.")
-    workload: WorkloadFile = Field(description="The workload of a run.")
-    responses: dict[str, ResponseFile] = Field(min_length=1, description="What is measured.")
+    platform: PlatformFile = Field(description="Platform of the workload.")
+    workload: WorkloadFile = Field(description="Workload of a run.")
+    responses: dict[str, ResponseFile] = Field(min_length=1, description="Measured responses.")
     observers: ObserversFile = Field(
         ObserversFile.model_validate({}), description="Observers of each run."
     )
     settle: SettleFile = Field(
-        SettleFile.model_validate({}), description="The state that each run starts from."
+        SettleFile.model_validate({}), description="State at the start of each run."
     )
-    hosts: HostsFile | None = Field(None, description="Hosts beyond this one that make the runs.")
+    hosts: HostsFile | None = Field(None, description="Other hosts that make the runs.")
     guest: GuestFile | None = Field(
-        None, description="A virtual machine in which the runs take place (docs/guest.md)."
+        None, description="Virtual machine in which the runs take place (docs/guest.md)."
     )
-    limits: LimitsFile = Field(
-        LimitsFile.model_validate({}), description="What the study may take."
-    )
+    limits: LimitsFile = Field(LimitsFile.model_validate({}), description="Limits of the study.")
     alerts: list[Annotated[Text, AfterValidator(_rule)]] = Field(
         [],
         max_length=MOST_RULES,
-        description="Rules over what the monitor samples, such as `disk_busy > 90% for 5s then abort`; one "
-        "that aborts ends the run, which is not valid then.",
+        description="Alert rules on the monitor's samples, such as `disk_busy > 90% for 5s then "
+        "abort`; a rule that aborts ends the run, which is then invalid.",
     )
     retry: RetryFile = Field(
         RetryFile.model_validate({}),
-        description="How often invalid runs are made again, by cause.",
+        description="Number of repetitions of invalid runs, by cause.",
     )
     outliers: OutliersFile = Field(
-        OutliersFile.model_validate({}), description="Which runs are flagged, and kept."
+        OutliersFile.model_validate({}),
+        description="Rules for flagging outlying runs, which stay in the data.",
     )
