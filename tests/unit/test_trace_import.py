@@ -388,6 +388,7 @@ HEAD = "fio version 3 iolog\n"
             ":3: .*times below 2\\^63 ns",
         ),
         ("torn", (HEAD + "5 f read 0 4096\n6 f read 4096 40").encode(), ":3: .*an end of the line"),
+        ("dxttwice", DXT.encode() * 2, "found a second log in the file"),
         ("dxttorn", DXT[: DXT.index("110\n") + 2].encode(), ":21: .*an end of the line"),
         ("none", HEAD.encode(), "has no reads or writes"),
         ("dxtcut", DXT[:396].encode(), "expected MODULE RANK"),

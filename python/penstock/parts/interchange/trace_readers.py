@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import importlib
 import json
+import mmap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,9 @@ class _Blktrace(_Native):
         return recording
 
 
+_DXT_BEGIN = b"# darshan log version"
+
+
 class _Dxt(_Native):
     """Calls of MPI programs, as Darshan's extended tracing records them."""
 
@@ -93,7 +97,17 @@ class _Dxt(_Native):
     )
 
     def matches(self, head: bytes) -> bool:
-        return b"# DXT" in head or head.startswith(b"# darshan log version")
+        return b"# DXT" in head or head.startswith(_DXT_BEGIN)
+
+    def read(self, paths: Sequence[Path], folder: Path) -> Recording:
+        """Refuse a file with several logs, whose times begin at 0 each."""
+        for path in paths:
+            if not path.is_file() or not path.stat().st_size:
+                continue
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as text:
+                if text.find(b"\n" + _DXT_BEGIN) >= 0:
+                    raise BadInput(f"{path}: found a second log in the file; expected one log")
+        return super().read(paths, folder)
 
 
 class _Iolog(_Native):
