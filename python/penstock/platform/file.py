@@ -75,7 +75,7 @@ class LinkFile(ImpairmentFile):
 
 
 class NetworkFile(LinkFile):
-    """The network: every host's link unless its group says otherwise, and what lies between them."""
+    """The network: links of the hosts, unless their group overrides them, and the core between them."""
 
     fabric: Bandwidth | None = Field(
         None, description="Rate of the core for all hosts together; no limit by default."
@@ -149,7 +149,7 @@ class ClientFile(Part):
 
 
 class StateFile(Part):
-    """One frequency of the processors. What is not said is as at the power's own level."""
+    """A frequency of the processors. Absent values are those of the power itself."""
 
     frequency: Frequency = Field(description="Name of the state, for power.frequency.")
     idle: Watts | None = Field(None, description="Power of an idle host.")
@@ -164,7 +164,7 @@ class StateFile(Part):
 
 
 class PowerFile(Part):
-    """Power of a host, in all, in each of its activities."""
+    """Power of a host and of each of its activities."""
 
     idle: Watts | None = Field(None, description="Power of an idle host.")
     app: Watts | None = Field(
@@ -225,7 +225,7 @@ class HostFile(MachineFile):
 
 
 class GroupFile(HostFile):
-    """Hosts that are alike."""
+    """A group of identical hosts."""
 
     group: Name = Field(description="Name of the group; its hosts are NAME-0, NAME-1, …")
     count: int = Field(ge=1, le=100_000, description="Number of hosts.")
@@ -354,7 +354,7 @@ class PreprocessFile(Part):
 
 
 class AssumedFile(Part):
-    """A value that was not measured, and how far off it may be."""
+    """A value that was not measured, and its possible range."""
 
     path: Text = Field(description="Key of the value, such as hosts.nodes.storage.write.")
     low: Any = Field(None, description="Smallest possible value.")
@@ -366,7 +366,7 @@ class AssumedFile(Part):
 
 
 class PlatformFile(EmulatedPart):
-    """A platform: hosts, what serves on them, what joins them."""
+    """A platform: hosts, their services, and their network."""
 
     penstock_platform: int = Field(ge=1, le=1, description="Version of this format: 1.")
     name: Annotated[Text, AfterValidator(_name)] = Field(description="Name of the platform.")

@@ -58,7 +58,7 @@ Runtime = Annotated[str, Choice(("auto", *NODE_RUNTIMES))]
 
 
 class LimitsFile(Part):
-    """Upper limits of a disk, each for itself; `max`: none."""
+    """Upper limits of a disk, independent of each other; `max`: none."""
 
     read: Rate | None = Field(None, description="Limit of read bytes per time.")
     write: Rate | None = Field(None, description="Limit of written bytes per time.")
@@ -67,7 +67,7 @@ class LimitsFile(Part):
 
 
 class StallFile(Part):
-    """Times at which a disk does nothing."""
+    """Times at which a disk serves nothing."""
 
     period: PositiveTime = Field(
         description="Time from one stall to the next; the first one starts at once."
@@ -76,14 +76,14 @@ class StallFile(Part):
 
 
 class SlowNowAndThenFile(Part):
-    """Requests that take longer by chance."""
+    """Random requests that take longer."""
 
     probability: Portion = Field(description="Share of the requests that are slow.")
     factor: Scale = Field(description="Factor of their time.")
 
 
 class SlowFile(Part):
-    """A disk that fails slowly."""
+    """Slow service of a disk."""
 
     factor: ScaleOrMax = Field("1", description="Factor of the time of every request.")
     ramp: TimeOrMax | None = Field(None, description="Time over which the factor is reached.")
@@ -94,7 +94,7 @@ class SlowFile(Part):
 
 
 class FaultFile(Part):
-    """Requests that fail, or do what they should not."""
+    """Requests that fail, or that return or write wrong data."""
 
     op: Operation = Field("any", description="Kind of the requests.")
     error: Text = Field("EIO", description="Name of the error, such as EIO or ENOSPC.")
@@ -113,7 +113,7 @@ class FaultFile(Part):
 
 
 class BadSpaceFile(Part):
-    """Blocks that are bad, the same ones every time."""
+    """Bad blocks, always the same ones."""
 
     share: Portion = Field(description="Share of the space that is bad.")
     mode: BadMode = Field("error", description="Effect of reading a bad block.")
@@ -218,7 +218,7 @@ class WireFile(ImpairmentFile):
 
 
 class InterfaceFile(WireFile):
-    """One interface of a node; what it does not say is as its network says."""
+    """One interface of a node; absent values are those of its network."""
 
     network: Text = Field("net", description="Network of the interface.")
     address: Text | None = Field(None, description="Address; chosen by default.")
@@ -234,7 +234,7 @@ Peers = Annotated[dict[str, dict[str, Time]], BeforeValidator(_peers)]
 
 
 class NetworkPart(WireFile):
-    """A network and what holds for every interface in it."""
+    """A network and the properties of all its interfaces."""
 
     subnet: Text | None = Field(None, description="Addresses, such as 10.88.1.0/24.")
     matrix: Peers | None = Field(
@@ -249,7 +249,7 @@ class NetworkPart(WireFile):
 
 
 class NamedNetworkFile(NetworkPart):
-    """A network beside the one called net."""
+    """A network in addition to the one called net."""
 
     name: Text = Field(description="Name of the network.")
 
@@ -283,7 +283,7 @@ class MachineFile(Part):
 
 
 class NodeFile(MachineFile):
-    """One node, or several that are alike."""
+    """One node, or several identical ones."""
 
     name: Text = Field(description="Name of the node; with a count NAME-0, NAME-1, …")
     count: Count | None = Field(
@@ -348,7 +348,7 @@ Patterns = Annotated[
 
 
 class EventFile(WireFile):
-    """One change at one time."""
+    """One change of a schedule."""
 
     at: Time = Field(
         "0s", description="Time after the start of the schedule, or after the mark of `phase`."
@@ -382,7 +382,7 @@ class EventFile(WireFile):
 
 
 class EmulatedPart(Part):
-    """Keys common to a study's platform and a platform file, about started resources."""
+    """Keys for started resources, common to a study's platform and a platform file."""
 
     networks: list[NamedNetworkFile] = Field([], description="Networks in addition to net.")
     schedule: list[EventFile] = Field([], description="Changes over time.")
@@ -390,7 +390,7 @@ class EmulatedPart(Part):
 
 
 class SharedStoreFile(Part):
-    """A shared store that is put up over the nodes for each run."""
+    """A shared store that is started over the nodes for each run."""
 
     engine: Text = Field(description="Engine: moosefs, cephfs, ….")
     manager: Patterns | None = Field(

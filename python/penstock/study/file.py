@@ -191,7 +191,7 @@ class PilotFile(Part):
 
 
 class SequentialFile(Part):
-    """Later runs chosen by earlier ones: screening, search, and interleaved confirmation."""
+    """Later runs that earlier ones determine: screening, search, and interleaved confirmation."""
 
     runs: int = Field(
         ge=4, le=20_000, description="Largest number of runs, including those of the confirmation."
@@ -273,7 +273,7 @@ class RetryFile(Part):
 
 
 class OutliersFile(Part):
-    """Threshold from which a run is flagged as an outlier. It is kept; both analyses are reported."""
+    """Thresholds from which a run is flagged as an outlier. It stays in the data; both analyses are reported."""
 
     mads: Finite = Field(
         14.826,
@@ -363,7 +363,7 @@ def _port(value: Any) -> Any:
 
 
 class ReadyFile(Part):
-    """Sign that a service is up; one of these."""
+    """Condition of a service being up; one of these."""
 
     port: Annotated[int, BeforeValidator(_port)] | None = Field(
         None, description="TCP port of the node on which a program listens."
@@ -375,7 +375,7 @@ class ReadyFile(Part):
 
 
 class ServiceFile(Part):
-    """A command that must be up before the measured one begins; ended by pid after it."""
+    """A command that must be up before the measured one starts; stopped by pid after it."""
 
     name: Annotated[Text, AfterValidator(_study_name)] = Field(description="Name of the service.")
     command: Text = Field(description="Shell command (template) that stays in the foreground.")
@@ -389,7 +389,7 @@ class ServiceFile(Part):
 
 
 class HooksFile(Part):
-    """Commands around a run that bring its levels about; not measured. Each runs where the command does."""
+    """Commands around a run that set its levels; not measured. Each runs on the nodes of the command."""
 
     redeploy: Text | None = Field(
         None,
@@ -461,7 +461,7 @@ class WorkloadFile(Part):
 
 
 class TextFile(Part):
-    """A number in a text that the program left."""
+    """A number in a text that the program wrote."""
 
     expression: str
     file: Text = Field("stdout", description="stdout, stderr, or a file in {run_dir}.")
@@ -501,7 +501,7 @@ def _expression(text: str) -> str:
 
 
 class SeriesFile(Part):
-    """A number of a series that the monitor or a collector recorded of the run."""
+    """A number from a series that the monitor or a collector recorded during the run."""
 
     series: Annotated[Text, AfterValidator(_expression)] = Field(
         description="One series: its name, or an expression of series such as sum(power_watts)."
@@ -521,7 +521,7 @@ def _measure(name: str) -> str:
 
 
 class TracedFile(Part):
-    """A number of the accesses to files that the tracer recorded of the run."""
+    """A number from the accesses to files that the tracer recorded during the run."""
 
     trace: Annotated[Text, AfterValidator(_measure)] = Field(
         description=f"Measure: {', '.join(MEASURES)}."
@@ -723,7 +723,7 @@ else:
 
 
 class SettleFile(Part):
-    """The state that each run starts from."""
+    """State at the start of each run."""
 
     sync: bool = Field(True, description="Write back dirty pages first.")
     drop_caches: bool = Field(True, description="Drop the data from the page cache first.")
@@ -764,7 +764,7 @@ class WorkerFile(Part):
 
 
 class HostsFile(Part):
-    """Hosts beyond this one: each block of the design is made on one of them."""
+    """Hosts in addition to this one: each block of the design is made on one of them."""
 
     listen: Text = Field(description="Address of this host for the others.")
     workers: list[WorkerFile] = Field(min_length=1, description="Hosts that make runs.")
@@ -786,7 +786,7 @@ class GuestDiskFile(Part):
 
 
 class GuestFile(Part):
-    """A virtual machine in which the runs take place, for what this host's kernel lacks."""
+    """A virtual machine in which the runs take place, for features that this host's kernel lacks."""
 
     kernel: Annotated[str, AfterValidator(_suite)] = Field(
         "", description="Debian release of the kernel; by default that of this host."
