@@ -6,15 +6,12 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, stdev
-from typing import Any
 
 from scipy.special import stdtrit
 
 from penstock.analyse.statistics.calibration import Pair
 from penstock.parts.prediction.measured_runs import MeasuredRun, Span
-from penstock.parts.prediction.prediction import Prediction
-
-Row = dict[str, Any]
+from penstock.parts.prediction.prediction import Prediction, Row
 
 #: errors of stages cancel if their sum is less than this share of them …
 CANCELS = 0.5

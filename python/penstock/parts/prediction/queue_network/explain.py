@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
-from typing import Any
 
 from scipy.stats import spearmanr
 
 from penstock.analyse.statistics.prediction_intervals import order_statistics
 from penstock.parts.prediction import quantities
-from penstock.parts.prediction.prediction import mean_rows
+from penstock.parts.prediction.prediction import Row, mean_rows
 from penstock.parts.prediction.queue_network.cost import run_cost
 from penstock.parts.prediction.queue_network.energy import run_energy
 from penstock.parts.prediction.queue_network.sensitivity import measure_next, sensitivity_rows
@@ -21,7 +20,6 @@ from penstock.platform.hosts import Platform
 from penstock.platform.uncertain import amount
 from penstock.spec.units import parse_frequency
 
-Row = dict[str, Any]
 #: seeds for each end of a value's range; the first ones of the prediction
 SEEDS = 5
 #: significance level of the rank correlation of runs and sampled values

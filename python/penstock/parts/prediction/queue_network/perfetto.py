@@ -10,12 +10,9 @@ import heapq
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.parts.prediction.prediction import Prediction
-
-Row = dict[str, Any]
+from penstock.parts.prediction.prediction import Prediction, Row
 
 
 def slots_of(tasks: Sequence[Row]) -> list[int]:

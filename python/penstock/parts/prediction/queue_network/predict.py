@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
 
 from penstock.analyse.statistics.calibration import Pair, calibrated, predictions_of
 from penstock.analyse.statistics.prediction_intervals import (
@@ -23,6 +22,7 @@ from penstock.errors import PenstockError
 from penstock.parts.prediction import quantities
 from penstock.parts.prediction.prediction import (
     Prediction,
+    Row,
     find_bottleneck,
     mean_numbers,
     mean_rows,
@@ -39,8 +39,6 @@ from penstock.parts.prediction.queue_network.uncertainty import Drawn, sampled, 
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.draws import of_draw
 from penstock.platform.hosts import Platform
-
-Row = dict[str, Any]
 
 #: runs at the platform's own values if its uncertainty has separate draws
 NOMINAL = 9

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from penstock.parts.prediction import quantities
-from penstock.parts.prediction.prediction import Prediction
+from penstock.parts.prediction.prediction import Prediction, Row
 from penstock.parts.prediction.report.prediction_text import Table
 from penstock.text import counted, listed, shortened, signed
-
-Row = dict[str, Any]
 
 #: listed tasks, largest errors first
 TASKS = 12

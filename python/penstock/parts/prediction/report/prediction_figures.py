@@ -14,13 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from penstock.parts.prediction import quantities
-from penstock.parts.prediction.prediction import Prediction
+from penstock.parts.prediction.prediction import Prediction, Row
 from penstock.parts.prediction.queue_network.perfetto import slots_of
 from penstock.report import style
 from penstock.report.style import NotDrawn
 from penstock.text import signed
-
-Row = dict[str, Any]
 
 #: stages with their own colour; the others share one
 COLOURED = len(style.SERIES)
