@@ -273,7 +273,7 @@ class RetryFile(Part):
 
 
 class OutliersFile(Part):
-    """Thresholds from which a run is flagged as an outlier. It stays in the data; both analyses are reported."""
+    """Thresholds of flagged outliers, which stay in the data; both analyses are reported."""
 
     mads: Finite = Field(
         14.826,
