@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 import textwrap
 from pathlib import Path
 
@@ -27,7 +29,7 @@ _OVERCOMMIT = typer.Option(
 )
 
 app = typer.Typer(
-    help="One virtual cluster on several hosts: facts, paths, plan, start, inspect, enter, change, stop.",
+    help="One virtual cluster on several hosts: measure, plan, start, inspect, enter, trace, change, stop.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -223,6 +225,54 @@ def cp(
     nodes = copy(ClusterOnHosts.find(cluster), source, target)
     if as_json:
         print(json.dumps({"nodes": nodes}))
+
+
+@app.command(
+    "trace", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True}
+)
+def trace(
+    arguments: list[str] = typer.Argument(
+        help="NODE… (names or patterns such as 'n-*'); to run a command in them: --, the command."
+    ),
+    output: Path = typer.Option(..., "-o", "--output", help="Directory of the bundle."),
+    seconds: float | None = typer.Option(
+        None, "--seconds", help="Duration without a command (default: until Ctrl-C)."
+    ),
+    endings: list[str] = typer.Option(
+        [], "--ext", metavar="ENDING", help="Only names with this ending (.wt); repeatable."
+    ),
+    only: str | None = typer.Option(
+        None, "--only", metavar="read|write", help="Only reads or only writes."
+    ),
+    cluster: str | None = CLUSTER,
+    as_json: bool = typer.Option(
+        False, "--json", help="One JSON object on stdout; the command's stdout goes to stderr."
+    ),
+) -> None:
+    """Trace the file I/O of nodes on all their hosts as one trace, on one time base.
+
+    With a command it runs in all these nodes at once, and the exit status is its highest one.
+    """
+    from penstock.cli.nodes import split_command
+    from penstock.errors import BadInput
+    from penstock.observe.trace.recordings.summary import as_document, show
+    from penstock.parts.remote.cluster.coordinator import RemoteCluster
+    from penstock.parts.remote.running.tracing import trace_nodes
+
+    nodes, argv = split_command(arguments) if "--" in arguments else (arguments, [])
+    if argv and seconds is not None:
+        raise BadInput("--seconds: found a command with it; expected one of them")
+    if seconds is not None and not 0 < seconds < 1e9:
+        raise BadInput(f"--seconds: found {seconds:g}; expected more than 0")
+    with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+        live = RemoteCluster.find(cluster)
+        filters = {"endings": endings, "only": only}
+        status, traced = trace_nodes(live, nodes, output, argv, seconds, filters=filters)
+    if as_json:
+        print(json.dumps({"exit_status": status, **as_document(traced)}, default=str))
+    else:
+        show(traced)
+    raise typer.Exit(status)
 
 
 @app.command("set", context_settings={"ignore_unknown_options": True})
