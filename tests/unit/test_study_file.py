@@ -270,7 +270,12 @@ def test_any_word_counts(unit: str):
 
 
 @pytest.mark.parametrize(
-    "text", ["mib", "kib/s", "seconds", "bytes", "mbps", "percent", "ms s", "Lookups", "xs", ""]
+    "text",
+    [
+        *("mib", "kib/s", "seconds", "bytes", "mbps", "percent", "ms s", "Lookups", "xs", ""),
+        # 5 kops/s would be 5 per second
+        *("kops/s", "mreqs/s", "krows", "kbytes", "megabits/s", "micros", "s/kops"),
+    ],
 )
 def test_a_word_that_is_meant_otherwise_counts_nothing(text: str):
     with pytest.raises(ValueError, match="unit"):

@@ -57,6 +57,7 @@ _SIMPLE: dict[str, tuple[float, str]] = {
     **{u: (f, "count") for u, f in _COUNTS.items()},
     **_OTHERS,
 }
+_SHORT_COUNTS = "ops req reqs iops tps qps rps byte bytes bit bits rows txn txns queries".split()
 #: other spellings of units, which are invalid as names of counts
 _MEANT_OTHERWISE = frozenset(
     [u.lower() for u in _SIMPLE]
@@ -64,6 +65,10 @@ _MEANT_OTHERWISE = frozenset(
     + "sec secs second seconds msec usec nsec milliseconds microseconds nanoseconds".split()
     + "mins minute minutes hour hours day days percent watt watts joule joules hertz".split()
     + "volt volts euro euros dollar dollars".split()
+    + "millis micros nanos millisecond microsecond nanosecond msecs usecs nsecs hrs weeks".split()
+    + [f"{p}{u}" for p in ("kilo", "mega", "giga") for u in ("byte", "bit", "bits")]
+    # a prefix of a count would be a part of its name, and 5 kops/s be 5 per second
+    + [f"{p}{u}" for p in "kmg" for u in [*_COUNTS, *_SHORT_COUNTS]]
 )
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
 
