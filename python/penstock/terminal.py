@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from penstock.errors import escaped
 from penstock.text import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.table import Table
 
@@ -63,6 +63,22 @@ def plain_table(texts: Iterable[str], numbers: Iterable[str] = ()) -> Table:
         table.add_column(heading)
     for heading in numbers:
         table.add_column(heading, justify="right")
+    return table
+
+
+def table_of(columns: Iterable[str], rows: Iterable[Sequence[str]], title: str = "") -> Table:
+    """A table without rules and its rows; names of columns with numbers begin with `#`."""
+    from rich.table import Table
+
+    table = Table(
+        box=None, pad_edge=False, title=title or None, title_justify="left", title_style="bold"
+    )
+    for name in columns:
+        number = name.startswith("#")
+        justify: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(name.lstrip("#"), justify=justify, no_wrap=number, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

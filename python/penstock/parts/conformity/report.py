@@ -18,17 +18,10 @@ from penstock.text import counted, signed_percent
 SCHEMA = "penstock/check/1"
 _WIDTH = 100
 
-#: headings; True for columns of numbers
+#: headings; those of numbers begin with `#`
 COLUMNS = (
-    ("operation", False),
-    ("metric", False),
-    ("n", True),
-    ("expected", True),
-    ("measured", True),
-    ("off", True),
-    ("± 95 %", True),
-    ("allowed", True),
-    ("verdict", False),
+    *("operation", "metric", "#n", "#expected", "#measured"),
+    *("#off", "#± 95 %", "#allowed", "verdict"),
 )
 
 

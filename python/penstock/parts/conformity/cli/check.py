@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli._options import parsed
 from penstock.errors import BadInput
+from penstock.terminal import table_of
 
 if TYPE_CHECKING:
     from penstock.parts.conformity.comparison import RowResult
@@ -115,15 +116,7 @@ def _share(text: str | None) -> float | None:
 
 
 def _show(results: list[RowResult]) -> None:
-    from rich.table import Table
-
     from penstock.console import Console
     from penstock.parts.conformity.report import COLUMNS, cells
 
-    table = Table(box=None, pad_edge=False)
-    for name, number in COLUMNS:
-        justify = "right" if number else "left"
-        table.add_column(name, justify=justify, no_wrap=number, overflow="fold")  # type: ignore[arg-type]
-    for result in results:
-        table.add_row(*cells(result))
-    Console(width=_WIDTH).print(table)
+    Console(width=_WIDTH).print(table_of(COLUMNS, map(cells, results)))

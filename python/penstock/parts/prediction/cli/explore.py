@@ -16,6 +16,7 @@ import typer
 from penstock.analyse.statistics.prediction_intervals import LEVEL, exact
 from penstock.cli._options import QUIET, SIZE_MODEL
 from penstock.errors import BadInput
+from penstock.terminal import progress_bar, table_of
 from penstock.writing import atomic_folder
 
 if TYPE_CHECKING:
@@ -246,7 +247,6 @@ def _confirm(
     )
     from penstock.plugins import FUNCTIONS
     from penstock.scratch import Scratch
-    from penstock.terminal import progress_bar
 
     if "measure-configuration" not in FUNCTIONS:
         raise BadInput("--confirm: found no stores; expected an installation with them")
@@ -324,18 +324,7 @@ def _show(exploration: Exploration, recommendation: Recommendation) -> None:
 
 
 def _table(console: Console, table: prediction_text.Table) -> None:
-    from rich.table import Table
-
-    grid = Table(
-        box=None, pad_edge=False, title=f"{table.title}", title_justify="left", title_style="bold"
-    )
-    for name in table.columns:
-        number = name.startswith("#")
-        justify = "right" if number else "left"
-        grid.add_column(name.lstrip("#"), justify=justify, no_wrap=number, overflow="fold")  # type: ignore[arg-type]
-    for row in table.rows:
-        grid.add_row(*row)
-    console.print(grid)
+    console.print(table_of(table.columns, table.rows, table.title))
     console.print()
 
 

@@ -16,6 +16,7 @@ import typer
 from penstock.analyse.statistics.prediction_intervals import DRAWS, LEVEL, exact
 from penstock.cli._options import QUIET, SIZE_MODEL
 from penstock.errors import BadInput
+from penstock.terminal import table_of
 from penstock.text import percentage
 from penstock.writing import atomic_file, atomic_folder, check_target
 
@@ -293,16 +294,7 @@ def _beside(console: Console, say: Callable[[str], None], p: Prediction) -> None
 
 
 def _table(console: Console, table: prediction_text.Table) -> None:
-    from rich.table import Table
-
-    grid = Table(box=None, pad_edge=False)
-    for name in table.columns:
-        number = name.startswith("#")
-        justify = "right" if number else "left"
-        grid.add_column(name.lstrip("#"), justify=justify, no_wrap=number, overflow="fold")  # type: ignore[arg-type]
-    for row in table.rows[:_MOST_ROWS]:
-        grid.add_row(*row)
-    console.print(grid)
+    console.print(table_of(table.columns, table.rows[:_MOST_ROWS]))
     if len(table.rows) > _MOST_ROWS:
         print(f"... {len(table.rows) - _MOST_ROWS:,} further ones in --json")
     print()
@@ -357,8 +349,6 @@ def _is_workflow(path: Path) -> bool:
 
 
 def _show(rows: list[dict[object, object]], measured: int, speeds: DiskSpeeds) -> None:
-    from rich.table import Table
-
     from penstock.console import Console
     from penstock.text import at_speed
 
@@ -367,11 +357,8 @@ def _show(rows: list[dict[object, object]], measured: int, speeds: DiskSpeeds) -
     factors = [str(k) for k in rows[0] if k not in fixed] if rows else []
     responses = sorted({f"{row['response']} in {row['unit']}" for row in rows})
     several = ["response"] if len(responses) > 1 else []
-    table = Table(box=None, pad_edge=False)
-    for name in ["", *factors, *several]:
-        table.add_column(name, overflow="fold")
-    for name in ["predicted", "90 % from", "to", *(("measured", "ratio", "") if measured else ())]:
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ["", *factors, *several, "#predicted", "#90 % from", "#to"]
+    table = table_of([*columns, *(("#measured", "#ratio", "#") if measured else ())], ())
     for row in rows:
         cells = [str(row["treatment_id"])]
         cells += [at_speed(str(row[f]), speeds.label(f, str(row[f]))) for f in factors]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from rich.table import Table
-
 from penstock.console import Console
 from penstock.parts.prediction.workloads.distribution import mean_s
 from penstock.parts.prediction.workloads.graph import named
 from penstock.parts.prediction.workloads.task import Operation
 from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.terminal import table_of
 from penstock.text import counted, shortened
 
 _WIDTH = 100
@@ -126,12 +125,9 @@ def show(workload: Workload, aggregate: bool = False) -> None:
         f"{size(moved['written'])} written, {size(moved['results'])} of it results; "
         f"{values['compute_s']:,.4g} s of computing"
     )
-    table = Table(box=None, pad_edge=False)
-    table.add_column("stage", overflow="fold")
-    for name in ("level", "tasks", "compute s", "read", "files", "written", "files"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in values["stages"][:_MOST_STAGES]:
-        table.add_row(
+    columns = ("stage", "#level", "#tasks", "#compute s", "#read", "#files", "#written", "#files")
+    rows = [
+        (
             shortened(row["stage"]),
             str(row["first_level"]),
             f"{row['tasks']:,}",
@@ -141,7 +137,9 @@ def show(workload: Workload, aggregate: bool = False) -> None:
             size(row["written_bytes"]),
             f"{row['files_written']:,}",
         )
-    console.print(table)
+        for row in values["stages"][:_MOST_STAGES]
+    ]
+    console.print(table_of(columns, rows))
     if len(values["stages"]) > _MOST_STAGES:
         console.print(f"... {len(values['stages']) - _MOST_STAGES:,} further stages in --json")
     console.print(picture(values["levels"]))
