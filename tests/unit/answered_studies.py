@@ -361,7 +361,7 @@ CASES: dict[str, Case] = {
         says=(
             "Likely.",
             "Runs: 8 of 12 planned runs failed (the workload ended with status 1); ",
-            "the others may be a selection.",
+            "the others may be a biased selection.",
             "Next step: read `OUT/runs/r001/stderr.txt` first (all 8 runs failed alike); `penstock run",
         ),
         never=("Clear",),

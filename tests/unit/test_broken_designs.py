@@ -87,7 +87,7 @@ def test_a_full_design_without_a_level_is_told_of_the_other(tmp_path: Path) -> N
 def test_a_fraction_says_that_it_is_one(tmp_path: Path) -> None:
     result = analysed(orders(fraction=1), tmp_path)
     assert (
-        "8 of 16 combinations were run (half fraction, resolution IV): each effect is mixed with others, "
+        "8 of 16 combinations were run (half fraction, resolution IV): each effect is aliased with others, "
         "e.g. batch with disk × journal × sync."
     ) in " ".join(result.lines())
     assert "the 8 combinations that the half fraction left out" in " ".join(result.answer)

@@ -485,7 +485,7 @@ def fractions(outcome: Outcome) -> list[Table]:
                     "#interval",
                     f"#{named_unit('half', unit)}",
                     "#interval",
-                    "mixed with",
+                    "aliased with",
                     "the half fraction",
                 ],
                 rows,

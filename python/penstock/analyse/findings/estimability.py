@@ -33,7 +33,7 @@ def size_sentence(outcome: Outcome) -> str:
         every = math.prod(len(f.levels) for f in outcome.factors)
         return (
             f" {count} of {every} combinations were run ({outcome.plan.get('kind')}): "
-            f"{MODEL_TEXTS[model]} are estimated; what else there is becomes part of them."
+            f"{MODEL_TEXTS[model]} are estimated; other effects become part of them."
         )
     if not added:
         return " This was the quick size of the study." if outcome.quick else ""
@@ -41,10 +41,10 @@ def size_sentence(outcome: Outcome) -> str:
     quick = "the quick size: " if outcome.quick else ""
     full_size = _full_size(outcome)
     if count << added != full_size:
-        return f" {count} of {full_size} combinations were run: effects may be mixed with others."
+        return f" {count} of {full_size} combinations were run: effects may be aliased with others."
     return (
         f" {count} of {count << added} combinations were run ({quick}{fraction_word(added)}, resolution "
-        f"{_ROMAN.get(grade, grade)}): each effect is mixed with others{_example(outcome)}."
+        f"{_ROMAN.get(grade, grade)}): each effect is aliased with others{_example(outcome)}."
     )
 
 

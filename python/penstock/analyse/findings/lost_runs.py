@@ -50,7 +50,7 @@ def lost(outcome: Outcome) -> Iterator[Finding]:
         "runs-lost",
         "warning",
         f"{first} of {counted(planned, 'planned run')} {listed([rest, *parts[1:]])}{one}; the others may be "
-        "a selection.",
+        "a biased selection.",
         {"table": "runs", "run_id": list(bad["run_id"].astype(str))},
         repeat(outcome),
     )
