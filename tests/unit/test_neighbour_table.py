@@ -44,6 +44,17 @@ def test_what_there_is_room_for_changes_nothing(limits: Path, journal: Journal) 
     assert not journal.open_entries()
 
 
+def test_nodes_on_other_hosts_have_entries_here() -> None:
+    """A node here has one of each other node and of the host, also of those elsewhere."""
+    here, elsewhere = [f"n-{i}" for i in range(20)], [f"m-{i}" for i in range(40)]
+    all_of = {
+        node: {*here, *elsewhere, "host"} - {node} if node in here else set(here)
+        for node in (*here, "host")
+    }
+    assert needed([20], [40]) == sum(map(len, all_of.values())) == 1220
+    assert needed([20, 3], [40, 0]) == 1220 + needed([3])
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_two_clusters_that_overlap_leave_what_was_before_the_first(
     limits: Path, journal: Journal, first: int

@@ -144,7 +144,8 @@ class Network:
         later = {e.name for e in events if e.resource == "network" and e.name and impairs(e.patch)}
         up = cls(Fabric(journal, run), journal, run)
         try:
-            up._neighbours = reserve(needed(counts.values()), journal, run)
+            far = [len(t.nodes) if (t := by_name[name].tunnel) else 0 for name in counts]
+            up._neighbours = reserve(needed(counts.values(), far), journal, run)
             for number, spec in enumerate(specs):
                 mtu = spec.tunnel.mtu if spec.tunnel else PLAIN_MTU
                 bridge = up._fabric.bridge(f"br{number}", mtu)

@@ -8,6 +8,7 @@ creates none, are raised by the needs of a cluster, and lowered by the same amou
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,10 +24,10 @@ _NAMES = ("gc_thresh3", "gc_thresh2")
 ENOUGH = 256
 
 
-def needed(nodes: Iterable[int]) -> int:
-    """Entries if all nodes communicate; `nodes`: number of nodes on each network. Each needs the others and
-    the host, which needs each."""
-    return sum(count * (count + 1) for count in nodes)
+def needed(nodes: Iterable[int], elsewhere: Iterable[int] = itertools.repeat(0)) -> int:
+    """Entries if all nodes communicate; `nodes`: number of nodes on each network here, `elsewhere`: on other
+    hosts. Each node here needs the others and the host, which needs each node here."""
+    return sum(here * (here + far + 1) for here, far in zip(nodes, elsewhere, strict=False))
 
 
 def lacks_room(entries: int) -> bool:
