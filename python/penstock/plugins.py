@@ -290,6 +290,7 @@ STUDY_FINDINGS = Table(
         "kept_settings": "penstock.analyse.findings.assumptions:shared_settings",
         "assumptions": "penstock.analyse.findings.assumptions:assumptions",
         "outliers": "penstock.analyse.findings.assumptions:outliers",
+        "unequal_runs": "penstock.analyse.findings.unequal_runs:differences",
         "left_out": "penstock.analyse.findings.assumptions:excluded_runs",
         "hosts": "penstock.analyse.findings.hosts:hosts",
         "surfaces": "penstock.analyse.surface.fitted_optimum:optima",

@@ -54,6 +54,8 @@ CODES = {
     "stratum-undetermined": "factors with too few settings of their own for a test",
     "residuals": "residuals that contradict the assumptions of the intervals, and results on other scales",
     "outlier": "runs far from the others, and the effects without them",
+    "runs-differ": "runs of one treatment differ, and what else differs between them in the same order",
+    "runs-differ-open": "runs of one treatment differ, and follow nothing that was recorded",
     "run-left-out": "excluded runs, the reason, and the effects with them",
     "effect-bound": "the range of an effect that is not significant",
     "time-scale": "disks that were slowed down, and the parts of the run that were not",
