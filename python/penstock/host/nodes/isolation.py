@@ -13,15 +13,15 @@ from penstock.spec.privileges import CAPABILITIES
 
 #: description of a node for docs/emulation.md and `penstock doctor`
 ISOLATES = (
-    "A node has its own root, processes, network, IPC, host name and control groups, and only the "
-    "capabilities, devices and system calls of a list, to which `privileges` adds by name: root inside "
-    "cannot mount, load modules, set clocks or limits, make devices, see the kernel's log and memory, or "
-    "write to control groups, /proc/sys and /sys."
+    "A node has its own root, processes, network, IPC, host name and control groups. It has only the "
+    "capabilities, devices and system calls of lists; `privileges` adds to them by name. Root "
+    "inside a node cannot mount, load modules, set clocks or limits, create devices, read the kernel's log "
+    "and memory, or write to control groups, /proc/sys and /sys."
 )
 DOES_NOT_ISOLATE = (
-    "It is no sandbox for hostile programs: root inside is the host's root without these rights (there is no "
-    "user namespace), and uses the host's kernel, clock and page cache. Without an `image` it can read the "
-    "host's root file system, and it writes to shared directories as the host's root."
+    "A node is no sandbox for hostile programs. Root inside is the host's root without these rights (there "
+    "is no user namespace), and uses the host's kernel, clock and page cache. Without an `image` it can read "
+    "the host's root file system, and it writes to shared directories as the host's root."
 )
 
 #: capabilities that ordinary servers need as root; IPC_LOCK, because data systems lock their memory
