@@ -18,6 +18,7 @@ import pandas as pd
 from penstock.analyse.fidelity.fidelity import RULES
 from penstock.analyse.fidelity.validity import DEGRADED, graded
 from penstock.analyse.findings.estimability import size_sentence
+from penstock.analyse.findings.findings import write_findings
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.bias import degraded_count
 from penstock.archive.bundle import Bundle, write_parquet
@@ -271,7 +272,6 @@ def _part(result: Analysis, name: str, make: Callable[[], None]) -> None:
 def _findings(result: Analysis) -> None:
     from penstock.analyse.findings.answer import answer
     from penstock.analyse.findings.answer_plot import plot_lines, table_lines
-    from penstock.analyse.findings.findings import write_findings
 
     outcome = result.tables
     result.findings, result.outcome = write_findings(outcome), outcome

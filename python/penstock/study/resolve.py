@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ValidationError
 
 from penstock.errors import BadInput
+from penstock.platform.checks.emulation import networks_of
+from penstock.platform.emulation import cluster_of
 from penstock.platform.profiles import read_profile, scaled
 from penstock.spec.cluster import ClusterSpec
 from penstock.spec.guest import GuestSpec
@@ -250,9 +252,6 @@ def needs_cluster(platform: PlatformFile) -> bool:
 
 
 def _cluster(study: Study, platform: PlatformFile) -> ClusterSpec:
-    from penstock.platform.checks.emulation import networks_of
-    from penstock.platform.emulation import cluster_of
-
     machines = [(n, node) for node in platform.nodes for n in node_names(node.name, node.count)]
     networks = [p.file for p in networks_of(platform.network, platform.networks, ("platform",))]
     return cluster_of(

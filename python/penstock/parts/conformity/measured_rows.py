@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from penstock.archive.completeness import check_manifest, reading
 from penstock.archive.schemas import TABLES
 from penstock.archive.selection import is_study, select
 from penstock.errors import BadInput
@@ -254,7 +255,6 @@ def _of_study(named: Path, files: bool) -> pd.DataFrame:
 
 def _rows_of_study(named: Path, files: bool) -> Iterator[tuple[str, str, str, str, float, str]]:
     from penstock.analyse.traces.trace_compare import Run
-    from penstock.archive.completeness import check_manifest, reading
 
     for path in select(named).runs:
         manifest = check_manifest(path / "manifest.json")

@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.errors import BadInput
 from penstock.parts.prediction.workloads.formats.document import Document, document_of, shown
+from penstock.parts.prediction.workloads.formats.wfformat_rules import names_of
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.spec.source import Path as Place
 from penstock.spec.source import read_input
@@ -196,7 +197,6 @@ def _only(document: Document, path: Place, row: Mapping[str, Any], keys: Sequenc
 def _executed(document: Document) -> MeasuredRun:
     """Measured run of an executed instance: run times by task id, a makespan."""
     from penstock.parts.prediction.workloads.formats.instance import read_instance
-    from penstock.parts.prediction.workloads.formats.wfformat_rules import names_of
 
     instance = read_instance(document)
     workflow = document.value["workflow"]

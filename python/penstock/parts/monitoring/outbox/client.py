@@ -29,11 +29,11 @@ from penstock.errors import Away, BadInput, PenstockError
 from penstock.host.probe.clock_offset import CLOCK, CLOCK_BOUND, Offset, measure
 from penstock.host.processes.servers import server_at, verification
 from penstock.parts.monitoring.experiments.points import Account, Batch, canonical_labels, points
+from penstock.parts.monitoring.experiments.targets import Targets
+from penstock.parts.monitoring.experiments.timestamps import seconds_text
 
 if TYPE_CHECKING:
     import httpx
-
-    from penstock.parts.monitoring.experiments.targets import Targets
 
 #: header of the response to a stop: series that could not be fetched from other servers, percent-encoded
 NOT_FETCHED = "X-Penstock-Not-Fetched"
@@ -218,7 +218,6 @@ class Local:
         return self._store.find(name, self._user, to_change=True).live
 
     def get(self, name: str, options: Mapping[str, Any]) -> Data:
-        from penstock.parts.monitoring.experiments.targets import Targets
         from penstock.parts.monitoring.queries.answers import answer
 
         result = answer(self._store, Targets(), name, self._user, options)
@@ -244,7 +243,6 @@ class Local:
     def fetch(
         self, name: str, request: Mapping[str, Any], targets: Targets | None = None
     ) -> list[dict[str, Any]]:
-        from penstock.parts.monitoring.experiments.targets import Targets
         from penstock.parts.monitoring.queries.fetch import fetch_requested
 
         experiment = self._store.find(name, self._user, to_change=True)
@@ -606,8 +604,6 @@ def _account(account: Account) -> dict[str, Any]:
 
 
 def _with_time(options: Mapping[str, Any]) -> dict[str, Any]:
-    from penstock.parts.monitoring.experiments.timestamps import seconds_text
-
     document = {k: v for k, v in options.items() if v is not None and k != "at_ns"}
     if options.get("at_ns") is not None:
         document["utc_time"] = seconds_text(options["at_ns"])

@@ -25,6 +25,7 @@ from penstock.parts.prediction.black_box.model import (
     learnt,
 )
 from penstock.parts.prediction.black_box.plan import balanced, exploratory, next_round, subspace
+from penstock.parts.prediction.black_box.show import points_csv, summary_lines, tree_lines, tree_of
 from penstock.parts.prediction.black_box.space import LOCAL, MIB, Point, Space
 from penstock.parts.prediction.black_box.tasks import fitted_overlap, with_computing
 from penstock.parts.prediction.learning.deployment import Deployment, Ground, of_point
@@ -332,12 +333,6 @@ def overlap_of(results: Sequence[Measured]) -> tuple[Overlap | None, float | Non
 
 def write_results(model: BlackBoxModel, out: Path) -> None:
     """Write the model and its readable forms."""
-    from penstock.parts.prediction.black_box.show import (
-        points_csv,
-        summary_lines,
-        tree_lines,
-        tree_of,
-    )
     from penstock.parts.prediction.report.storage_tree import figure
 
     with atomic_folder(out) as draft:
