@@ -86,7 +86,7 @@ def sustained(
             check=False,
         )
         table = place / "out" / "runs.parquet"
-        if done.returncode == 2 and "faster than this host can" in done.stderr:
+        if done.returncode == 2 and "too fast for this host" in done.stderr:
             return set()
         if not table.exists():
             print(done.stderr.strip(), file=sys.stderr)

@@ -141,8 +141,8 @@ def test_no_command_is_run_out_of_a_journal_that_others_may_write_to(
         (journal.path if what == "file" else journal.path.parent).chmod(0o777)
         (failed,) = undo(journal, own=True)
         assert failed.outcome == "failed"
-        assert "nobody but user" in failed.note
-        with pytest.raises(PenstockError, match="nobody but user"):
+        assert "no user other than" in failed.note
+        with pytest.raises(PenstockError, match="no user other than"):
             plan_command(journal, "s", told)
     assert not (tmp_path / "ran").exists()
 
