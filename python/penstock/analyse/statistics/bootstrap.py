@@ -35,9 +35,7 @@ def wild(fit: Fit, response: str, confidence: float = 0.95, seed: int = 1) -> pd
     """
     if fit.groups or fit.used is None:
         raise PenstockError("settings stayed the same over several runs: runs are not independent")
-    of_treatment = np.hstack(
-        [np.ones((len(fit.design.levels), 1)), *(t.columns for t in fit.design.terms)]
-    )
+    of_treatment = fit.design.columns(fit.design.terms)
     used = fit.used
     kinds = used[: of_treatment.shape[1]]
     x = np.hstack([of_treatment[:, kinds][fit.design.of_run], fit.block_columns])

@@ -285,7 +285,7 @@ def _types(rows: list[dict[str, Any]], fit: Fit) -> None:
     if not fit.complete:
         return
     terms = fit.design.terms
-    x = np.hstack([np.ones((len(fit.design.levels), 1)), *(t.columns for t in terms)])
+    x = fit.design.columns(terms)
     cells = Cells.of(fit.design.of_run, fit.block)
     gram, product = cells.products(x, fit.block_columns, fit.y - fit.y.mean())
     size = np.sqrt(np.diag(gram))

@@ -85,8 +85,7 @@ class Fit:
     @cached_property
     def columns(self) -> Values:
         """Columns of the mean, terms and blocks with an estimate, one row per run."""
-        terms = [t.columns for t in self.design.terms]
-        columns = np.hstack([np.ones((len(self.design.levels), 1)), *terms])
+        columns = self.design.columns(self.design.terms)
         x = np.hstack([columns[self.design.of_run], self.block_columns])
         assert self.used is not None
         return np.asarray(x[:, self.used])
@@ -152,8 +151,7 @@ def _power(values: Values, design: Design, block: Numbers | None) -> float:
     main = [t for t in design.terms if t.size == 1]
     many = len(values) * float(sum(t.width for t in design.terms)) ** 2 > _MANY
     for terms in [main] if many else [design.terms, main]:
-        columns = np.hstack([np.ones((len(design.levels), 1)), *(t.columns for t in terms)])
-        basis = _start(np.hstack([blocks, columns[design.of_run]]))
+        basis = _start(np.hstack([blocks, design.columns(terms)[design.of_run]]))
         if basis.shape[1] < len(values):
             return power_beside(values, basis)
     return power_beside(values, np.ones((len(values), 1)))
@@ -214,7 +212,7 @@ def _fit(
     ends = 1 + np.cumsum([0, *widths])
     where = [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)]
     of_blocks = slice(int(ends[-1]), int(ends[-1]) + blocks.shape[1])
-    of_treatment = np.hstack([np.ones((len(design.levels), 1)), *(t.columns for t in used_terms)])
+    of_treatment = design.columns(used_terms)
     used = np.concatenate([np.any(of_treatment != 0, axis=0), np.ones(blocks.shape[1], dtype=bool)])
     solution = np.full(len(used), np.nan)
     covariance = np.full((len(used), len(used)), np.nan)

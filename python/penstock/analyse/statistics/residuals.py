@@ -64,9 +64,7 @@ def leverages(fit: Fit) -> Values:
     """The leverage of each run: the diagonal of X (X'X)⁻¹ X'."""
     assert fit.used is not None
     used = fit.used
-    of_treatment = np.hstack(
-        [np.ones((len(fit.design.levels), 1)), *(t.columns for t in fit.design.terms)]
-    )
+    of_treatment = fit.design.columns(fit.design.terms)
     keep = used[: of_treatment.shape[1]]
     covariance = fit.covariance[np.ix_(used, used)]
     first = int(keep.sum())
@@ -319,9 +317,7 @@ def _drawn(
 def _basis(fit: Fit) -> Values | None:
     """An orthonormal basis of the model; None for many runs with one mean per treatment."""
     assert fit.used is not None
-    of_treatment = np.hstack(
-        [np.ones((len(fit.design.levels), 1)), *(t.columns for t in fit.design.terms)]
-    )
+    of_treatment = fit.design.columns(fit.design.terms)
     keep = fit.used[: of_treatment.shape[1]]
     if len(fit.y) > _MOST_DRAWN and keep.sum() == len(of_treatment):
         return None

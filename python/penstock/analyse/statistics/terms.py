@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,10 @@ class Design:
     terms: list[Term]
     levels: Numbers  # treatments × factors
     of_run: Numbers
+
+    def columns(self, terms: Iterable[Term]) -> Values:
+        """Columns of the mean and of `terms`, one row per treatment."""
+        return np.hstack([np.ones((len(self.levels), 1)), *(t.columns for t in terms)])
 
 
 def numbers(data: pd.DataFrame, plan: Plan) -> NDArray[np.int64]:
