@@ -32,7 +32,7 @@ class Tracers:
         self.fail = ""
         self.run_ns = 0
         self.active: dict[str, Sequence[str]] = {}
-        self.settings: dict[str, Mapping[str, Any]] = {}
+        self.observers: dict[str, Mapping[str, Any]] = {}
         self.offsets = dict.fromkeys(_CLOCKS, 0)
 
     def call_all(
@@ -44,9 +44,9 @@ class Tracers:
         up = {host: call(host, *own[1:]) for host, own in arguments.items() if host != self.fail}
         return up, {host: "no tracer" for host in arguments if host not in up}
 
-    def begin(self, host: str, nodes: Sequence[str], settings: Mapping[str, Any]) -> None:
+    def begin(self, host: str, nodes: Sequence[str], observers: Mapping[str, Any]) -> None:
         self.active[host] = nodes
-        self.settings[host] = settings
+        self.observers[host] = observers
 
     def end(self, host: str) -> None:
         """Three writes, in turn with the other host, and one after the run."""
@@ -99,8 +99,8 @@ LAB = RemoteCluster(
 
 def test_the_trace_has_the_times_of_this_host(tmp_path: Path, tracers: Tracers) -> None:
     output = tmp_path / "traced"
-    filters = {"endings": [".db"]}
-    status, judged = tracing.trace_nodes(LAB, ["*-0"], output, ["fails"], filters=filters)
+    observers = {"trace": {"mode": "trace", "endings": [".db"]}}
+    status, judged = tracing.trace_nodes(LAB, ["*-0"], output, ["fails"], observers=observers)
     assert (status, judged.bundle, judged.events) == (3, output, 6)
     run = TracedRun(output)
     start_ns, end_ns = run.manifest["times"]["start_ns"], run.manifest["times"]["end_ns"]
@@ -109,7 +109,7 @@ def test_the_trace_has_the_times_of_this_host(tmp_path: Path, tracers: Tracers) 
     assert events["file_id"][::2] != events["file_id"][1::2]
     assert [h["offset_bound_ns"] for h in run.manifest["hosts"].values()] == [200, 200]
     assert (run.manifest["state"], run.manifest["command"]) == ("failed", ["fails"])
-    assert tracers.settings == {h: {"mode": "trace", "endings": [".db"]} for h in _CLOCKS}
+    assert tracers.observers == dict.fromkeys(_CLOCKS, observers)
     assert tracers.active == {}
 
 
@@ -126,4 +126,4 @@ def test_an_existing_bundle_is_not_replaced(tmp_path: Path, tracers: Tracers) ->
         tracing.trace_nodes(LAB, ["*"], tmp_path)
     with pytest.raises(BadInput, match="no node 'x'"):
         tracing.trace_nodes(LAB, ["x"], tmp_path / "traced")
-    assert tracers.settings == {}
+    assert tracers.observers == {}

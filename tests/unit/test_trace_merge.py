@@ -17,7 +17,7 @@ from penstock.observe.trace.capture.events import ENCODINGS, EVENT, SCHEMA, Spoo
 from penstock.observe.trace.capture.events import write_events as write
 from penstock.observe.trace.recordings import merge
 from penstock.observe.trace.recordings.bundle import write_recording
-from penstock.observe.trace.recordings.merge import HostTrace, merge_traces
+from penstock.observe.trace.recordings.merge import HostTrace, merge_samples, merge_traces
 from tests.unit.test_trace_tables import calls
 
 _native = pytest.importorskip("penstock._native")
@@ -113,6 +113,30 @@ def test_files_and_threads_have_their_nodes(tmp_path: Path) -> None:
     assert {row["file_id"] for row in written} == {row["file_id"] for row in files.values()}
     receipt = run.manifest["receipts"]["trace"]
     assert [receipt[name] for name in ("seen", "kept", "filtered", "lost")] == [13, 6, 1, 6]
+
+
+def test_samples_of_all_hosts_have_one_clock(tmp_path: Path) -> None:
+    """Entities of hosts get the host's name; those of nodes are unique in the cluster."""
+    parts = []
+    for number, host in enumerate(("left", "right")):
+        clock = Offset(10**9 * (1 - 3 * number), 0, 8)
+        part = trace(tmp_path, host, calls(1), clock)
+        rows = [
+            {"t_ns": 100 + number + clock.offset_ns, "source": s, "entity": e, "value": 1.0}
+            for s, e in (("cpu", "all"), ("cgroup", f"{host}-0"), ("network", f"{host}-1 e0"))
+        ]
+        with_keys = Bundle.open(part.bundle)
+        with_keys.write_table("samples", pa.Table.from_pylist(rows, TABLES["samples"].arrow))
+        parts.append(part)
+    merged_rows = merge_samples(parts, "samples").to_pylist()
+    assert [(r["t_ns"], r["host_id"], r["entity"]) for r in merged_rows] == [
+        (100, "left", "left:all"),
+        (100, "left", "left-0"),
+        (100, "left", "left-1 e0"),
+        (101, "right", "right:all"),
+        (101, "right", "right-0"),
+        (101, "right", "right-1 e0"),
+    ]
 
 
 def test_events_outside_the_run_are_left_out(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ Schema `{BUNDLE_SCHEMA}`. Responses and losses are here as well as in `runs.parq
 | `cpu_ns`, `cpu_waited_ns` | processor time of the run, and time in which some task of it waited for a processor (PSI of its group; null where the kernel keeps none) |
 | `resident_share` | share of the disk's files in the page cache when the workload began, by disk |
 | `device_state` | by disk, what the run found when it began: `in_flight` requests (null with `unknown` where nothing tells), of an emulated disk `dirty_bytes` in its write cache, `credits` (what is there, what is stated) and `transport` (`device` or `io_uring`), of another the kernel's `device` and, with `settle.discard`, `discarded_bytes` |
-| `hosts` | of a trace of nodes on several hosts, by host: `nodes`, `offset_ns` of its monotonic clock from that of the bundle's times, `offset_bound_ns`, and the `receipt` of its tracer |
+| `hosts` | of a trace of nodes on several hosts, by host: `nodes`, `offset_ns` of its monotonic clock from that of the bundle's times, `offset_bound_ns`, and `receipts` by observer |
 | `losses` | by observer (`trace`, `layers`, `monitor`), events or samples lost |
 | `fetched` | of an experiment: what was read of servers elsewhere, each with metric, source, server, address, query, step, number of requests and points, ranges, or an `error` |
 | `receipts` | by observer, what it counted and what it cost |

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.archive.schemas import TABLES
 from penstock.archive.traces.trace_tables import EVENT_COLUMNS, Numbers, TraceTables
@@ -27,6 +28,8 @@ _PID_BITS = 22
 #: hosts whose numbers fit above in an int32
 _MOST_HOSTS = 1 << (31 - _PID_BITS)
 _CHUNK = 1 << 20
+#: tables of the monitor
+SAMPLED = ("samples", "utilisation")
 #: information of the traces that the merged one lacks
 _NOT_MERGED = "names that files got or lost during the trace, and pages that were mapped"
 
@@ -84,6 +87,29 @@ def merge_traces(
     counts = {"seen": seen, "kept": kept, "filtered": max(seen - kept - lost, 0), "lost": lost}
     tables = {"files": _table("files", files), "threads": _table("threads", threads)}
     return Recording(spool, files, [], counts, "calls", source, tables)
+
+
+def merge_samples(traces: Sequence[HostTrace], name: str) -> pa.Table:
+    """A table of the monitor (`SAMPLED`) of all hosts, in order of time.
+
+    The name of the host is before entities that are not those of nodes (`rack1-a:sda`).
+    """
+    parts = []
+    for trace in traces:
+        table = _own(TraceTables(trace.bundle), name)
+        moved = pc.subtract(table["t_ns"], trace.offset.offset_ns)
+        table = table.set_column(table.column_names.index("t_ns"), "t_ns", moved)
+        entities = table["entity"].cast(pa.string()).combine_chunks().dictionary_encode()
+        nodes = set(trace.nodes.values())
+        named = [
+            entity if str(entity).partition(" ")[0] in nodes else f"{trace.host}:{entity}"
+            for entity in entities.dictionary.to_pylist()
+        ]
+        entity = pa.array(named, pa.string()).take(entities.indices)
+        table = table.set_column(table.column_names.index("entity"), "entity", entity)
+        hosts = pa.array([trace.host] * table.num_rows, pa.string())
+        parts.append(table.append_column("host_id", hosts))
+    return pa.concat_tables(parts, promote_options="permissive").sort_by("t_ns")
 
 
 def _order_not_known(traces: Sequence[HostTrace]) -> list[str]:
@@ -168,9 +194,13 @@ def _interleave(parts: Sequence[Path], spool: Path) -> int:
     return sum(map(len, sources))
 
 
+def _own(run: TraceTables, name: str) -> pa.Table:
+    """A table without the keys of its bundle."""
+    return run.table(name, [column.name for column in TABLES[name].columns])
+
+
 def _rows(run: TraceTables, name: str) -> list[Row]:
-    columns = [column.name for column in TABLES[name].columns]
-    return run.table(name, columns).to_pylist()
+    return _own(run, name).to_pylist()
 
 
 def _files(rows: Sequence[Row], owners: _Owners, host: str, first_file: int) -> list[Row]:

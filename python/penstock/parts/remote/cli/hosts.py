@@ -244,6 +244,12 @@ def trace(
     only: str | None = typer.Option(
         None, "--only", metavar="read|write", help="Only reads or only writes."
     ),
+    monitor: float | None = typer.Option(
+        None,
+        "--monitor",
+        metavar="SECONDS",
+        help="Also sample the hosts and nodes at this interval.",
+    ),
     cluster: str | None = CLUSTER,
     as_json: bool = typer.Option(
         False, "--json", help="One JSON object on stdout; the command's stdout goes to stderr."
@@ -255,6 +261,7 @@ def trace(
     """
     from penstock.cli.nodes import split_command
     from penstock.errors import BadInput
+    from penstock.observe.sampler.monitor import interval_ns_of
     from penstock.observe.trace.recordings.summary import as_document, show
     from penstock.parts.remote.cluster.coordinator import RemoteCluster
     from penstock.parts.remote.running.tracing import trace_nodes
@@ -264,10 +271,15 @@ def trace(
         raise BadInput("--seconds: found a command with it; expected one of them")
     if seconds is not None and not 0 < seconds < 1e9:
         raise BadInput(f"--seconds: found {seconds:g}; expected more than 0")
+    observers: dict[str, dict[str, object]] = {
+        "trace": {"mode": "trace", "endings": endings, "only": only}
+    }
+    if monitor is not None:
+        interval_ns_of(monitor)
+        observers["monitor"] = {"interval_s": monitor}
     with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
         live = RemoteCluster.find(cluster)
-        filters = {"endings": endings, "only": only}
-        status, traced = trace_nodes(live, nodes, output, argv, seconds, filters=filters)
+        status, traced = trace_nodes(live, nodes, output, argv, seconds, observers=observers)
     if as_json:
         print(json.dumps({"exit_status": status, **as_document(traced)}, default=str))
     else:

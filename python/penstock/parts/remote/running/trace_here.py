@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.archive.bundle import Bundle
+from penstock.campaign.places.stage import pages_and_devices
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.errors import PenstockError
 from penstock.host.journal.journal import Journal
@@ -47,8 +48,8 @@ class _Recording:
 _RECORDINGS: dict[str, _Recording] = {}
 
 
-def begin(name: str, nodes: Sequence[str], settings: Mapping[str, Any]) -> None:
-    """Start to record these nodes of a cluster; `settings`: of the observer `trace`."""
+def begin(name: str, nodes: Sequence[str], observers: Mapping[str, Mapping[str, Any]]) -> None:
+    """Start to record these nodes of a cluster; `observers`: their settings, by name."""
     cluster = Cluster.find(name)
     chosen = cluster.chosen(nodes)
     journal = Journal()
@@ -56,9 +57,8 @@ def begin(name: str, nodes: Sequence[str], settings: Mapping[str, Any]) -> None:
         folder = stack.enter_context(Scratch("trace"))
         bundle = stack.enter_context(new_bundle(journal, folder / BUNDLE, []))
         assert bundle is not None
-        observers = {"trace": settings}
         recorder = stack.enter_context(Recorder.of_names(journal, state_dir(), observers))
-        recorder.start(_watched(cluster, chosen), None)
+        recorder.start(_watched(cluster, chosen), folder)
         start_ns, groups = time.monotonic_ns(), _groups(chosen)
         archive = folder / f"{BUNDLE}.tar"
         _RECORDINGS[name] = _Recording(
@@ -96,16 +96,24 @@ def release(name: str) -> None:
 
 
 def _watched(cluster: Cluster, nodes: Sequence[RunningNode]) -> Watched:
-    disks = [disk for node in cluster.nodes.values() for disk in node.disks.values()]
-    devices = {disk.device: disk.disk_id for disk in disks}
+    disks = [disk for node in nodes for disk in node.disks.values()]
+    watched = Watched(
+        nodes[0].cgroup,
+        None,
+        nodes={
+            node.name: {**node.cgroup.paths, "net": Path(f"/proc/{node.pid}/net/dev")}
+            for node in nodes
+        },
+        **pages_and_devices(disks),
+    )
     if len(nodes) == 1:
-        return Watched(nodes[0].cgroup, None, devices=devices)
+        return watched
     if cluster.above is None:
         raise PenstockError(
             "several nodes of a host cannot be traced at once here: their control groups have no common "
             "parent, because the unified hierarchy has the controllers; trace one node of the host"
         )
-    return Watched(cluster.above.stat().st_ino, None, devices=devices)
+    return dataclasses.replace(watched, scope=cluster.above.stat().st_ino)
 
 
 def _groups(nodes: Sequence[RunningNode]) -> dict[int, str]:

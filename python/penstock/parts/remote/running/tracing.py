@@ -22,12 +22,19 @@ from penstock.host.probe.clocks import clock_row
 from penstock.host.processes.interrupts import Interrupts
 from penstock.observe.recorder import OWN_CLOCK, Observation, finish_bundle, new_bundle
 from penstock.observe.trace.recordings.bundle import ImportedTrace, write_recording
-from penstock.observe.trace.recordings.merge import HostTrace, merge_traces
+from penstock.observe.trace.recordings.merge import (
+    SAMPLED,
+    HostTrace,
+    merge_samples,
+    merge_traces,
+)
 from penstock.parts.remote.cluster.coordinator import RemoteCluster, call_hosts
 from penstock.parts.remote.running import trace_here
 from penstock.parts.remote.workers import WorkerPool
 from penstock.scratch import Scratch
 from penstock.spec.check_cluster import matching
+
+_TRACE = {"trace": {"mode": "trace"}}
 
 
 def trace_nodes(
@@ -37,12 +44,13 @@ def trace_nodes(
     argv: Sequence[str] = (),
     seconds: float | None = None,
     *,
-    filters: Mapping[str, Any] | None = None,
+    observers: Mapping[str, Mapping[str, Any]] = _TRACE,
 ) -> tuple[int, ImportedTrace]:
     """Trace nodes while a command runs in them, else for `seconds` or until Ctrl-C; `output`: bundle.
 
-    `filters`: settings of the observer `trace`. Returns the highest status of the command. Raises BadInput
-    for an existing `output` and for unknown nodes, PenstockError with the messages of hosts that failed.
+    `observers`: settings of `trace` (mode trace) and, to sample hosts and nodes, `monitor`. Returns the
+    highest status of the command. Raises BadInput for an existing `output` and for unknown nodes,
+    PenstockError with the messages of hosts that failed.
     """
     if output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
@@ -51,7 +59,7 @@ def trace_nodes(
     with (
         new_bundle(Journal(), output, argv) as bundle,
         cluster.pool(only=set(hosts)) as pool,
-        _recording(cluster, pool, hosts, {"mode": "trace", **(filters or {})}),
+        _recording(cluster, pool, hosts, observers),
         Scratch("trace") as folder,
     ):
         assert bundle is not None
@@ -64,7 +72,10 @@ def trace_nodes(
         offsets = {host: before[host].until(pool.clock_offset(host)) for host in hosts}
         call_hosts(pool, trace_here.end, dict.fromkeys(hosts, (cluster.name,)))
         traces = [_fetched(cluster, pool, host, folder, offsets[host]) for host in hosts]
-        judged = write_recording(bundle, merge_traces(traces, folder, run), run[1] - run[0])
+        recording = merge_traces(traces, folder, run)
+        if "monitor" in observers:
+            recording.tables |= {name: merge_samples(traces, name) for name in SAMPLED}
+        judged = write_recording(bundle, recording, run[1] - run[0])
         manifest = bundle.manifest
         seen = Observation(losses=manifest["losses"], receipts=manifest["receipts"], clocks=clocks)
         phase = {"phase_id": "workload", "start_ns": run[0], "end_ns": run[1]}
@@ -78,7 +89,7 @@ def _recording(
     cluster: RemoteCluster,
     pool: WorkerPool,
     hosts: Mapping[str, Sequence[str]],
-    settings: Mapping[str, Any],
+    observers: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[None]:
     """Record the nodes of all hosts; then remove the recordings there."""
 
@@ -86,7 +97,7 @@ def _recording(
         pool.call_all(trace_here.release, dict.fromkeys(hosts, (cluster.name,)))
 
     try:
-        asked = {host: (cluster.name, own, settings) for host, own in hosts.items()}
+        asked = {host: (cluster.name, own, observers) for host, own in hosts.items()}
         call_hosts(pool, trace_here.begin, asked)
         yield
     except Exception:  # at Ctrl-C a worker is busy with the command: its recording ends with it
@@ -125,5 +136,5 @@ def _facts(trace: HostTrace) -> Mapping[str, Any]:
         "nodes": sorted(set(trace.nodes.values())),
         "offset_ns": trace.offset.offset_ns,
         "offset_bound_ns": trace.offset.bound_ns,
-        "receipt": Bundle.open(trace.bundle).manifest["receipts"]["trace"],
+        "receipts": Bundle.open(trace.bundle).manifest["receipts"],
     }
