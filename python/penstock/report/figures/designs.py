@@ -307,25 +307,17 @@ def _corner(corner: Sequence[str], outcome: Outcome, chosen: Sequence[str]) -> t
 
 def _edges(axes: Axes, outcome: Outcome, chosen: Sequence[str]) -> None:
     """Names of factors and levels along three edges."""
-    first, second, third = (outcome.factor(n) for n in chosen)
-    edge: list[tuple[float, float]] = [(0, 0), (1, 0)]
-    for at, place in zip(first.levels, edge, strict=True):
-        axes.annotate(
-            first.phrase(at), place, xytext=(0, -14), textcoords="offset points", ha="center",
-            va="top", fontsize=8, color=style.MUTED,
-        )  # fmt: skip
-    edge = [(0, 0), (0, 1)]
-    for at, place in zip(second.levels, edge, strict=True):
-        axes.annotate(
-            second.phrase(at), place, xytext=(-12, 0), textcoords="offset points", ha="right",
-            va="center", fontsize=8, color=style.MUTED,
-        )  # fmt: skip
-    edge = [(1, 0), (1.45, 0.32)]
-    for at, place in zip(third.levels, edge, strict=True):
-        axes.annotate(
-            third.phrase(at), place, xytext=(14, -3), textcoords="offset points", ha="left",
-            va="top", fontsize=8, color=style.MUTED,
-        )  # fmt: skip
+    ends: tuple[Sequence[tuple[float, float]], ...] = (
+        [(0, 0), (1, 0)], [(0, 0), (0, 1)], [(1, 0), (1.45, 0.32)],
+    )  # fmt: skip
+    texts = ((0, -14, "center", "top"), (-12, 0, "right", "center"), (14, -3, "left", "top"))
+    for name, edge, (right, up, ha, va) in zip(chosen, ends, texts, strict=True):
+        factor = outcome.factor(name)
+        for level, place in zip(factor.levels, edge, strict=True):
+            axes.annotate(
+                factor.phrase(level), place, xytext=(right, up), textcoords="offset points",
+                ha=ha, va=va, fontsize=8, color=style.MUTED,
+            )  # fmt: skip
 
 
 _PURPOSES = {
