@@ -7,6 +7,7 @@ import gzip
 import http.server
 import importlib
 import json
+import math
 import pickle
 import random
 import resource
@@ -41,6 +42,7 @@ from penstock.parts.monitoring.collectors.http_push import (
 )
 from penstock.parts.monitoring.collectors.runner import Collecting, collectors_of
 from penstock.parts.monitoring.collectors.scrape import Scraper
+from penstock.parts.monitoring.collectors.settings import checked_collectors
 from penstock.parts.monitoring.servers.prometheus import MOST_POINTS, ranges
 from penstock.testing import MemorySink
 from tests.unit.test_serve_guarded import certificate
@@ -935,3 +937,13 @@ def test_units_by_name_and_unprintable_names() -> None:
     empty, _ = table_of(native.PointReader().take())
     assert empty.num_rows == 0
     assert pa.types.is_dictionary(table["metric"].type)
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -1, 0, 1e18, 10**400])
+@pytest.mark.parametrize(
+    ("kind", "key"), [("scrape", "interval_s"), ("scrape", "timeout_s"), ("graphite", "interval_s")]
+)
+def test_times_of_settings_are_bounded(kind: str, key: str, seconds: float) -> None:
+    own = {"targets": ["http://h:1/m"]} if kind == "scrape" else {}
+    with pytest.raises(BadInput, match=rf"found {key} .*; expected 0\.0"):
+        checked_collectors({"a": {"type": kind, key: seconds, **own}})

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from penstock.cli import _build
 from penstock.errors import BadInput
 from penstock.observe.sampler.monitor import _of_use
 from penstock.observe.sampler.samples import SAMPLE_DTYPE, SAMPLES_SCHEMA, read_samples
@@ -226,3 +228,16 @@ def test_what_was_not_sampled_is_said() -> None:
         "source disk: 1 of 9 readings failed",
     ]
     assert list(lacking({"died": True})) == []
+
+
+@pytest.mark.parametrize("interval", ["nan", "inf", "-1", "0", "1e18", "1e308"])
+@pytest.mark.parametrize("words", [["run", "--", "true"], ["start", "x", "--sample"]])
+def test_intervals_of_no_sampler_are_refused_before_anything_starts(
+    words: list[str], interval: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    line = ["monitor", words[0], "--interval", interval, *words[1:]]
+    error = CliRunner().invoke(_build(), line).exception
+    assert isinstance(error, BadInput)
+    assert "expected at least 10 ms, a day at most" in str(error)
+    assert not list((tmp_path / "state").glob("experiments/*/*"))

@@ -30,6 +30,15 @@ DEFAULT_INTERVAL_NS = 1_000_000_000
 CLOSE_NS, BEGINNING_NS = 100_000_000, 10_000_000_000
 
 
+def interval_ns_of(interval_s: float) -> int:
+    """Interval of a sampler [ns]. BadInput unless it is between 10 ms and a day."""
+    if not SHORTEST_INTERVAL_NS / 1e9 <= interval_s <= 86_400:
+        raise BadInput(
+            f"monitor interval {interval_s * 1e3:g} ms; expected at least 10 ms, a day at most"
+        )
+    return round(interval_s * 1e9)
+
+
 @dataclass(frozen=True)
 class MonitorResult:
     """Tables `samples` and `utilisation`, and the receipt: samples due, taken, late, and the overhead."""

@@ -38,7 +38,7 @@ from penstock.host.processes.daemon import (
     stop_entirely,
 )
 from penstock.host.processes.processes import TOKEN_VARIABLE
-from penstock.observe.sampler.monitor import Monitor
+from penstock.observe.sampler.monitor import Monitor, interval_ns_of
 from penstock.parts.monitoring.experiments.experiment import Taken
 from penstock.parts.monitoring.experiments.experiments import experiments_home
 from penstock.parts.monitoring.experiments.points import Batch, Closed
@@ -77,6 +77,7 @@ class Sampling:
     @classmethod
     def opened(cls, server: str | None, interval_s: float) -> Sampling:
         """Start the process; `server` as for `outbox.client.opened`."""
+        interval_ns_of(interval_s)
         config = {"outlive_owner": True, "interval_s": interval_s, "server": _url(server)}
         return cls(start_daemon(_KIND, config, Journal(), module=__name__))
 

@@ -459,14 +459,27 @@ def setting(
     return value
 
 
+def seconds_of(
+    name: str, settings: Mapping[str, Any], key: str, default_s: float | None, least_s: float
+) -> float | None:
+    """A setting in seconds. BadInput unless it is between `least_s` and a day."""
+    value = setting(name, settings, key, (int, float), default_s)
+    if value is not None and not least_s <= value <= 86400:
+        shown = f"{value:g}" if abs(value) < 1e300 else str(value)[:20]
+        raise BadInput(f"{name}: found {key} {shown}; expected {least_s:g} to 86400")
+    return None if value is None else float(value)
+
+
 def interval_of(
     name: str, settings: Mapping[str, Any], default_s: float = 1.0, least_s: float = 0.1
 ) -> float:
     """The setting `interval_s`. BadInput unless it is between `least_s` and a day."""
-    interval_s = float(setting(name, settings, "interval_s", (int, float), default_s))
-    if not least_s <= interval_s <= 86400:
-        raise BadInput(f"{name}: found interval_s {interval_s:g}; expected {least_s:g} to 86400")
-    return interval_s
+    return seconds_of(name, settings, "interval_s", default_s, least_s) or default_s
+
+
+def timeout_of(name: str, settings: Mapping[str, Any], default_s: float) -> float:
+    """The setting `timeout_s`. BadInput unless it is between 1 ms and a day."""
+    return seconds_of(name, settings, "timeout_s", default_s, 0.001) or default_s
 
 
 async def ended(task: asyncio.Task[None]) -> None:
@@ -486,9 +499,5 @@ def only(name: str, settings: Mapping[str, Any], allowed: Sequence[str]) -> None
 
 def declared_interval_ns(name: str, settings: Mapping[str, Any]) -> int | None:
     """The setting `interval_s` of a listening collector: interval between points of each series [ns]."""
-    interval_s: float | None = setting(name, settings, "interval_s", (int, float), None)
-    if interval_s is None:
-        return None
-    if not 0.001 <= interval_s <= 86400:
-        raise BadInput(f"{name}: found interval_s {interval_s:g}; expected 0.001 to 86400")
-    return round(interval_s * 1e9)
+    interval_s = seconds_of(name, settings, "interval_s", None, 0.001)
+    return None if interval_s is None else round(interval_s * 1e9)

@@ -42,6 +42,7 @@ from penstock.parts.monitoring.collectors.collector import (
     interval_of,
     only,
     setting,
+    timeout_of,
 )
 from penstock.parts.monitoring.collectors.columns import table_of, unit_of
 from penstock.parts.monitoring.collectors.filters import Choice
@@ -162,9 +163,7 @@ class Scraper:
                 f"{self.name}: found target {url!r}; expected http://HOST:PORT/PATH or https"
             )
         interval_s = interval_of(self.name, merged, least_s=SHORTEST_S)
-        timeout_s = float(
-            setting(self.name, merged, "timeout_s", (int, float), min(10.0, max(1.0, interval_s)))
-        )
+        timeout_s = timeout_of(self.name, merged, min(10.0, max(1.0, interval_s)))
         path = (parts.path or "/metrics") + (f"?{parts.query}" if parts.query else "")
         instance = setting(self.name, own, "instance", str, f"{host}:{port}")
         if not f"{host}{path}".isascii():

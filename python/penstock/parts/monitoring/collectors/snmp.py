@@ -23,6 +23,7 @@ from penstock.parts.monitoring.collectors.collector import (
     interval_of,
     only,
     setting,
+    timeout_of,
 )
 from penstock.parts.monitoring.experiments.points import (
     Account,
@@ -70,9 +71,7 @@ class SnmpPoller:
         )
         self._community = setting(name, settings, "community", str, "public")
         self._interval_s = interval_of(name, settings)
-        self._timeout_s = float(
-            setting(name, settings, "timeout_s", (int, float), min(5.0, self._interval_s))
-        )
+        self._timeout_s = timeout_of(name, settings, min(5.0, self._interval_s))
         outlets = setting(name, settings, "outlets", list, ...)
         if not 0 < len(outlets) <= MOST_OUTLETS:
             raise BadInput(f"{name}: found {len(outlets)} outlets; expected 1 to {MOST_OUTLETS}")

@@ -119,12 +119,14 @@ def run(
         raise BadInput("found --config with --calibrate; expected one: it measures sampling only")
     collectors = _collectors(config, name or Path(argv[0]).name)
     besides = application(processes, processes_named, file, metric, metric_interval)
+    from penstock.observe.sampler.monitor import CLOSE_NS, interval_ns_of
+
+    every_ns = interval_ns_of(interval)
     if calibrate is not None:
-        _calibrated(argv, interval, calibrate, as_json, block_latency, besides)
+        _calibrated(argv, every_ns, calibrate, as_json, block_latency, besides)
         return
     import time
 
-    from penstock.observe.sampler.monitor import CLOSE_NS
     from penstock.parts.monitoring.collect import CollectObserver
     from penstock.parts.monitoring.experiments.provenance import facts_of_command
     from penstock.parts.monitoring.outbox.client import Patient, clocks
@@ -144,7 +146,6 @@ def run(
         experiment = first.start(name or Path(argv[0]).name, facts=facts, **options)
         delivery = Delivery(first.client, experiment, say, lambda: signals.name is not None)
         try:
-            every_ns = round(interval * 1e9)
             spool = delivery.spool() if collectors else None
             # points that cannot be stored now are sent at the end
             forward = None if spool else delivery.write
@@ -319,7 +320,7 @@ def _rules(texts: list[str]) -> list[Any]:
 
 def _calibrated(
     argv: list[str],
-    interval: float,
+    every_ns: int,
     pairs: int,
     as_json: bool,
     block_latency: bool,
@@ -330,7 +331,6 @@ def _calibrated(
     def progress(done: int, total: int) -> None:
         say(f"calibrating, run {done} of {total}")
 
-    every_ns = round(interval * 1e9)
     impact = impact_of(
         argv, every_ns, pairs, progress, block_latency=block_latency, application=besides
     )
@@ -339,7 +339,7 @@ def _calibrated(
         return
     share, high = (signed_percent(one, 2) for one in (impact.share, impact.high))
     print(
-        f"sampling every {interval:g} s lengthens it by {share}, {high} at most (95 %, {pairs} pairs): "
+        f"sampling every {every_ns / 1e9:g} s lengthens it by {share}, {high} at most (95 %, {pairs} pairs): "
         f"{impact.verdict} {percentage(impact.limit)}"
     )
 

@@ -29,6 +29,7 @@ from penstock.parts.monitoring.collectors.collector import (
     interval_of,
     only,
     setting,
+    timeout_of,
 )
 from penstock.parts.monitoring.experiments.points import (
     Account,
@@ -61,9 +62,7 @@ class CassandraPoller:
                 )
         self._keyspaces = _texts(name, settings, "keyspaces", [])
         self._interval_s = interval_of(name, settings, 10.0)
-        self._timeout_s = float(
-            setting(name, settings, "timeout_s", (int, float), min(30.0, self._interval_s))
-        )
+        self._timeout_s = timeout_of(name, settings, min(30.0, self._interval_s))
         if not 0 < self._timeout_s <= 86400:
             raise BadInput(f"{name}: found timeout_s {self._timeout_s:g}; expected 0 to 86400")
         self._labels = setting(name, settings, "labels", Mapping, {})

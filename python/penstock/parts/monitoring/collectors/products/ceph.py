@@ -26,6 +26,7 @@ from penstock.parts.monitoring.collectors.collector import (
     ended,
     only,
     setting,
+    timeout_of,
 )
 from penstock.parts.monitoring.collectors.products.admin_socket import ask
 from penstock.parts.monitoring.collectors.products.ceph_daemon import (
@@ -72,7 +73,7 @@ class CephPoller:
         if not 0.1 <= self._interval_s <= 86400:
             raise BadInput(f"{name}: found interval_s {self._interval_s:g}; expected 0.1 to 86400")
         default_s = min(5.0, 0.9 * self._interval_s)
-        self._timeout_s = float(setting(name, settings, "timeout_s", (int, float), default_s))
+        self._timeout_s = timeout_of(name, settings, default_s)
         if not 0 < self._timeout_s <= 86400:
             raise BadInput(f"{name}: found timeout_s {self._timeout_s:g}; expected 0 to 86400")
         #: by labels

@@ -26,6 +26,7 @@ from penstock.parts.monitoring.collectors.collector import (
     interval_of,
     only,
     setting,
+    timeout_of,
 )
 from penstock.parts.monitoring.experiments.points import (
     Account,
@@ -65,7 +66,7 @@ class SwiftPoller:
         self.name = name
         self._interval_s = interval_of(name, settings)
         default_s = min(5.0, self._interval_s)
-        self._timeout_s = float(setting(name, settings, "timeout_s", (int, float), default_s))
+        self._timeout_s = timeout_of(name, settings, default_s)
         self._token = setting(name, settings, "token", str, "")
         servers = setting(name, settings, "servers", list, ...)
         if not 0 < len(servers) <= MOST_SERVERS:
