@@ -85,7 +85,8 @@ def test_one_key_twice_at_one_date_is_refused_with_its_line(tmp_path: Path):
         ("{random: {mean: 1s, for: 5s}}", "choose and between"),
         ("{pattern: {period: 1s, changes: [{at: 2s, full: true}]}}", "longer than all"),
         ("{at: 1s, when: {log: l, regex: '('}, full: true}", "regex"),
-        ("{at: 1e18s, full: true}", "a time of 1e+18 s"),
+        ("{at: 1e18s, full: true}", "a duration of at most 9e9s"),
+        ("{pattern: {period: 9e9s, times: 3, changes: [{full: true}]}}", "at most 9e9s"),
         ("3", "a change"),
     ],
 )  # fmt: skip

@@ -282,6 +282,22 @@ def test_a_word_that_is_meant_otherwise_counts_nothing(text: str):
         parse_unit(text)
 
 
+@pytest.mark.parametrize("text", ["1e18s", "1e300 ms", "1000000000d", "-1s", "infs", "5"])
+def test_durations_that_are_none(text: str):
+    with pytest.raises(ValueError, match="a duration"):
+        parse_duration(text)
+
+
+def test_sizes_and_durations_of_a_study_are_bounded():
+    for key, value, expected in (
+        ("platform.nodes.0.memory", "1e18TB", "at most 2"),
+        ("platform.nodes.0.disks.0.size", "1e300B", "at most 2"),
+        ("workload.timeout", "1e18s", "at most 9e9s"),
+    ):
+        with pytest.raises(BadInput, match=expected):
+            load_study(ROOT / "examples" / "access-patterns.study.yaml", [f"{key}={value}"], False)
+
+
 @pytest.mark.parametrize("text", ["5", "5 mb", "MiB", "-1MiB", "1.3B", "", "1e400GiB"])
 def test_sizes_that_are_none(text: str):
     with pytest.raises(ValueError, match="size"):

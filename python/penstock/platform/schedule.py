@@ -24,8 +24,6 @@ from penstock.spec.mistakes import in_order, note
 from penstock.spec.source import Path as Place
 from penstock.spec.source import Source, read_input, read_source
 
-#: maximum time of a change: nanoseconds are 64 bits [s]
-MOST_S = 9e9
 _WHAT = "a schedule: a list of changes under the key schedule"
 
 
@@ -161,8 +159,6 @@ def _events(
     events = events_of(entry, profiles)
     if not events:
         source.mistake((at, index), "a change of nothing", "what changes, such as limits.read")
-    if any(event.when.at_s > MOST_S for event in events):
-        source.mistake((at, index), f"a time of {events[0].when.at_s:g} s", f"at most {MOST_S:g} s")
     return events
 
 

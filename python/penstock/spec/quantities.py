@@ -163,7 +163,7 @@ def _size(value: Any) -> Any:
         raise expect("a size with its unit, such as 512MiB, or a template")
     if not _accepted(value):
         try:
-            if parse_size(value) <= 0:
+            if parse_bounded_size(value) <= 0:
                 raise ValueError("a size above 0, such as 512MiB")
         except ValueError as error:
             raise expect(str(error)) from None

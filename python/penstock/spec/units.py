@@ -29,6 +29,8 @@ _COUNTS = dict.fromkeys(
 )
 #: maximum size: limit of the simulator's counters
 MOST_BYTES = 1 << 60
+#: maximum duration [s]: its nanoseconds have 64 bits
+MOST_S = 9e9
 _OTHERS = {
     "Hz": (1.0, "1/time"),
     "kHz": (1e3, "1/time"),
@@ -161,8 +163,11 @@ def parse_bounded_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration such as `60s` or `10ms`; ValueError with the expected form."""
-    return _quantity(text, _TIMES, "a duration", f"60s or 10ms ({DURATION_UNITS})")
+    """Seconds of a duration such as `60s` or `10ms`, at most `MOST_S`; ValueError with the expected form."""
+    seconds = _quantity(text, _TIMES, "a duration", f"60s or 10ms ({DURATION_UNITS})")
+    if seconds > MOST_S:
+        raise ValueError("a duration of at most 9e9s, such as 60s")
+    return seconds
 
 
 def parse_quantity(text: str) -> tuple[float, Unit]:
