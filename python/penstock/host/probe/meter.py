@@ -45,22 +45,74 @@ class Meter:
         return sum((b - a) % t for a, b, t in zip(before, after, turns, strict=True)) * 1e-6
 
 
-def find_meter(sys: Path = Path("/sys")) -> tuple[Meter | None, str]:
-    """Meter of this host, or None and the places searched."""
-    counters = []
-    unreadable = ""
-    for zone in sorted((sys / "class/powercap").glob("intel-rapl:*")):
-        if zone.name.count(":") != 1:
+#: name of the zone of the complete platform, which includes the packages
+PLATFORM = "psys"
+
+
+@dataclass(frozen=True)
+class Zone:
+    """An energy counter of RAPL in microjoules: its name (`package-0`), and its range."""
+
+    name: str
+    energy: Path
+    range_uj: int
+
+    def joules(self, before: int, after: int) -> float:
+        """Energy between two values, less than one wrap-around apart."""
+        return (after - before) % self.range_uj * 1e-6
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """A power sensor of hwmon in microwatts."""
+
+    name: str
+    power: Path
+
+
+def rapl_zones(sys: Path = Path("/sys")) -> tuple[list[Zone], str]:
+    """Zones of RAPL that are no part of another one, and why others cannot be read."""
+    zones, unreadable = [], ""
+    for place in sorted((sys / "class/powercap").glob("intel-rapl:*")):
+        if place.name.count(":") != 1:
             continue  # a part of another zone
         try:
-            int((zone / "energy_uj").read_text())
-            most = int((zone / "max_energy_range_uj").read_text())
+            int((place / "energy_uj").read_text())
+            range_uj = int((place / "max_energy_range_uj").read_text())
         except (OSError, ValueError) as error:
             unreadable = (
-                f"; {zone.name} cannot be read ({getattr(error, 'strerror', None) or error})"
+                f"; {place.name} cannot be read ({getattr(error, 'strerror', None) or error})"
             )
             continue
-        counters.append((zone / "energy_uj", most))
+        name = place / "name"
+        label = name.read_text().strip() if name.is_file() else place.name
+        zones.append(Zone(label, place / "energy_uj", range_uj))
+    return zones, unreadable
+
+
+def power_sensors(sys: Path = Path("/sys")) -> list[Sensor]:
+    """Power sensors of all chips: current values, or averages where a chip has no other."""
+    sensors = []
+    for chip in sorted((sys / "class/hwmon").glob("hwmon*")):
+        name = chip / "name"
+        label = name.read_text().strip() if name.is_file() else chip.name
+        numbers = {p.name.split("_")[0] for p in chip.glob("power*_*")}
+        for number in sorted(numbers):
+            files = [chip / f"{number}_{kind}" for kind in ("input", "average")]
+            for file in files:
+                try:
+                    int(file.read_text())
+                except (OSError, ValueError):
+                    continue
+                sensors.append(Sensor(f"{chip.name} {label} {number}", file))
+                break
+    return sensors
+
+
+def find_meter(sys: Path = Path("/sys")) -> tuple[Meter | None, str]:
+    """Meter of this host, or None and the places searched."""
+    zones, unreadable = rapl_zones(sys)
+    counters = [(z.energy, z.range_uj) for z in zones if z.name != PLATFORM]
     sensors = sorted((sys / "class/hwmon").glob("hwmon*/power1_input"))
     for sensor in sensors:
         try:

@@ -35,6 +35,7 @@ ROWS = {
         "swift": "penstock.parts.monitoring.collectors.products.swift:SwiftPoller",
         "cassandra": "penstock.parts.monitoring.collectors.products.cassandra:CassandraPoller",
         "ceph": "penstock.parts.monitoring.collectors.products.ceph:CephPoller",
+        "power": "penstock.parts.monitoring.collectors.meters:PowerMeters",
         "block-latency": "penstock.parts.monitoring.collectors.block_latency:BlockLatency",
     },
     "metric-servers": {
