@@ -229,3 +229,9 @@ def wrapped(text: str, inches: float, size: float, bold: bool = True) -> str:
             lines[-1] += ","
         lines += textwrap.wrap(part, letters) or [part]
     return "\n".join(lines)
+
+
+def hide_spare(grid: Any, used: int) -> None:
+    """Hide the panels of a grid after the first `used`."""
+    for axes in grid.ravel()[used:]:
+        axes.set_visible(False)

@@ -72,8 +72,7 @@ def delivered(outcome: Outcome, width: float, run_ids: list[str] | None = None) 
         grid[0][0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=9))
     else:
         grid[0][0].set_ylim(0, 1.08 * top)
-    for spare in range(len(chosen), rows * columns):
-        grid[spare // columns][spare % columns].set_visible(False)
+    style.hide_spare(grid, len(chosen))
     fig.legend(
         handles.values(), handles.keys(), loc="outside upper left", ncols=1 if columns == 1 else 2
     )

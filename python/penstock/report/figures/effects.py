@@ -83,6 +83,26 @@ def _height(rows: int) -> float:
     return 1.2 + 0.235 * rows
 
 
+def _bar(fig: Figure, axes: Any, y: int, length: float, row: dict[Any, Any], unit: str) -> None:
+    """The bar of a term; hollow if it is not significant."""
+    colour = _colour(row)
+    bar = axes.barh(
+        y,
+        length,
+        height=0.62,
+        color=colour if row["sure"] else "none",
+        edgecolor=colour,
+        linewidth=1,
+    )
+    style.tips(fig, bar[0], [_tip(row, unit)])
+
+
+def _name_terms(axes: Any, rows: list[dict[Any, Any]], width: float) -> None:
+    axes.set_yticks(range(len(rows)), [term_text(str(row["term"])) for row in rows])
+    if style.narrow(width):
+        axes.tick_params(axis="y", labelsize=7)
+
+
 def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     """Effect of every term, level to level, with its own 95 % interval; hollow if not significant, all tested
     together.
@@ -95,16 +115,7 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     fig = style.figure(width, _height(len(rows)))
     axes = fig.subplots()
     for y, row in enumerate(rows):
-        colour = _colour(row)
-        bar = axes.barh(
-            y,
-            row["effect"],
-            height=0.62,
-            color=colour if row["sure"] else "none",
-            edgecolor=colour,
-            linewidth=1,
-        )
-        style.tips(fig, bar[0], [_tip(row, response.unit)])
+        _bar(fig, axes, y, row["effect"], row, response.unit)
         if math.isfinite(row["effect_ci_low"]):
             axes.plot(
                 [row["effect_ci_low"], row["effect_ci_high"]],
@@ -115,9 +126,7 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
                 markersize=6,
             )
     axes.axvline(0, color=style.MUTED, linewidth=0.8)
-    axes.set_yticks(range(len(rows)), [term_text(str(r["term"])) for r in rows])
-    if style.narrow(width):
-        axes.tick_params(axis="y", labelsize=7)
+    _name_terms(axes, rows, width)
     axes.invert_yaxis()
     gap = "\n" if style.narrow(width) else " "
     axes.set_xlabel(effect_axis(outcome, response, f"effect on {{}},{gap}level to level"))
@@ -193,8 +202,7 @@ def level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
         if index % columns == 0:
             axes.set_ylabel(response_axis(outcome, response, upright=True))
         style.grid(axes, "y")
-    for spare in range(len(means), rows * columns):
-        grid[spare // columns][spare % columns].set_visible(False)
+    style.hide_spare(grid, len(means))
     if log:
         style.log_axis(grid[0][0].yaxis)
     else:
@@ -231,18 +239,9 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     fig = style.figure(width, _height(len(rows)))
     axes = fig.subplots()
     for y, row in enumerate(rows):
-        colour = _colour(row)
         share = row["variation_share"]
         length = share if by_share else abs(row["effect"])
-        bar = axes.barh(
-            y,
-            length,
-            height=0.62,
-            color=colour if row["sure"] else "none",
-            edgecolor=colour,
-            linewidth=1,
-        )
-        style.tips(fig, bar[0], [_tip(row, response.unit)])
+        _bar(fig, axes, y, length, row, response.unit)
         axes.annotate(
             f"{share:.1f} %" if share >= 0.05 else "<0.1 %",
             (length, y),
@@ -267,9 +266,7 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             at = np.arange(len(rows))
             more = [axes.vlines(of_each, at - 0.45, at + 0.45, label="limit of each", **dashed)]
     _term_legend(fig, rows, more)
-    axes.set_yticks(range(len(rows)), [term_text(str(r["term"])) for r in rows])
-    if style.narrow(width):
-        axes.tick_params(axis="y", labelsize=7)
+    _name_terms(axes, rows, width)
     axes.set_ylim(len(rows) - 0.3, -0.6)
     axes.margins(x=0.16)
     axes.set_xlim(left=0)
@@ -349,8 +346,7 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
         style.grid(axes, "y")
         if index % columns == 0:
             axes.set_ylabel(response_axis(outcome, response, upright=True))
-    for spare in range(len(chosen), rows * columns):
-        grid[spare // columns][spare % columns].set_visible(False)
+    style.hide_spare(grid, len(chosen))
     grid[0][0].yaxis.set_major_formatter(FuncFormatter(style.plain_number))
     return fig
 

@@ -152,8 +152,7 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.set_ylabel(f"offset ({unit})" if index % columns == 0 else unit)
         style.grid(axes)
-    for spare in range(len(chosen), rows * columns):
-        grid[spare // columns][spare % columns].set_visible(False)
+    style.hide_spare(grid, len(chosen))
     marks.legend(fig, shown_reads, shown_writes)
     return fig
 
@@ -224,8 +223,7 @@ def utilisation(outcome: Outcome, width: float, run_ids: list[str] | None = None
             axes.set_ylabel("utilisation (%)")
         style.grid(axes)
     grid[0][0].set_ylim(-3, max(104, min(grid[0][0].get_ylim()[1], 210)))
-    for spare in range(len(chosen), rows * columns):
-        grid[spare // columns][spare % columns].set_visible(False)
+    style.hide_spare(grid, len(chosen))
     if not drawn:
         raise NotDrawn("the utilisation tables hold no value")
     fig.legend(
