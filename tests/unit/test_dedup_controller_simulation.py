@@ -218,6 +218,8 @@ def test_the_verb_writes_a_log_and_a_figure(tmp_path: Path) -> None:
         (["--testbed", "mid"], "--testbed: found 'mid'; expected new or old"),
         (["--size", "1"], "--size: found '1'; expected a size"),
         (["--writes", "1000000000"], "--writes: found 1,000,000,000; expected at most"),
+        (["--size", "1e18 TB"], "--size: found '1e18 TB'; expected a size of at most 2^60"),
+        (["--bandwidth", "1e-300 B/s"], "--bandwidth: found 1e-300 B/s; expected one that sends"),
     ],
 )
 def test_options_are_checked(argv: list[str], message: str) -> None:
@@ -238,4 +240,8 @@ def test_the_conflict_verb_prints_the_interval() -> None:
     assert "expected new or old" in str(
         invoke(energy_verb, "--testbed", "new", "-r", "1").exception
     )
+    words = ("--idle", "188 W", "--hash", "223 W", "--io", "216 W")
+    for ratio in ("inf", "nan", "1e18"):
+        done = invoke(energy_verb, "-r", ratio, *words)
+        assert (done.exit_code, done.stdout) == (2, "")
     assert METRICS == ("time", "space", "energy")

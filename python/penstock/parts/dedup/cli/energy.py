@@ -13,7 +13,7 @@ from penstock.errors import BadInput
 
 def command(
     ratio: float | None = typer.Option(
-        None, "--ratio", "-r", min=0.0001, help="Time to hash over time to send."
+        None, "--ratio", "-r", min=0.0001, max=10_000, help="Time to hash over time to send."
     ),
     idle: str | None = typer.Option(None, "--idle", help="Power of an idle machine, as 86 W."),
     hashing: str | None = typer.Option(

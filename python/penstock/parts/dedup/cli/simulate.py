@@ -75,19 +75,24 @@ def command(
     """
     from penstock.parts.dedup.controller.simulation.run import simulate
     from penstock.parts.dedup.controller.simulation.store import Scenario
-    from penstock.spec.units import parse_bandwidth
+    from penstock.spec.units import MOST_S, parse_bandwidth
     from penstock.terminal import progress_bar
 
     if writes > _MOST_WRITES:
         raise BadInput(f"--writes: found {writes:,}; expected at most {_MOST_WRITES:,}")
     power = _power(testbed)
     rules = _settings(settings, power)
+    write_bytes, send_bps = _size("--size", size), parsed("--bandwidth", bandwidth, parse_bandwidth)
+    if write_bytes > send_bps * MOST_S:
+        raise BadInput(
+            f"--bandwidth: found {bandwidth}; expected one that sends {size} in {MOST_S:g} s"
+        )
     scenario = Scenario(
         *_configurations(ratio, similarity),
         writes=writes,
-        write_bytes=_size("--size", size),
+        write_bytes=write_bytes,
         chunk_bytes=_size("--chunk", chunk),
-        send_bps=parsed("--bandwidth", bandwidth, parse_bandwidth),
+        send_bps=send_bps,
         noise=(_share("--send-noise", send_noise), _share("--hash-noise", hash_noise)),
         overlap=_share("--overlap", overlap),
         sampled=sampling,
@@ -127,9 +132,9 @@ def _write_files(result: Simulation, log: Path | None, figure: Path | None) -> N
 
 def _size(option: str, text: str) -> int:
     """Bytes of a size above 0."""
-    from penstock.spec.units import parse_size
+    from penstock.spec.units import parse_bounded_size
 
-    size = parsed(option, text, parse_size)
+    size = parsed(option, text, parse_bounded_size)
     if size <= 0:
         raise BadInput(f"{option}: found {text}; expected a size above 0")
     return size
