@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,6 +14,9 @@ from penstock.cli import _failure
 from penstock.errors import BadInput
 from penstock.observe.trace import MODES, RING_BYTES
 from penstock.terminal import say
+
+if TYPE_CHECKING:
+    from penstock.observe.trace.capture.session import Traced
 
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -247,7 +251,11 @@ def command(
     )
     with _failure.wrapper_status(as_json):
         traced = trace_command(argv, session) if argv else trace_running(seconds, session)
-    # after the run: slow to import
+    raise typer.Exit(_print_trace(traced, fail_on, as_json))
+
+
+def _print_trace(traced: Traced, fail_on: str | None, as_json: bool) -> int:
+    """Print a trace and its findings; returns the exit status of the verb."""
     from penstock.observe.trace.show.summary import as_document, show
 
     try:
@@ -261,12 +269,12 @@ def command(
         show(traced, findings)
     if traced.unwritten:
         say(f"no bundle: {traced.unwritten}")
-        raise typer.Exit(traced.exit_status or _failure.OWN_STATUS)
+        return traced.exit_status or _failure.OWN_STATUS
     if fail_on is not None and traced.exit_status == 0:
         failing = SEVERITIES[SEVERITIES.index(fail_on) :]
         if any(finding.severity in failing for finding in findings):
-            raise typer.Exit(_FINDING_STATUS)
-    raise typer.Exit(traced.exit_status)
+            return _FINDING_STATUS
+    return traced.exit_status
 
 
 def _trace_by_disk_log(
