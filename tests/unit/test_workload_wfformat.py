@@ -413,6 +413,18 @@ def test_a_structure_without_an_execution_computes_nothing_and_says_so(tmp_path:
     assert "no run times, so the tasks compute nothing" in workload.notes
 
 
+@pytest.mark.parametrize("runtime", [None, "missing"])
+def test_a_task_without_a_run_time_is_named(runtime: str | None, tmp_path: Path) -> None:
+    values = golden("1.5")
+    first = values["workflow"]["execution"]["tasks"][0]
+    first["runtimeInSeconds"] = runtime
+    if runtime is not None:
+        del first["runtimeInSeconds"]
+    path = tmp_path / "one.json"
+    path.write_text(json.dumps(values))
+    assert "1 tasks have no run time, so they compute nothing" in read_workload(path).notes
+
+
 def test_tasks_of_one_name_in_1_4_whose_ids_differ(tmp_path: Path) -> None:
     values = golden("1.4")
     for i, task in enumerate(values["workflow"]["tasks"]):

@@ -275,7 +275,7 @@ class _Split(_Reader):
                 jobs[own].stage = category
         missing = len(jobs) - len(seen)
         if missing:
-            instance.notes.append(f"{missing} tasks have no execution, so they compute nothing")
+            instance.notes.append(f"{missing} tasks have no execution")
 
 
 class _Flat(_Reader):

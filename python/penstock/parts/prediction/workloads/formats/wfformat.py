@@ -137,8 +137,10 @@ def _time_notes(jobs: list[Job], io_share: float | None) -> list[str]:
                 f"computing of {len(timed) - n_with_cpu} tasks is all of their run time, input and output "
                 "included (no avgCPU; --io-share sets another share)"
             )
-    elif not timed:
+    if not timed:
         notes.append("no run times, so the tasks compute nothing")
+    elif untimed := len(jobs) - len(timed):
+        notes.append(f"{untimed} tasks have no run time, so they compute nothing")
     many = sum(job.cores > 1 for job in jobs)
     if many:
         most = max(job.cores for job in jobs)
