@@ -215,6 +215,15 @@ def test_series_of_kube_burner_that_differ_in_a_label_only(tmp_path: Path) -> No
     ]
 
 
+def test_documents_of_kube_burner_without_a_time_are_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "kb.json"
+    cluster = {"metricName": "jobSummary", "clusterVersion": "4.22.2", "workerNodesCount": 3}
+    path.write_text(json.dumps([kube_burner(), cluster]))
+    readings = metrics.read(path)
+    assert readings.samples["value"].tolist() == [5]
+    assert "1 documents without a time were skipped" in readings.notes
+
+
 def test_records_of_sar_in_two_documents(tmp_path: Path) -> None:
     stamp = {"date": "2026-06-30", "time": "07:10:00", "interval": 600, "utc": 1}
     path = sar(tmp_path, [stamp])

@@ -47,7 +47,11 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     documents = [one for part in parts for one in (part if isinstance(part, list) else [part])]
     rows: list[tuple[Any, ...]] = []
     skipped: list[str] = []
+    untimed = 0
     for number, document in enumerate(documents, 1):
+        if isinstance(document, dict) and "timestamp" not in document:
+            untimed += 1
+            continue
         try:
             document_rows = list(_rows(document))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -59,6 +63,8 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     if skipped:
         names = ", ".join(printable(name) for name in list(dict.fromkeys(skipped))[:5])
         notes.append(f"{len(skipped)} documents without a number were skipped: {names}")
+    if untimed:
+        notes.append(f"{untimed} documents without a time were skipped")
     notes += unknown_units(str(row[3]) for row in rows if not row[4])
     frame = unrepeated(samples(_distinct(rows)), notes)
     return Readings(frame, facts={"documents": len(documents)}, notes=notes)
