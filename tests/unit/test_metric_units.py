@@ -224,6 +224,20 @@ def test_documents_of_kube_burner_without_a_time_are_skipped(tmp_path: Path) -> 
     assert "1 documents without a time were skipped" in readings.notes
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"timestamp": "12:00:01 AM", "cpu-load": [{"cpu": "all", "usr": 1.5}]},
+        {"avg-cpu": {"user": 1.5}, "disk": [{"disk_device": "sda", "tps": 1}]},
+    ],
+)
+def test_mpstat_and_iostat_are_refused_by_name(record: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "stat.json"
+    path.write_text(json.dumps({"sysstat": {"hosts": [{"nodename": "h", "statistics": [record]}]}}))
+    with pytest.raises(BadInput, match="as mpstat and iostat print them; expected sar's records"):
+        metrics.read(path)
+
+
 def test_records_of_sar_in_two_documents(tmp_path: Path) -> None:
     stamp = {"date": "2026-06-30", "time": "07:10:00", "interval": 600, "utc": 1}
     path = sar(tmp_path, [stamp])

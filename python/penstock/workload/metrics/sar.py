@@ -134,6 +134,10 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     notes: list[str] = []
     try:
         hosts = [h for one in json_documents(path, WHAT) for h in one["sysstat"]["hosts"]]
+        records = [record for host in hosts for record in host.get("statistics", [])]
+        if not all(isinstance(record.get("timestamp"), dict) for record in records):
+            actual = "records without a date, as mpstat and iostat print them"
+            raise BadInput(f"{path}: found {actual}; expected {WHAT}")
         rows = [row for host in hosts for row in _host(host, zone, notes)]
         names = [str(h.get("nodename", "")) for h in hosts]
     except UnknownZoneError as error:
