@@ -191,3 +191,14 @@ def test_slots_of_a_resource_profile(tmp_path: Path) -> None:
     write(tmp_path / "log", [event("ResourceProfileAdded", **profile), added], lines, pair(0), END)
     stage = metrics.read(tmp_path / "log", "spark").tables["spark_stages"].iloc[0]
     assert (stage["slots"], stage["waves"]) == (3, 3)
+
+
+def test_a_log_of_spark_1_0_without_attempts(tmp_path: Path) -> None:
+    lines = [
+        line.replace('"Attempt":0,', "").replace('"Stage Attempt ID":0,', "")
+        for line in [*begin(0), *pair(0), *END]
+    ]
+    assert not any("Attempt" in line for line in lines)
+    write(tmp_path / "log", lines)
+    tasks = metrics.read(tmp_path / "log").tables["spark_tasks"]
+    assert tasks[["stage_attempt", "task_attempt"]].to_numpy().tolist() == [[0, 0]]

@@ -199,7 +199,7 @@ class _Log:
 
     def _StageSubmitted(self, event: dict[str, Any]) -> None:  # noqa: N802
         info = event["Stage Info"]
-        stage = self._stage(int(info["Stage ID"]), int(info["Stage Attempt ID"]))
+        stage = self._stage(int(info["Stage ID"]), int(info.get("Stage Attempt ID", 0)))
         stage["name"], stage["tasks"] = str(info["Stage Name"]), int(info["Number of Tasks"])
         stage["start_ms"] = _optional(info.get("Submission Time"))
         stage["profile"] = int(info.get("Resource Profile Id", 0))
@@ -207,7 +207,7 @@ class _Log:
     def _StageCompleted(self, event: dict[str, Any]) -> None:  # noqa: N802
         self._StageSubmitted(event)
         info = event["Stage Info"]
-        stage = self._stage(int(info["Stage ID"]), int(info["Stage Attempt ID"]))
+        stage = self._stage(int(info["Stage ID"]), int(info.get("Stage Attempt ID", 0)))
         stage["end_ms"] = _optional(info.get("Completion Time"))
         stage["reason"] = str(info.get("Failure Reason") or "")
 
@@ -250,13 +250,14 @@ class _Log:
             )
 
     def _task(self, event: dict[str, Any]) -> dict[str, Any]:
+        # Spark 1.0 does not number attempts
         info = event["Task Info"]
         return {
             "stage_id": int(event["Stage ID"]),
-            "stage_attempt": int(event["Stage Attempt ID"]),
+            "stage_attempt": int(event.get("Stage Attempt ID", 0)),
             "task_id": int(info["Task ID"]),
             "task_index": int(info["Index"]),
-            "task_attempt": int(info["Attempt"]),
+            "task_attempt": int(info.get("Attempt", 0)),
             "executor": str(info["Executor ID"]),
             "host": str(info["Host"]),
             "utc_launch_ns": milliseconds(info["Launch Time"]) * _MS,
