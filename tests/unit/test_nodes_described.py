@@ -14,7 +14,7 @@ from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.errors import BadInput
 from penstock.host.nodes.node_group import parse_cpuset
-from penstock.spec.check_cluster import check_cluster, matching
+from penstock.spec.check_cluster import check_cluster, check_condition, matching
 from penstock.spec.cluster import (
     ClusterSpec,
     Delay,
@@ -26,7 +26,6 @@ from penstock.spec.cluster import (
     NodeSpec,
     When,
 )
-from penstock.spec.condition import check_condition
 
 SPEC = ClusterSpec(
     "c",

@@ -16,9 +16,8 @@ from pydantic import ValidationError
 from penstock.errors import BadInput
 from penstock.platform.emulation import Profiles, events_of
 from penstock.platform.schedule_expansion import Change, Unreadable, expand, is_short, nested
-from penstock.spec.check_cluster import keys_of
+from penstock.spec.check_cluster import keys_of, repeats
 from penstock.spec.cluster import Event
-from penstock.spec.condition import repeats
 from penstock.spec.machine import EventFile
 from penstock.spec.mistakes import in_order, note
 from penstock.spec.source import Path as Place

@@ -14,7 +14,6 @@ from typing import Any
 from penstock.errors import BadInput
 from penstock.plugins import NODE_RUNTIMES
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec
-from penstock.spec.condition import check_condition
 from penstock.spec.privileges import parse_privilege
 
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
@@ -28,6 +27,15 @@ _TAKEN = ("/", "/proc", "/sys", "/dev", "/run", "/etc", "/tmp", "/bin", "/usr", 
 CPU_KEYS = ("cpus", "cpuset", "ratio")
 MEMORY_KEYS = ("hard", "soft")
 NODE_STATES = ("up", "down", "frozen", "running")
+#: counters of a disk for conditions; a throttled disk has only the first five
+METRICS = (
+    *("reads", "writes", "read_bytes", "written_bytes", "write_bytes"),
+    *("flushes", "read_service_ns", "write_service_ns", "flush_service_ns"),
+    *("read_time_ns", "write_time_ns", "flush_time_ns", "busy_ns", "in_flight", "queue_time_ns"),
+    *("late_count", "lateness_ns_total", "lateness_ns_max"),
+    *("asked_time_ns", "delivered_time_ns", "errors"),
+)
+_CONDITION_KEYS = ("metric", "disk", "above", "below", "log", "regex", "phase", "fires")
 
 
 def check_cluster(spec: ClusterSpec) -> None:
@@ -350,3 +358,34 @@ def _positive(value: object) -> bool:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def check_condition(condition: dict[str, Any], where: str) -> Iterator[str]:
+    """Mistakes of a condition."""
+    kinds = [key for key in ("metric", "log", "phase") if condition.get(key) is not None]
+    unknown = sorted(set(condition) - set(_CONDITION_KEYS))
+    if unknown or len(kinds) != 1:
+        actual = unknown[0] if unknown else " and ".join(kinds) or "none of them"
+        yield f"{where}: found {actual}; expected one of metric, log and phase"
+    elif condition.get("fires", "every") not in ("every", "once"):
+        yield f"{where}: fires found {condition['fires']!r}; expected every or once"
+    elif kinds == ["metric"]:
+        bounds = [k for k in ("above", "below") if isinstance(condition.get(k), int | float)]
+        if len(bounds) != 1 or "." not in str(condition.get("disk")):
+            yield f"{where}: a metric needs disk: NODE.DISK and a number, above or below"
+        if condition["metric"] not in METRICS:
+            fault = f"{where}: metric found {condition['metric']!r}"
+            yield f"{fault}; expected one of {', '.join(METRICS)}"
+    elif kinds == ["log"]:
+        if not str(condition["log"]).startswith("/"):
+            fault = f"{where}: log found {condition['log']!r}"
+            yield f"{fault}; expected an absolute path of the host"
+        try:
+            re.compile(str(condition.get("regex") or "("))
+        except re.error as error:
+            yield f"{where}: regex found {condition.get('regex')!r}: {error}"
+
+
+def repeats(condition: Mapping[str, Any]) -> bool:
+    """True if an event repeats whenever its condition becomes true."""
+    return bool(condition) and condition.get("fires", "every") == "every"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from penstock.emulate.backends.base import Cause
 from penstock.errors import BadInput, PenstockError
+from penstock.spec.check_cluster import METRICS, repeats
 from penstock.spec.cluster import Event
-from penstock.spec.condition import METRICS, repeats
 
 if TYPE_CHECKING:
     from penstock.emulate.cluster.running import LiveCluster

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.platform.emulation import MAIN, events_of
-from penstock.spec.check_cluster import keys_of
-from penstock.spec.condition import METRICS
+from penstock.spec.check_cluster import METRICS, keys_of
 from penstock.spec.machine import (
     EventFile,
     InterfaceFile,
