@@ -92,6 +92,8 @@ def test_mistakes_of_a_hosts_file_have_their_position(
             "host rack1-a: link: found no rate; expected the measured one",
         ),
         (json.dumps(facts(link={"rate_bps": 1e9})), "host rack1-a: mtu: found none"),
+        (json.dumps(facts(clock={"offset_ns": 10**400})), "clock.offset_ns: found"),
+        (json.dumps(facts(link={"mtu": 1500, "rate_bps": float("inf")})), "link.rate_bps: found"),
         ("[" * 100_000, "found no JSON"),
     ],
 )

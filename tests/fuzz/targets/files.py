@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from penstock.parts.prediction.measured_runs import runs_of
 from penstock.parts.prediction.workloads.formats.document import document_of
 from penstock.parts.prediction.workloads.formats.format import format_of
 from penstock.parts.prediction.workloads.formats.native_format import workload_of
+from penstock.parts.remote.cluster.hosts_file import MEASURED_PATHS, read_inventory
 from penstock.parts.stores.snakemake.measured_jobs import Measurements, jobs_of
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import read_platform
@@ -26,8 +29,9 @@ from penstock.profile.model import StorageProfile
 from penstock.study.load import read_study
 from tests.fuzz import daemons
 from tests.fuzz import mutate as of
-from tests.fuzz.drive import Target, plain
+from tests.fuzz.drive import Feed, Target, plain
 from tests.fuzz.samples import ROOT, texts
+from tests.unit.cluster_hosts import facts, write_hosts
 from tests.unit.test_platform_foreign import SIMGRID, distem
 
 _native: Any = importlib.import_module("penstock._native")
@@ -167,6 +171,37 @@ def _programs(data: bytes) -> None:
     over_programs(predict("scan size=1MiB"), scores(programs_of(data, "fuzzed.csv", predict)))
 
 
+_HOSTS = b"""
+penstock_hosts: 1
+listen: 192.0.2.1
+workers:
+  - {name: a, ssh: root@192.0.2.11, ssh_options: ["-4"], python: /opt/python}
+  - {name: b, netns: b, address: 192.0.2.12, link: 25 Gbit/s, mtu: 9000, state: /s, facts: facts/a.json}
+paths:
+  - {from: "*", to: "*", latency: 40us}
+  - {from: a, to: b, latency: 30us, loss: 0.01%}
+"""
+_PATHS = {"paths": [{"hosts": ["a", "b"], "delay_s": 5e-5, "loss": 0.001}]}
+
+
+def _of_hosts(name: str) -> Callable[[Path], contextlib.AbstractContextManager[Feed]]:
+    """Reads a hosts file, its facts and its measured paths, of which the file `name` is fuzzed."""
+
+    @contextlib.contextmanager
+    def opened(place: Path) -> Iterator[Feed]:
+        hosts = write_hosts(place, _HOSTS.decode(), {"a": facts()})
+        (place / "facts" / MEASURED_PATHS).write_text(json.dumps(_PATHS))
+
+        def feed(data: bytes) -> None:
+            (place / name).write_bytes(data)
+            known = read_inventory(hosts)
+            known.paths(known.hosts)
+
+        yield feed
+
+    return opened
+
+
 def targets() -> list[Target]:
     """Rows of this family."""
     study = texts(
@@ -192,6 +227,15 @@ def targets() -> list[Target]:
             lambda d: bool(read_simgrid(Path("f"), d)),
             BadInput,
             cost=4,
+        ),
+        Target("hosts-file", of.of_yaml(_HOSTS), _of_hosts("hosts.yaml"), (BadInput,), 4),
+        Target("host-facts", of.of_json(facts()), _of_hosts("facts/a.json"), (BadInput,), 4),
+        Target(
+            "measured-paths",
+            of.of_json(_PATHS),
+            _of_hosts(f"facts/{MEASURED_PATHS}"),
+            (BadInput,),
+            4,
         ),
         plain("workload-file", of.of_json(_WORKLOAD, *wfformat), _workload, BadInput, cost=4),
         plain("workload-placement", of.of_json(_PLACEMENT), _placement, ValueError),

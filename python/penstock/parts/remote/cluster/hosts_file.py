@@ -28,6 +28,10 @@ from penstock.study.file import WorkerFile
 PAGE = "docs/several-hosts.md"
 #: largest file of facts [bytes]; those of a host have some 20 kB
 _MOST_FACTS = 4 << 20
+_MOST_CPUS = 1 << 20
+#: a century
+_MOST_CLOCK_NS = 100 * 366 * 86_400 * 10**9
+_MOST_DELAY_S = 60.0
 #: file of the measured paths, beside the facts of the hosts
 MEASURED_PATHS = "paths.measured.json"
 _MEASURED = "the measured paths that `penstock hosts measure` writes"
@@ -81,7 +85,7 @@ class InventoryFile(Part):
 
 
 class _Facts(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
 
 class _Storage(_Facts):
@@ -90,7 +94,7 @@ class _Storage(_Facts):
 
 class _Host(_Facts):
     penstock: str
-    cpus: int = Field(ge=1)
+    cpus: int = Field(ge=1, le=_MOST_CPUS)
     memory_bytes: float = Field(gt=0)
     storage: _Storage = _Storage(free_bytes=None)
 
@@ -113,8 +117,8 @@ class _Link(_Facts):
 
 
 class _Clock(_Facts):
-    offset_ns: int
-    bound_ns: int = Field(0, ge=0)
+    offset_ns: int = Field(ge=-_MOST_CLOCK_NS, le=_MOST_CLOCK_NS)
+    bound_ns: int = Field(0, ge=0, le=_MOST_CLOCK_NS)
 
 
 class FactsFile(_Facts):
@@ -131,7 +135,7 @@ class MeasuredPath(_Facts):
     """The path between two hosts: one-way delay [s], and loss (a probability per packet)."""
 
     hosts: tuple[str, str]
-    delay_s: float = Field(ge=0)
+    delay_s: float = Field(ge=0, le=_MOST_DELAY_S)
     loss: float = Field(ge=0, lt=1)
 
 
