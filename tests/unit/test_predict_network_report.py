@@ -174,13 +174,13 @@ def test_missing_parts_are_said_to_be_missing() -> None:
     )
     text = page(p)
     assert "made without its tasks" in text
-    assert "names no value as assumed" in text
-    assert "gives no power" in text
+    assert "has no assumed or estimated values" in text
+    assert "states no power" in text
 
 
 def test_outside_is_not_to_be_overlooked() -> None:
     text = page(replace(prediction(20, 4), applies=Applies("outside")))
-    assert "nothing should be decided from this" in text
+    assert "do not base decisions on this prediction" in text
 
 
 def test_timeline_draws_every_task_and_marks_the_critical_ones() -> None:
