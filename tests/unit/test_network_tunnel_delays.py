@@ -84,14 +84,14 @@ def test_delays_of_pairs_on_one_host_reach_the_relay_in_any_order_of_attachment(
     host = up["h0"]
     both_ways = {("n-3", "n-0"): 2e-3, **pairs}
 
-    def told() -> dict[tuple[str, str], float]:
+    def relayed() -> dict[tuple[str, str], float]:
         names = {port: name for name, port in host.port.items()}
         local = {(a, b): s for (a, b), s in host.relay.pairs.items() if a in names and b in names}
         return {(names[a], names[b]): s for (a, b), s in local.items()}
 
-    assert told() == both_ways
+    assert relayed() == both_ways
     host.network.set_delays("net", {("n-0", "n-6"): 5e-3})
-    assert told() == {**both_ways, ("n-0", "n-6"): 5e-3, ("n-6", "n-0"): 5e-3}
+    assert relayed() == {**both_ways, ("n-0", "n-6"): 5e-3, ("n-6", "n-0"): 5e-3}
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 1e-3])

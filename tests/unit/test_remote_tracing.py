@@ -52,12 +52,12 @@ class Tracers:
         """Three writes, in turn with the other host, and one after the run."""
         times_ns = self.run_ns + (host == "right") * 1000 + 2000 * np.array([0, 1, 2, 10**9])
         events = calls(4, "pwrite64", t_ns=times_ns + _CLOCKS[host])
-        made = trace(self.folder, host, events, Offset(0, 0, 8))
-        bundle = Bundle.open(made.bundle)
-        bundle.manifest["nodes"] = {str(group): node for group, node in made.nodes.items()}
+        own = trace(self.folder, host, events, Offset(0, 0, 8))
+        bundle = Bundle.open(own.bundle)
+        bundle.manifest["nodes"] = {str(group): node for group, node in own.nodes.items()}
         bundle.amend()
         with tarfile.open(self.folder / f"{host}.tar", "w") as tar:
-            tar.add(made.bundle, arcname=trace_here.BUNDLE)
+            tar.add(own.bundle, arcname=trace_here.BUNDLE)
 
     def read(self, host: str, at: int) -> bytes:
         return (self.folder / f"{host}.tar").read_bytes()[at : at + 1000]
