@@ -37,7 +37,7 @@ LINES = [(), *((v,) for v in cli.VERBS), *((v, w) for v in cli.VERBS for w in be
 def test_each_file_is_one_row() -> None:
     files = pkgutil.iter_modules([str(Path(cli.__file__).parent)])
     core = {verb for rows in cli.CORE.values() for verb in rows}
-    assert {f.name for f in files if not f.name.startswith("_")} == core
+    assert {f.name for f in files if not f.ispkg} == core
     assert set(cli.VERBS) - core <= set(COMMANDS.own)
 
 

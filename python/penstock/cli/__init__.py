@@ -3,8 +3,8 @@
 A file `cli/VERB.py` offers either `command`, a function with Typer parameters, or `app`, a Typer
 application with verbs of its own. `CONTEXT` (optional) holds Typer's context settings. The help page and
 completion need the table alone. A file is imported when its verb runs, and imports at its top only what
-its options need; functions import libraries and other packages. Files with an underscore are shared by
-verbs. Verbs of parts and of other packages are rows of `penstock.plugins.COMMANDS`.
+its options need; functions import libraries and other packages. `shared` has what several verbs use. Verbs
+of parts and of other packages are rows of `penstock.plugins.COMMANDS`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typer import _completion_classes, completion
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from penstock.cli._failure import print_error
+from penstock.cli.shared.failure import print_error
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import COMMANDS, verbs_of_parts
 from penstock.terminal import escaped_output, say

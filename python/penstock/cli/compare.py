@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli._options import JSON
+from penstock.cli.shared.options import JSON
 from penstock.text import first_of, listed, signed_percent
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from penstock.cli._options import JSON, parsed
+from penstock.cli.shared.options import JSON, parsed
 from penstock.errors import BadInput
 from penstock.terminal import mib, plain_table, say, show
 from penstock.text import counted

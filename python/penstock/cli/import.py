@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from penstock.cli._options import JSON
+from penstock.cli.shared.options import JSON
 from penstock.plugins import ARCHIVE_FORMATS, METRIC_READERS, TRACE_IMPORTERS
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli._options import (
+from penstock.cli.shared.options import (
     CHANGES,
     CLUSTER,
     JSON,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli._options import QUIET
+from penstock.cli.shared.options import QUIET
 from penstock.errors import BadInput, PenstockError
 from penstock.terminal import say
 

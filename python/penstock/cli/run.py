@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.analyse.findings.finding import SEVERITIES
-from penstock.cli._options import QUIET
+from penstock.cli.shared.options import QUIET
 from penstock.errors import BadInput
 from penstock.terminal import say
 from penstock.text import counted

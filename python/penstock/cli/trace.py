@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.analyse.findings.finding import SEVERITIES
-from penstock.cli import _failure
+from penstock.cli.shared import failure
 from penstock.errors import BadInput
 from penstock.observe.trace import MODES, RING_BYTES
 from penstock.terminal import say
@@ -249,7 +249,7 @@ def command(
         key_file=key_file,
         hot="bytes" if hot_bytes else "requests" if hot else None,
     )
-    with _failure.wrapper_status(as_json):
+    with failure.wrapper_status(as_json):
         traced = trace_command(argv, session) if argv else trace_running(seconds, session)
     raise typer.Exit(_print_trace(traced, fail_on, as_json))
 
@@ -269,7 +269,7 @@ def _print_trace(traced: Traced, fail_on: str | None, as_json: bool) -> int:
         show(traced, findings)
     if traced.unwritten:
         say(f"no bundle: {traced.unwritten}")
-        return traced.exit_status or _failure.OWN_STATUS
+        return traced.exit_status or failure.OWN_STATUS
     if fail_on is not None and traced.exit_status == 0:
         failing = SEVERITIES[SEVERITIES.index(fail_on) :]
         if any(finding.severity in failing for finding in findings):
@@ -290,7 +290,7 @@ def _trace_by_disk_log(
         raise BadInput("--disk: found no command; expected -- COMMAND")
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
-    with _failure.wrapper_status(as_json):
+    with failure.wrapper_status(as_json):
         status, recording = trace_on_disk(argv, mount, output, exact=exact, quiet=as_json)
     if as_json:
         print(json.dumps({"command": argv, "exit_status": status, **as_document(recording)}))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli._options import parsed
+from penstock.cli.shared.options import parsed
 from penstock.errors import BadInput
 from penstock.terminal import table_of
 

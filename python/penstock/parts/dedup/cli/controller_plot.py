@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli._options import JSON
+from penstock.cli.shared.options import JSON
 
 
 def command(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli._options import JSON, QUIET, parsed
+from penstock.cli.shared.options import JSON, QUIET, parsed
 from penstock.errors import BadInput
 from penstock.parts.dedup.cli import controller_plot, energy, simulate
 from penstock.terminal import plain_table, progress_bar, say, show

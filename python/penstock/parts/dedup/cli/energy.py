@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import typer
 
-from penstock.cli._options import JSON, parsed
+from penstock.cli.shared.options import JSON, parsed
 from penstock.errors import BadInput
 
 

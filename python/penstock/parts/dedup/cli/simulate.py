@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli._options import JSON, parsed
+from penstock.cli.shared.options import JSON, parsed
 from penstock.errors import BadInput
 
 if TYPE_CHECKING:

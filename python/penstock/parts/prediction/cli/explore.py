@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.analyse.statistics.prediction_intervals import LEVEL, exact
-from penstock.cli._options import QUIET, SIZE_MODEL
+from penstock.cli.shared.options import QUIET, SIZE_MODEL
 from penstock.errors import BadInput
 from penstock.terminal import progress_bar, table_of
 from penstock.writing import atomic_folder

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli._options import QUIET
+from penstock.cli.shared.options import QUIET
 from penstock.errors import BadInput
 from penstock.spec.units import parse_duration
 from penstock.terminal import say

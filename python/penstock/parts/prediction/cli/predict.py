@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.analyse.statistics.prediction_intervals import DRAWS, LEVEL, exact
-from penstock.cli._options import QUIET, SIZE_MODEL
+from penstock.cli.shared.options import QUIET, SIZE_MODEL
 from penstock.errors import BadInput
 from penstock.terminal import table_of
 from penstock.text import percentage

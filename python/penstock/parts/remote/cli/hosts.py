@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli._options import (
+from penstock.cli.shared.options import (
     CHANGES,
     CLUSTER,
     JSON,

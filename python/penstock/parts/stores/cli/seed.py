@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli._options import CHANGES
+from penstock.cli.shared.options import CHANGES
 from penstock.errors import BadInput
 from penstock.terminal import plain_table, progress_bar, say, show
 

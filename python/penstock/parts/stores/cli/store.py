@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli._options import CHANGES, JSON
+from penstock.cli.shared.options import CHANGES, JSON
 from penstock.errors import BadInput
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import DEFAULT_ENGINE

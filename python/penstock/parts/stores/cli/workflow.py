@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli._options import CHANGES
+from penstock.cli.shared.options import CHANGES
 from penstock.errors import BadInput
 from penstock.terminal import plain_table, progress_bar, show
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli import _failure
+from penstock.cli.shared import failure
 from penstock.errors import BadInput, PenstockError
 from penstock.parts.monitoring.cli.monitor.application import application, lacking
 from penstock.parts.monitoring.cli.monitor.options import JSON, SERVER, app, params
@@ -140,7 +140,7 @@ def run(
     status: int | None = None
     cut_short = True
     receipts: dict[str, Any] = {}
-    with _failure.wrapper_status(as_json), Signals() as signals:
+    with failure.wrapper_status(as_json), Signals() as signals:
         first = Patient.leniently(server)
         facts = facts_of_command(argv, config)
         experiment = first.start(name or Path(argv[0]).name, facts=facts, **options)

@@ -1,0 +1,1 @@
+"""What verbs share: options, and the report of a failure."""
