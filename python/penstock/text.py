@@ -163,18 +163,23 @@ def at_speed(name: str, time_scale: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in percent, rounded. Time of several threads may exceed 100 %: see `waited`."""
+    """A share in percent, rounded; `–` if not finite. Time of several threads may exceed 100 %: see `waited`."""
+    if not math.isfinite(share):
+        return "–"
     return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
 def waited(share: float) -> str:
     """Thread time per time: `65 %`; above 100 % `the time of 2.65 threads`."""
-    return percent(share) if share <= 1 else f"the time of {share:.3g} threads"
+    # 1.004 would be "the time of 1 threads"
+    several = math.isfinite(share) and round(share, 2) > 1
+    return f"the time of {short(share)} threads" if several else percent(share)
 
 
 def of_run(share: float) -> str:
     """`waited` for a run: `65 % of the run`, `the time of 2.65 threads`."""
-    return f"{waited(share)}{' of the run' * (share <= 1)}"
+    text = waited(share)
+    return text if text.startswith("the time") else f"{text} of the run"
 
 
 def percentage(share: float, places: int = 0) -> str:
@@ -183,13 +188,17 @@ def percentage(share: float, places: int = 0) -> str:
 
 
 def signed_percent(share: float, places: int = 1) -> str:
-    """A relative difference in percent to that many decimals: `+3.1 %`, `−0.9 %`."""
+    """A relative difference in percent to that many decimals: `+3.1 %`, `−0.9 %`; `–` if not finite."""
+    if not math.isfinite(share):
+        return "–"
     # adding 0.0 replaces −0
     return f"{round(100 * share, places) + 0.0:+,.{places}f} %".replace("-", "−")
 
 
 def signed(share: float, digits: int = 2) -> str:
     """A relative difference in percent to that many significant digits: `+3.1 %`, `−0.93 %`, `0 %`."""
+    if not math.isfinite(share):
+        return "–"
     if abs(share) < 0.0005:
         return "0 %"
     return f"{'+' if share > 0 else '−'}{short(abs(100 * share), digits)} %"
@@ -242,7 +251,7 @@ def factor(ratio: float) -> str:
 def difference(ratio: float) -> str:
     """The difference of two values by their ratio: 1.12 `12 %`, 0.67 `33 %`."""
     share = abs(ratio - 1)
-    return percent(share) if share >= 0.01 or share == 0 else f"{100 * share:.1g} %"
+    return percent(share) if not 0 < share < 0.01 else f"{100 * share:.1g} %"
 
 
 def percents(low: float, high: float) -> str:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 import penstock
-from penstock.text import percentage, signed, signed_percent, tenths
+from penstock.text import (
+    difference,
+    of_run,
+    percent,
+    percentage,
+    signed,
+    signed_percent,
+    tenths,
+    waited,
+)
 
 #: f-strings that format a share as `5%`, or a signed percentage with a hyphen
 _OTHER_FORM = re.compile(r":\+?,?\.\d+%\}|:\+,?\.\d+[fg]\} ?%")
@@ -24,6 +34,19 @@ def test_percentages_have_a_space_and_a_minus_sign() -> None:
     assert signed(-0.0093) == "−0.93 %"
     assert signed(1.7) == "+170 %"
     assert signed(0.0001) == "0 %"
+
+
+def test_shares_that_are_not_finite_have_no_text_of_a_number() -> None:
+    for share in (math.nan, math.inf, -math.inf):
+        texts = [f(share) for f in (percent, percentage, tenths, signed, signed_percent, waited)]
+        assert set(texts) == {"–"}
+    assert difference(math.inf) == "–"
+
+
+def test_one_thread_is_no_number_of_threads() -> None:
+    assert waited(1.004) == "100 %"
+    assert of_run(1.004) == "100 % of the run"
+    assert waited(2.6512) == of_run(2.6512) == "the time of 2.65 threads"
 
 
 def test_no_module_has_another_form() -> None:
