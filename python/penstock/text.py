@@ -163,7 +163,7 @@ def at_speed(name: str, time_scale: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in percent, rounded; `–` if not finite. Time of several threads may exceed 100 %: see `waited`."""
+    """A rounded share in percent, `–` if not finite. Time of threads may exceed 100 %: see `waited`."""
     if not math.isfinite(share):
         return "–"
     return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
