@@ -1,1 +1,1 @@
-"""What verbs share: options, and the report of a failure."""
+"""Options and the report of a failure, for several verbs."""
