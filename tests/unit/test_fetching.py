@@ -23,7 +23,7 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
 from penstock.archive.selection import Selection
 from penstock.archive.series.read_series import of_selection
-from penstock.errors import BadInput, Upstream
+from penstock.errors import BadInput, PenstockError, Upstream
 from penstock.parts.monitoring.experiments.experiment import Unknown
 from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.points import Batch, points
@@ -33,8 +33,10 @@ from penstock.parts.monitoring.queries import fetch_records as fetched
 from penstock.parts.monitoring.queries import remote_query as elsewhere
 from penstock.parts.monitoring.queries.answers import answer
 from penstock.parts.monitoring.queries.remote_query import Question
+from penstock.parts.monitoring.servers.reader import Server
 from penstock.parts.server.app import application
 from penstock.parts.server.traces import Served
+from penstock.plugins import METRIC_SERVERS
 from tests.support import commands
 
 S = 10**9
@@ -376,3 +378,51 @@ def test_from_the_command_line(tmp_path: Path, prometheus: Elsewhere) -> None:
     assert len(done.stdout.splitlines()) == 202
     assert penstock("export", "x", "csv", "-o", str(tmp_path / "out")).returncode == 0
     assert len((tmp_path / "out" / "cpu.csv").read_text().splitlines()) == 202
+
+
+#: a series of InfluxDB, with one column
+SERIES = {"name": "m", "values": [[1]]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "message"),
+    [
+        (
+            "influxdb",
+            {"results": [{"series": [{**SERIES, "columns": ["time"], "partial": True}]}]},
+            "found a part of the answer",
+        ),
+        (
+            "influxdb",
+            {"results": [{"series": [{**SERIES, "columns": ["time", "v"]}]}]},
+            "without results of series",
+        ),
+        (
+            "prometheus",
+            {"isPartial": True, "data": {"resultType": "matrix", "result": []}},
+            "found a part of the answer",
+        ),
+        (
+            "prometheus",
+            {"data": {"resultType": "matrix", "result": [{"metric": {}, "histograms": [[1, {}]]}]}},
+            "found native histograms",
+        ),
+    ],
+)
+def test_answers_that_lack_a_part_are_refused(
+    kind: str, answer: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Server, "ask", lambda *_, **__: answer)
+    settings = {"database": "x"} if kind == "influxdb" else {}
+    reader = METRIC_SERVERS.load(kind)("http://127.0.0.1:1", settings)
+    with pytest.raises(PenstockError, match=message):
+        reader.read("SELECT v FROM m WHERE time > $start AND time < $end", 0, 10, 1)
+
+
+def test_numbers_of_graphite_that_are_not_finite_are_no_points(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [[1.5, 1], [float("nan"), 2], [float("inf"), 3], [None, 4]]
+    monkeypatch.setattr(Server, "ask", lambda *_, **__: [{"target": "a", "datapoints": rows}])
+    kept = METRIC_SERVERS.load("graphite")("http://127.0.0.1:1", {}).read("a", 0, 9 * 10**9, 10**9)
+    assert kept.points.column("float").to_pylist() == [1.5]

@@ -7,6 +7,7 @@ Settings: `user`, `password`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,7 +41,9 @@ class GraphiteReader:
                 rows = [
                     (int(t) * SECOND_NS, float(v)) for v, t in series["datapoints"] if v is not None
                 ]
-                rows = [row for row in rows if start_ns <= row[0] <= end_ns]
+                rows = [
+                    row for row in rows if start_ns <= row[0] <= end_ns and math.isfinite(row[1])
+                ]
                 tags = {str(k): str(v) for k, v in series.get("tags", {}).items()}
                 name = tags.pop("name", series["target"])
                 if name != query:

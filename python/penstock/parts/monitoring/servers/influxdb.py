@@ -43,8 +43,10 @@ class InfluxReader:
                         f"{self._server.url}: found {query!r}; its error: {result['error']}"
                     )
                 for series in result.get("series", []):
+                    if result.get("partial") or series.get("partial"):
+                        raise self._server.cut("max-row-limit of the server")
                     tables += self._tables(series)
-        except (KeyError, TypeError, AttributeError, pa.ArrowException):
+        except (KeyError, TypeError, AttributeError, ValueError, pa.ArrowException):
             raise self._server.strange("results of series") from None
         table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         return Kept(table, sent, self._server.requests - before)

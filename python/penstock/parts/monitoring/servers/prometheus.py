@@ -77,12 +77,19 @@ class PrometheusReader:
             result = answer["data"]["result"]
         except (KeyError, TypeError):
             raise self._server.strange("a matrix of series") from None
+        if answer.get("isPartial"):
+            raise self._server.cut("a storage node of the server that did not answer")
         if not isinstance(result, list):
             raise self._server.strange("a list of series")
         return result
 
     def _series(self, one: Any, query: str, window: tuple[int, int, int]) -> pa.Table:
         first, last, step_ns = window
+        if isinstance(one, dict) and "histograms" in one:
+            raise BadInput(
+                f"{self._server.url}: found native histograms for {query!r}; expected numbers, such as those "
+                "of histogram_quantile"
+            )
         try:
             labels = {str(k): str(v) for k, v in one["metric"].items()}
             times, values = zip(*one["values"], strict=True) if one["values"] else ((), ())
