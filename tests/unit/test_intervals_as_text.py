@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from penstock.analyse.findings.dot_plot import Dot, dot_plot
+from penstock.analyse.dot_plot import Dot, dot_plot
 from penstock.text import short, with_interval
 
 

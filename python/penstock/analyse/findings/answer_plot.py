@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.analyse.findings.dot_plot import Dot, dot_plot
+from penstock.analyse.dot_plot import Dot, dot_plot
 from penstock.analyse.findings.question import is_screening, kind
 from penstock.analyse.findings.screening import effect_lines, effect_plot, screened
 from penstock.analyse.outcome import Outcome

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.analyse.findings.dot_plot import Dot, dot_plot
+from penstock.analyse.dot_plot import Dot, dot_plot
 from penstock.analyse.findings.effect_findings import (
     Row,
     bound,
