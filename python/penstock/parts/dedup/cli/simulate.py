@@ -75,24 +75,19 @@ def command(
     """
     from penstock.parts.dedup.controller.simulation.run import simulate
     from penstock.parts.dedup.controller.simulation.store import Scenario
-    from penstock.spec.units import MOST_S, parse_bandwidth
     from penstock.terminal import progress_bar
 
     if writes > _MOST_WRITES:
         raise BadInput(f"--writes: found {writes:,}; expected at most {_MOST_WRITES:,}")
     power = _power(testbed)
     rules = _settings(settings, power)
-    write_bytes, send_bps = _size("--size", size), parsed("--bandwidth", bandwidth, parse_bandwidth)
-    if write_bytes > send_bps * MOST_S:
-        raise BadInput(
-            f"--bandwidth: found {bandwidth}; expected one that sends {size} in {MOST_S:g} s"
-        )
+    write_bytes = _size("--size", size)
     scenario = Scenario(
         *_configurations(ratio, similarity),
         writes=writes,
         write_bytes=write_bytes,
         chunk_bytes=_size("--chunk", chunk),
-        send_bps=send_bps,
+        send_bps=_send_bps(bandwidth, write_bytes, size),
         noise=(_share("--send-noise", send_noise), _share("--hash-noise", hash_noise)),
         overlap=_share("--overlap", overlap),
         sampled=sampling,
@@ -138,6 +133,18 @@ def _size(option: str, text: str) -> int:
     if size <= 0:
         raise BadInput(f"{option}: found {text}; expected a size above 0")
     return size
+
+
+def _send_bps(bandwidth: str, write_bytes: int, size: str) -> float:
+    """Rate of sending, at which a version of that size takes a finite time."""
+    from penstock.spec.units import MOST_S, parse_bandwidth
+
+    send_bps = parsed("--bandwidth", bandwidth, parse_bandwidth)
+    if write_bytes > send_bps * MOST_S:
+        raise BadInput(
+            f"--bandwidth: found {bandwidth}; expected one that sends {size} in {MOST_S:g} s"
+        )
+    return send_bps
 
 
 def _named(option: str, texts: list[str]) -> dict[str, str]:
