@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.integration.test_collectors import free_port
+from tests.support.ports import free_port
 
 TOKEN = "a-token-of-the-receivers"
 #: what a server with Prometheus' API says that has nothing

@@ -43,6 +43,7 @@ from penstock.parts.monitoring.usage.dashboards import DASHBOARDS, names_of, row
 from penstock.parts.monitoring.usage.usage import uses_of_points
 from penstock.testing import MemorySink
 from tests.support import commands
+from tests.support.ports import free_port
 from tests.unit.shared_runs import made, own_store, penstock
 from tests.unit.test_collectors import exporting, native, post
 from tests.unit.test_remote_write_out import losing
@@ -66,12 +67,6 @@ def program(name: str, package: str) -> str:
     if found is None:
         pytest.skip(f"not run: {name} is not installed (Debian: {package})")
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @contextlib.contextmanager

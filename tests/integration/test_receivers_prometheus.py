@@ -16,7 +16,8 @@ from penstock.parts.monitoring.collectors.http_push import RemoteWriteReceiver
 from penstock.parts.monitoring.collectors.runner import Collecting
 from penstock.parts.monitoring.experiments.recorded import recorded, refusals
 from penstock.parts.monitoring.experiments.spool import Spool
-from tests.integration.test_collectors import answers, free_port, program, running
+from tests.integration.test_collectors import answers, program, running
+from tests.support.ports import free_port
 from tests.unit.test_collectors import until
 
 CONFIG = """

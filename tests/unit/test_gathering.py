@@ -30,6 +30,7 @@ from penstock.parts.monitoring.outbox.client import opened
 from penstock.parts.monitoring.outbox.pushing import batches_of, read_table
 from penstock.testing import MemorySink
 from tests.support import commands, web
+from tests.support.ports import free_port
 
 
 class Exporter(http.server.BaseHTTPRequestHandler):
@@ -467,13 +468,6 @@ def is_open(port: int) -> bool:
 
     with socket.socket() as asked:
         return asked.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return int(door.getsockname()[1])
 
 
 def test_a_file_is_pushed_at_the_end_and_again_and_through_a_kill(tmp_path: Path) -> None:

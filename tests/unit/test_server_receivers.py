@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 from tests.integration.receivers import MATRIX, answering
-from tests.integration.test_collectors import free_port
+from tests.support.ports import free_port
 from tests.unit.test_experiment_server import Server
 
 
