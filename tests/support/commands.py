@@ -150,6 +150,10 @@ class Forked(subprocess.Popen[Any]):
             self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
         self._child_created = True
 
+    def __del__(self, *_: object) -> None:
+        # the fork server waits for it; `Popen` would resurrect it for its next start, with a closed socket
+        self._status.close()
+
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
         self._receive_status(0)
         return self.returncode

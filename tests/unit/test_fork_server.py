@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -142,3 +143,12 @@ def test_a_started_command_that_is_killed_has_the_signal_as_its_status(tmp_path:
             process.kill()
             assert process.wait(60) == -signal.SIGKILL
         assert not Path(f"/proc/{process.pid}").exists()
+
+
+def test_a_command_nobody_waits_for_disturbs_no_later_one() -> None:
+    lost = commands.popen([*LINE, "--version"], stdout=subprocess.DEVNULL)
+    cycle: list[Any] = [lost]
+    cycle.append(cycle)
+    del lost, cycle
+    gc.collect()
+    assert commands.penstock("--version").returncode == 0
