@@ -83,14 +83,16 @@ class _Use:
 
     def busy_s(self, kind: str, entities: Sequence[str], metric: str, scale: float) -> float:
         """Busy seconds of a host: values × `scale`, summed over entities, at most 1 at any time."""
-        known = [self._rows[kind, e, metric] for e in entities if (kind, e, metric) in self._rows]
-        if not known:
+        recorded = [
+            self._rows[kind, e, metric] for e in entities if (kind, e, metric) in self._rows
+        ]
+        if not recorded:
             return 0.0
-        edges = np.unique(np.concatenate([rows["t_ns"].to_numpy() for rows in known]))
+        edges = np.unique(np.concatenate([rows["t_ns"].to_numpy() for rows in recorded]))
         edges = edges[(edges > self._begin_ns) & (edges < self._end_ns)]
         ends = np.append(edges, self._end_ns)
         seconds = np.diff(np.append(self._begin_ns, ends)) / 1e9
-        total = sum(self._at(rows, ends) for rows in known) * scale
+        total = sum(self._at(rows, ends) for rows in recorded) * scale
         if not np.isfinite(total).all():
             names = printable(", ".join(entities))
             raise IncompleteError(f"found gaps in {kind} {metric} of {names}; expected none")

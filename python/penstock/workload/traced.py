@@ -50,9 +50,9 @@ def _share(column: str) -> Callable[[Sequence[Row]], float | None]:
     """Mean of a share over files [%], weighted by their requests; None without a request."""
 
     def mean(rows: Sequence[Row]) -> float | None:
-        known = [(row[column], row["requests"]) for row in rows if row[column] is not None]
-        weight = sum(requests for _, requests in known)
-        return 100 * sum(s * n for s, n in known) / weight if weight else None
+        shares = [(row[column], row["requests"]) for row in rows if row[column] is not None]
+        weight = sum(requests for _, requests in shares)
+        return 100 * sum(s * n for s, n in shares) / weight if weight else None
 
     return mean
 

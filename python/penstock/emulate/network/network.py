@@ -447,8 +447,8 @@ class Network:
         if not net.relayed or self._relay is None:
             return
         at = {port.interface.node: port.outer for port in self._of(net)}
-        known = net.delays.items() if node is None else net.delays_of(node)
-        pairs = [(at[a], at[b], s) for (a, b), s in known if a in at and b in at]
+        delays = net.delays.items() if node is None else net.delays_of(node)
+        pairs = [(at[a], at[b], s) for (a, b), s in delays if a in at and b in at]
         for near in at if node is None else [node]:
             for out, far, s in net.beyond.get(near, ()):
                 pairs.append((at[near], far, s) if out else (far, at[near], s))

@@ -79,12 +79,12 @@ def merge_traces(
         first_file += max((row["file_id"] for row in rows), default=0)
         seen, lost = seen + int(traced.receipt.get("seen", 0)), lost + traced.lost
     spool = folder / "spool"
-    kept = _interleave(parts, spool)
+    stored = _interleave(parts, spool)
     source = {
         "format": "nodes of several hosts",
         "not_known": [*_order_not_known(traces), _NOT_MERGED],
     }
-    counts = {"seen": seen, "kept": kept, "filtered": max(seen - kept - lost, 0), "lost": lost}
+    counts = {"seen": seen, "kept": stored, "filtered": max(seen - stored - lost, 0), "lost": lost}
     tables = {"files": _table("files", files), "threads": _table("threads", threads)}
     return Recording(spool, files, [], counts, "calls", source, tables)
 

@@ -142,13 +142,13 @@ class RemoteCluster:
     @classmethod
     def find(cls, name: str | None) -> RemoteCluster:
         """The cluster of that name, or the only one. Raises BadInput if there is none."""
-        known = names()
-        if name is None and len(known) == 1:
-            name = known[0]
-        if name not in known:
+        existing = names()
+        if name is None and len(existing) == 1:
+            name = existing[0]
+        if name not in existing:
             raise BadInput(
                 f"found {'no name' if name is None else repr(name)}; expected one of the clusters "
-                f"{listed(known) if known else '(there is none)'}"
+                f"{listed(existing) if existing else '(there is none)'}"
             )
         fields = json.loads(record(str(name)).read_text())
         workers = tuple(

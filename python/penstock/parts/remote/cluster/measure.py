@@ -33,8 +33,8 @@ def measure_hosts(
         WorkerPool("measure", hosts.listen, hosts.workers, logs) as pool,
     ):
         say("measuring how fast an emulated disk can be on each host")
-        asked = {host: (address, refresh) for host, address in addresses.items()}
-        facts = call_hosts(pool, path_probe.facts, asked)
+        calls = {host: (address, refresh) for host, address in addresses.items()}
+        facts = call_hosts(pool, path_probe.facts, calls)
         clocks = {host: pool.clock_offset(host, realtime=True) for host in addresses}
         say("measuring the paths between the hosts")
         paths = measured_paths(_round_trips(pool, addresses))
@@ -56,8 +56,8 @@ def _round_trips(
     try:
         for host, own in addresses.items():
             others = {name: a for name, a in addresses.items() if name != host}
-            asked: dict[str, tuple[Any, ...]] = {host: (own, others)}
-            for other, trips in call_hosts(pool, path_probe.round_trips, asked)[host].items():
+            calls: dict[str, tuple[Any, ...]] = {host: (own, others)}
+            for other, trips in call_hosts(pool, path_probe.round_trips, calls)[host].items():
                 measured[host, other] = trips
     finally:
         pool.call_all(path_probe.close, dict.fromkeys(addresses, ()))

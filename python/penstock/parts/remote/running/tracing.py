@@ -97,8 +97,8 @@ def _recording(
         pool.call_all(trace_here.release, dict.fromkeys(hosts, (cluster.name,)))
 
     try:
-        asked = {host: (cluster.name, own, observers) for host, own in hosts.items()}
-        call_hosts(pool, trace_here.begin, asked)
+        calls = {host: (cluster.name, own, observers) for host, own in hosts.items()}
+        call_hosts(pool, trace_here.begin, calls)
         yield
     except Exception:  # at Ctrl-C a worker is busy with the command: its recording ends with it
         release()
