@@ -375,6 +375,28 @@ def test_pgbench_counts_failures_towards_its_transactions() -> None:
     assert parsed("pgbench", PGBENCH_15.replace("554", "554/556"))["transactions"].value == 554
 
 
+CUT_REPORTS = [
+    *(("pgbench", text) for text in (PGBENCH_95, PGBENCH_13, PGBENCH_15)),
+    *(("sysbench", text) for text in (SYSBENCH_10, SYSBENCH_04, SYSBENCH_FILEIO_11)),
+    *(("ycsb", text) for text in (YCSB, YCSB_01)),
+    ("db_bench", DB_BENCH),
+    *(("hammerdb", text) for text in (HAMMERDB_4, HAMMERDB_3)),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), CUT_REPORTS)
+def test_a_cut_report_gives_no_other_number(name: str, text: str) -> None:
+    """Wherever the text ends, each value is that of all of it, or missing; totals are of the lines there."""
+    expected = plain(name, text)
+    for end in range(len(text)):
+        try:
+            values = plain(name, text[:end])
+        except PenstockError:
+            continue
+        totals = {"operations", "failed_operations"}
+        assert {k: v for k, v in values.items() if k not in totals}.items() <= expected.items(), end
+
+
 def test_histograms_of_several_operations_are_of_none() -> None:
     both = DB_BENCH + DB_BENCH[DB_BENCH.index("Microseconds") :].replace("per read", "per write")
     found = parsed("db_bench", both)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.workload.measured import JobSpec, Measured, Report
-from penstock.workload.parsers.printed import NUMBER, Printed
+from penstock.workload.parsers.printed import NUMBER, Printed, complete_lines
 
 _BENCHMARKS = (
     "fillseq fillsync fillrandom filluniquerandom fillbatch fillseekseq fill100K overwrite updaterandom "
@@ -60,6 +60,7 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
 
     A benchmark that ran several times (`[X3]`, or named twice) has no value; the reason is given.
     """
+    stdout = complete_lines(stdout)
     by_name: dict[str, list[_Benchmark]] = {}
     for name, benchmark in _benchmarks(stdout):
         by_name.setdefault(name, []).append(benchmark)
@@ -80,7 +81,7 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
                 values |= own
     if len(by_name) > 1 or len(next(iter(by_name.values()))) > 1:
         ran = ", ".join(f"{n} ({len(r)} times)" if len(r) > 1 else n for n, r in by_name.items())
-        missing |= dict.fromkeys(_OF_A_BENCHMARK, f"db_bench ran {ran}; the name of one says which")
+        missing |= dict.fromkeys(_OF_A_BENCHMARK, f"db_bench ran {ran}; select one by its name")
     return Report({**values, "wall_s": Measured(wall_s, "s")}, missing)
 
 

@@ -116,15 +116,15 @@ def documents(text: str, where: str) -> list[Any]:
         if _OBJECT.match(text, at):
             number = text.count("\n", 0, at) + 1
             raise PenstockError(
-                f"found no complete JSON document, or text behind it, in {where} from line {number} on; "
-                "expected documents of which each ends its line"
+                f"found an incomplete JSON document, or text after it, in {where} from line {number} on; "
+                "expected one document per line, or documents that end with their line"
             )
         notes += 1
         if notes >= _MOST_NOTES and not values:
             break
         at = _next_line(text, at)
     if not values:
-        raise PenstockError(f"{where} holds no JSON")
+        raise PenstockError(f"{where} contains no JSON")
     return values
 
 

@@ -19,6 +19,11 @@ def several(program: str, number: int) -> PenstockError:
     return PenstockError(f"found {number} reports of {program}; {_ONE}")
 
 
+def complete_lines(text: str) -> str:
+    """The text without a last line that has no end: its number may lack digits."""
+    return text[: text.rfind("\n") + 1]
+
+
 def check_version(
     text: str, pattern: re.Pattern[str], supported: Container[str], names: str
 ) -> None:

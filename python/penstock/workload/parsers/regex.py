@@ -36,7 +36,7 @@ def expected(pattern: str) -> str:
         groups = re.compile(pattern).groups
     except re.error as error:
         return f"a regular expression ({error})"
-    one = "a regular expression with exactly one group ( ), which holds the number"
+    one = "a regular expression with exactly one group ( ), which matches the number"
     return "" if groups == 1 else one
 
 

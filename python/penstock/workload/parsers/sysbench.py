@@ -7,7 +7,13 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.workload.measured import JobSpec, Measured, Report
-from penstock.workload.parsers.printed import NUMBER, Printed, check_version, several
+from penstock.workload.parsers.printed import (
+    NUMBER,
+    Printed,
+    check_version,
+    complete_lines,
+    several,
+)
 
 _PERCENTILES = (50, 75, 90, 95, 99)
 
@@ -77,6 +83,7 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
 
     With `--report-checkpoints` the last report covers only the time since the last checkpoint.
     """
+    stdout = complete_lines(stdout)
     check_version(stdout, _VERSION, _VERSIONS, "sysbench 0.4, 0.5, 1.0 or 1.1")
     if re.search(r"Checkpoint report:", stdout):
         raise PenstockError(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError, printable
 from penstock.workload.measured import JobSpec, Measured, Report
-from penstock.workload.parsers.printed import Printed, check_version, several
+from penstock.workload.parsers.printed import Printed, check_version, complete_lines, several
 
 _OPERATIONS = ("read", "update", "insert", "scan", "delete", "read_modify_write")
 _LATENCIES = {
@@ -60,6 +60,7 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
         raise PenstockError(
             "found a JSON report of YCSB; expected the text of its default exporter"
         )
+    stdout = complete_lines(stdout)
     lines = [(m[1], m[2], m[3]) for m in _LINE.finditer(stdout)]
     ends = sum(head == "OVERALL" and what.startswith("Throughput") for head, what, _ in lines)
     if ends != 1:
