@@ -64,7 +64,7 @@ def start_on_hosts(
     *,
     allow_overcommit: bool = False,
 ) -> Start:
-    """A function that starts the nodes of a platform on the hosts of a hosts file, for a store of an engine."""
+    """A function that starts the nodes of a platform on the hosts of a hosts file, for a store."""
     if _START not in FUNCTIONS:
         raise BadInput("--hosts: found it without the part `remote`, which starts nodes on hosts")
     return partial(
