@@ -133,6 +133,10 @@ def test_gaps_and_missing_samples_are_no_zeros(tmp_path: Path) -> None:
         energy(bundle(tmp_path / "r", table))
     with pytest.raises(PenstockError, match="found no processor time of the run"):
         energy(bundle(tmp_path / "s", list(rows("cpu", "all", "busy", 1.0, range(60)))))
+    other = bundle(tmp_path / "u", node("n"))
+    other.write_table("utilisation", other.table("utilisation").drop_columns(["value"]))
+    with pytest.raises(PenstockError, match="not as penstock writes it"):
+        energy(other)
     empty = Bundle.create(tmp_path / "t", {})
     with pytest.raises(PenstockError, match="found no samples of the run"):
         energy(empty)

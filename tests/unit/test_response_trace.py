@@ -146,6 +146,14 @@ def test_a_run_without_a_trace_has_no_such_response(tmp_path: Path) -> None:
             value(bundle, "{trace: flushes}", "1")
 
 
+@pytest.mark.parametrize("column", ["tid", "requests", "consecutive_share"])
+def test_a_table_of_another_form_is_an_error(run: Bundle, column: str) -> None:
+    (run.path / "patterns.parquet").unlink()
+    run.write_table("patterns", table("patterns", [pattern(1, 300, 1.0)]).drop_columns([column]))
+    with pytest.raises(PenstockError, match="found a table of the run that is not as penstock"):
+        value(run, "{trace: consecutive_share}", "%")
+
+
 def test_a_percentile_of_counted_calls_is_an_error(run: Bundle) -> None:
     rows = [pattern(1, 300, 1.0), pattern(1, 50, 0.5, basis="counters")]
     run.write_table("patterns", table("patterns", rows))

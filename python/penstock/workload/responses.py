@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
+#: kinds of responses from tables of a run, which others may have written
+_OF_TABLES = ("trace", "energy")
+
+
 def measure(
     responses: Sequence[Response],
     parser_name: str,
@@ -67,6 +71,13 @@ class _Output:
         text = (self.run_dir / file).read_text(errors="replace") if text is None else text
         return _COLOURS.sub("", text)
 
+    @property
+    def tables(self) -> Bundle:
+        """Its bundle; PenstockError without one."""
+        if self.bundle is None:
+            raise PenstockError("found nothing recorded; expected a run's tables")
+        return self.bundle
+
     @cached_property
     def recorded(self) -> tuple[Recorded, str]:
         """Its series, read once, and the verdict on the run."""
@@ -74,9 +85,7 @@ class _Output:
         from penstock.archive.completeness import verdict_of_run
         from penstock.archive.series.read_series import of_bundle
 
-        if self.bundle is None:
-            raise PenstockError("found nothing recorded; expected a run's series")
-        return of_bundle(self.bundle), verdict_of_run(self.bundle.manifest)
+        return of_bundle(self.tables), verdict_of_run(self.tables.manifest)
 
 
 def _one(response: Response, parsed_values: Report, output: _Output) -> Measured:
@@ -95,15 +104,11 @@ def _one(response: Response, parsed_values: Report, output: _Output) -> Measured
 
             value = recorded_value(*output.recorded, source, response.unit)
         elif source.kind == "trace":
-            if output.bundle is None:
-                raise PenstockError("found nothing recorded; expected a run's trace")
-            value = traced_value(output.bundle, source, response.unit, output.wall_s)
+            value = traced_value(output.tables, source, response.unit, output.wall_s)
         elif source.kind == "energy":
-            if output.bundle is None:
-                raise PenstockError("found nothing recorded; expected the samples of a run")
             from penstock.workload.energy import modelled_energy
 
-            value = modelled_energy(output.bundle, source, response.unit)
+            value = modelled_energy(output.tables, source, response.unit)
         else:
             kind = RESPONSE_KINDS.load(source.kind)
             text = output.text(source.file)
@@ -113,4 +118,11 @@ def _one(response: Response, parsed_values: Report, output: _Output) -> Measured
         raise IncompleteError(f"response {response.name}: {error}") from None
     except (OSError, PenstockError) as error:
         raise PenstockError(f"response {response.name}: {error}") from None
+    except (LookupError, TypeError, ValueError) as error:
+        if source.kind not in _OF_TABLES:
+            raise
+        raise PenstockError(
+            f"response {response.name}: found a table of the run that is not as penstock writes it: "
+            f"{type(error).__name__}: {error}"
+        ) from None
     return Measured(value, response.unit)
