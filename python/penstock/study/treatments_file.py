@@ -52,8 +52,8 @@ def _rows(source: Source, path: Path, file: FilePath) -> list[dict[str, str]] | 
         return None
     try:
         text = raw.decode("utf-8-sig")
-        head = text.partition("\n")[0]
-        separator = next((s for s in "\t;" if s in head and "," not in head), ",")
+        first = text.partition("\n")[0]
+        separator = next((s for s in "\t;" if s in first and "," not in first), ",")
         table = list(csv.reader(io.StringIO(text), strict=True, delimiter=separator))
     except (UnicodeDecodeError, csv.Error) as error:
         source.mistake(path, f"{file}: {error}", "a CSV file in UTF-8")

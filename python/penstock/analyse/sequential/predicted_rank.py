@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def ranked(plan: Plan, response: Response, table: pd.DataFrame) -> list[Ranked]:
         )
     if "response" in table:
         table = table[table["response"].astype(str) == response.name]
-    by_levels: dict[tuple[str, ...], dict[str, Any]] = {}
+    by_levels: dict[tuple[str, ...], dict[Hashable, Any]] = {}
     for row in table.to_dict("records"):
         key = tuple(str(row[n]) for n in names)
         if by_levels.setdefault(key, row)["predicted"] != row["predicted"]:
