@@ -63,6 +63,7 @@ from bench import record  # noqa: E402
 from penstock.study.load import load_study  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.common import published_figures  # noqa: E402
+from studies.common.options import options as shared_options  # noqa: E402
 
 STUDY = HERE / "blackbox-programs.study.yaml"
 TIME_SCALE = 8.0
@@ -246,20 +247,15 @@ def write_points(models: Mapping[str, BlackBoxModel], file: Path) -> None:
 
 def main() -> int:
     """Exit status: 0 every claim is met, 1 something failed, 3 a claim is not met or not measured."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "blackbox")
-    options.add_argument("--quick", action="store_true", help="two disks, grep, about a minute")
+    quick = "two disks, grep, about a minute"
+    options = shared_options(__doc__.splitlines()[0], "blackbox", quick, figures=True)
     options.add_argument(
         "--program", action="append", help=f"of {', '.join(TASKS)}, or how they begin; repeatable"
     )
     options.add_argument("--replicates", type=int, help="of the programs (default 2, quick 1)")
     options.add_argument("--model", default="tree", choices=tuple(LEARNERS), help="of the claims")
-    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
     options.add_argument("--points", type=Path, help="keep the learnt points in this Parquet file")
     options.add_argument("--swap", action="store_true", help="plant models of other disks")
-    options.add_argument("--figures", type=Path, help="directory of the SVG file (default OUT)")
-    options.add_argument("--json", action="store_true", help="the result as one object")
-    record.option(options)
     given = options.parse_args()
     if given.program and (
         odd := [p for p in given.program if not any(t.startswith(p) for t in TASKS)]

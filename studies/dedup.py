@@ -35,6 +35,7 @@ from bench import record  # noqa: E402
 from penstock.errors import PenstockError  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.claims import Claim  # noqa: E402
+from studies.common.options import options as shared_options  # noqa: E402
 from studies.common.results import read_result, store_result  # noqa: E402
 from studies.dedup_study import (  # noqa: E402
     crossover_part,
@@ -155,17 +156,9 @@ def evaluate(results: Mapping[str, Any]) -> Evaluated:
 
 def parser() -> argparse.ArgumentParser:
     """Options of the command."""
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    options.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(ADAPTERS)} [all]")
-    options.add_argument("-o", "--out", type=Path, default=ROOT / "out" / "dedup")
-    options.add_argument("--quick", action="store_true", help="few versions, no download")
+    options = shared_options(__doc__, "dedup", "few versions, no download", parts=ADAPTERS)
     options.add_argument("--store", action="store_true", help="write: MooseFS over shaped links")
     options.add_argument("--resume", action="store_true", help="continue an interrupted `write`")
-    options.add_argument("--compare", action="store_true", help="measure nothing; evaluate OUT")
-    options.add_argument("--json", action="store_true", help="claims and rows as one object")
-    record.option(options)
     return options
 
 

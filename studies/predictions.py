@@ -42,6 +42,7 @@ from penstock.text import signed_percent  # noqa: E402
 from penstock.writing import write_atomic  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.claims import Claim  # noqa: E402
+from studies.common.options import options as shared_options  # noqa: E402
 from studies.prediction_study import evaluation, faults, runs  # noqa: E402
 from studies.prediction_study.evaluation import WORST, Case  # noqa: E402
 from studies.prediction_study.runs import FULL, QUICK, Head, Part, Size  # noqa: E402
@@ -94,16 +95,9 @@ class Results:
 
 def parser() -> argparse.ArgumentParser:
     """Options of the command."""
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    options.add_argument("-o", "--out", type=Path, default=ROOT / "out" / "predictions")
+    options = shared_options(__doc__, "predictions", "four scenarios, two runs each")
     options.add_argument("--engine", action="append", choices=list(ENGINES), help="[all]")
     options.add_argument("--only", action="append", default=[], metavar="TEXT")
-    options.add_argument("--quick", action="store_true", help="four scenarios, two runs each")
-    options.add_argument("--compare", action="store_true", help="measure nothing; evaluate OUT")
-    options.add_argument("--json", action="store_true", help="claims and rows as one object")
-    record.option(options)
     return options
 
 

@@ -14,7 +14,6 @@ something failed or the planted failure is not detected.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import replace
@@ -42,6 +41,7 @@ from bench import record  # noqa: E402
 from penstock.study.load import load_study  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.claims import Claim, Result  # noqa: E402
+from studies.common.options import options as shared_options  # noqa: E402
 from studies.common.published_figures import save  # noqa: E402
 
 STUDIES = ("wiredtiger", "postgres", "shuffled", "cassandra")
@@ -156,14 +156,9 @@ def _order(step: Step) -> float:
 
 def main() -> int:
     """Exit status: 0 every claim is met, 1 something failed, 3 a claim is not met or not measured."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    quick = "small tables, one replicate"
+    options = shared_options(__doc__.splitlines()[0], "storage-layout", quick, figures=True)
     options.add_argument("study", nargs="*", help=f"of {', '.join(STUDIES)}; default all")
-    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "storage-layout")
-    options.add_argument("--quick", action="store_true", help="small tables, one replicate")
-    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
-    options.add_argument("--figures", type=Path, help="directory of the SVG files (default OUT)")
-    options.add_argument("--json", action="store_true", help="the result as one object")
-    record.option(options)
     given = options.parse_args()
     if odd := [s for s in given.study if s not in STUDIES]:
         options.error(f"found the study {odd[0]}; expected {', '.join(STUDIES)}")

@@ -10,7 +10,6 @@ failure is not detected.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -36,6 +35,7 @@ from bench import record  # noqa: E402
 from penstock.study.load import load_study  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.claims import Claim, Finding, claim, met_if, valid_runs  # noqa: E402
+from studies.common.options import options as shared_options  # noqa: E402
 
 STUDY = HERE / "systems-on-disks.study.yaml"
 DISK = "node1.data"
@@ -96,12 +96,8 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 def main() -> int:
     """Exit status: 0 every claim is met, 1 something failed, 3 a claim is not met or not measured."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "systems-on-disks")
-    options.add_argument("--quick", action="store_true", help="16 MiB, one replicate")
-    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
-    options.add_argument("--json", action="store_true", help="the rows as one object")
-    record.option(options)
+    document = (__doc__ or "").splitlines()[0]
+    options = shared_options(document, "systems-on-disks", "16 MiB, one replicate")
     given = options.parse_args()
     out: Path = given.out.resolve()
     try:

@@ -37,6 +37,7 @@ from bench import record  # noqa: E402
 from penstock.errors import BadInput, PenstockError  # noqa: E402
 from penstock.plugins import STORE_ENGINES  # noqa: E402
 from studies import claims as checks  # noqa: E402
+from studies.common.options import options as shared_options  # noqa: E402
 from studies.common.results import read_result, store_result  # noqa: E402
 from studies.patterns_study import evaluation  # noqa: E402
 from studies.patterns_study.runs import Part, measure  # noqa: E402
@@ -85,16 +86,9 @@ def measured(ground: str, size: Size, out: Path, resume: bool) -> Part:
 
 def parser() -> argparse.ArgumentParser:
     """Options of the command."""
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    options.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(GROUNDS)} [all]")
-    options.add_argument("-o", "--out", type=Path, default=ROOT / "out" / "workflow-patterns")
-    options.add_argument("--quick", action="store_true", help="four nodes, three runs")
+    quick = "four nodes, three runs"
+    options = shared_options(__doc__, "workflow-patterns", quick, parts=GROUNDS)
     options.add_argument("--resume", action="store_true", help="continue with the results in OUT")
-    options.add_argument("--compare", action="store_true", help="measure nothing; evaluate OUT")
-    options.add_argument("--json", action="store_true", help="claims and rows as one object")
-    record.option(options)
     return options
 
 

@@ -5,20 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bench import record
+from studies.common.options import options as shared_options
 
 
 def options(document: str | None, out: str, quick: str) -> argparse.ArgumentParser:
     """Options of the comparison of a study; its results are under `out/` in the folder `out`."""
-    made = argparse.ArgumentParser(description=(document or "").splitlines()[0])
-    made.add_argument("-o", "--out", type=Path, default=record.ROOT / "out" / out)
-    made.add_argument("--quick", action="store_true", help=quick)
-    made.add_argument("--compare", action="store_true", help="what is there; measure nothing")
-    made.add_argument("--invalid", action="store_true", help="also runs that are not valid")
-    made.add_argument("--figures", type=Path, help="directory of the SVG files (default OUT)")
-    made.add_argument("--json", action="store_true", help="the result as one object")
-    record.option(made)
-    return made
+    parser = shared_options((document or "").splitlines()[0], out, quick, figures=True)
+    parser.add_argument("--invalid", action="store_true", help="also runs that are not valid")
+    return parser
 
 
 def resumed(out: Path) -> list[str]:
