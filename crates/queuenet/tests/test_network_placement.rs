@@ -65,6 +65,32 @@ fn the_least_used_host_is_next() {
 }
 
 #[test]
+fn bytes_are_stored_once_in_any_order() {
+    let pieces = |ranges: &[(u64, u64)]| {
+        let operations: Vec<Value> = ranges
+            .iter()
+            .map(|(offset, size)| {
+                json!({"op": "write", "file": "f", "offset_bytes": offset, "size_bytes": size})
+            })
+            .collect();
+        let workload = json!({"schema": "penstock/workload/1",
+            "tasks": [{"name": "w", "machine": "h0", "operations": operations}]});
+        stored(&workload, &placed(3, "round_robin"), 1)
+            .iter()
+            .sum::<u64>()
+    };
+    let backwards: Vec<_> = (0..8).rev().map(|i| (i * MIB / 2, MIB / 2)).collect();
+    assert_eq!(pieces(&backwards), 4 * MIB);
+    // a hole stays one until it is written, in parts, over its ends, or again
+    assert_eq!(pieces(&[(3 * MIB, MIB)]), MIB);
+    assert_eq!(pieces(&[(3 * MIB, MIB), (MIB, MIB), (MIB, MIB)]), 2 * MIB);
+    let around = [(4 * MIB, MIB), (MIB / 2, MIB), (2 * MIB, MIB), (0, 6 * MIB)];
+    assert_eq!(pieces(&around), 6 * MIB);
+    let within = [(4 * MIB, MIB), (2 * MIB, MIB), (MIB, 7 * MIB / 2)];
+    assert_eq!(pieces(&within), 4 * MIB);
+}
+
+#[test]
 fn files_written_at_once_are_dealt_evenly_with_any_seed() {
     let tasks: Vec<Value> = (0..30)
         .map(|i| {

@@ -127,6 +127,8 @@ pub struct File {
     pub chunk_bytes: u64,
     /// How far it is filled.
     pub size: u64,
+    /// Ranges of bytes below `size` that were never written, in order.
+    holes: Vec<(u64, u64)>,
     /// Where its bytes really are, if that is known.
     pub(super) placed: Option<Extents>,
     pub(super) segments: Vec<Segment>,
@@ -240,6 +242,27 @@ impl File {
                 }
             }
         }
+    }
+
+    /// Adds the bytes `begin..end` to the file; the ranges of them that it did not have.
+    pub(super) fn extend(&mut self, begin: u64, end: u64) -> Vec<(u64, u64)> {
+        let first = self.holes.partition_point(|hole| hole.1 <= begin);
+        let last = self.holes.partition_point(|hole| hole.0 < end);
+        let (mut new, mut rest) = (Vec::new(), Vec::new());
+        for &(from, to) in &self.holes[first..last.max(first)] {
+            new.push((from.max(begin), to.min(end)));
+            rest.extend((from < begin).then_some((from, begin)));
+            rest.extend((end < to).then_some((end, to)));
+        }
+        self.holes.splice(first..last.max(first), rest);
+        if begin > self.size {
+            self.holes.push((self.size, begin));
+        }
+        if end > self.size {
+            new.push((begin.max(self.size), end));
+            self.size = end;
+        }
+        new
     }
 
     /// How many of the bytes `offset..end` are in a chunk.

@@ -196,14 +196,9 @@ impl Nodes {
                 (at, from) = (at + 1, to);
             }
         }
-        // what is new: beyond what the file had, or all of it where it was a hole
-        let grown_from = if claim.offset < file.size {
-            file.size.min(end)
-        } else {
-            claim.offset
-        };
-        self.fill(file, grown_from, end)?;
-        file.size = file.size.max(end);
+        for (from, to) in file.extend(claim.offset, end) {
+            self.fill(file, from, to)?;
+        }
         Ok(())
     }
 
