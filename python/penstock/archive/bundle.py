@@ -16,7 +16,7 @@ import os
 import platform
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -271,7 +271,7 @@ def plain_argv(argv: list[Any]) -> list[str]:
     return [str(word).encode("utf-8", "backslashreplace").decode() for word in argv]
 
 
-def command_line(manifest: dict[str, Any]) -> str:
+def command_line(manifest: Mapping[str, Any]) -> str:
     """The command of a bundle as one line: arguments of a trace, or the text of a study's run."""
     command = manifest.get("command") or ""
     return command.strip() if isinstance(command, str) else shlex.join(map(str, command))

@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -300,7 +300,7 @@ class Catalogue:
                     connection.execute(table.insert().values(row))
 
 
-def _put_tags(connection: sa.Connection, row: dict[str, Any], tagged: Iterable[str]) -> None:
+def _put_tags(connection: sa.Connection, row: Mapping[str, Any], tagged: Iterable[str]) -> None:
     key = {k: row[k] for k in ("out", "run_id", "attempt")}
     selected = sa.and_(*(tags.c[k] == v for k, v in key.items()))
     connection.execute(tags.delete().where(selected))

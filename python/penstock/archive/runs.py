@@ -103,7 +103,7 @@ def one_table(name: str, parts: list[pa.Table]) -> pa.Table | None:
     return described(name, pa.concat_tables(plain, promote_options="permissive"))
 
 
-def _row(manifest: dict[str, Any]) -> dict[str, Any]:
+def _row(manifest: Mapping[str, Any]) -> dict[str, Any]:
     times = manifest.get("times", {})
     return {
         "stage": 1,
@@ -138,17 +138,17 @@ def _end(row: Mapping[str, Any], response: str, end: str) -> float | None:
     return None if value is None else float(value)
 
 
-def _level(row: dict[str, Any], factor: str) -> str | None:
+def _level(row: Mapping[str, Any], factor: str) -> str | None:
     value = row["levels"].get(factor)
     return None if value is None else str(value)
 
 
-def _response(row: dict[str, Any], name: str) -> float | None:
+def _response(row: Mapping[str, Any], name: str) -> float | None:
     value = row["responses"].get(name, {}).get("value")
     return None if value is None else float(value)
 
 
-def _unit(row: dict[str, Any], name: str) -> str | None:
+def _unit(row: Mapping[str, Any], name: str) -> str | None:
     unit = row["responses"].get(name, {}).get("unit")
     return None if unit is None else str(unit)
 

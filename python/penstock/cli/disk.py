@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,7 @@ def status(
         raise typer.Exit(1)
 
 
-def _show_status(disks: list[dict[str, Any]], dead: list[dict[str, Any]]) -> None:
+def _show_status(disks: list[dict[str, Any]], dead: Sequence[Mapping[str, Any]]) -> None:
     if disks:
         _show(disks)
     elif not dead:
@@ -283,7 +284,7 @@ def _show(disks: list[dict[str, Any]]) -> None:
             print(f"{disk['mount']}: {', '.join(changed)}")
 
 
-def _show_events(schedule: dict[str, Any]) -> None:
+def _show_events(schedule: Mapping[str, Any]) -> None:
     from penstock.emulate.schedule.show import patch_texts
 
     now_ns = schedule["t_ns"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,7 @@ def _import_metrics(
         print(f"note: {note}")
 
 
-def _print_waves(facts: dict[str, Any]) -> None:
+def _print_waves(facts: Mapping[str, Any]) -> None:
     """Print the tasks of an application or job, and its sensitivity to latency."""
     from penstock.workload.execution_waves import CAVEAT, Sensitivity
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +97,7 @@ def _print_studies(rows: list[StudyRow]) -> None:
     _print_table(table)
 
 
-def _print_runs(row: StudyRow, runs: list[dict[str, Any]]) -> None:
+def _print_runs(row: StudyRow, runs: Sequence[Mapping[str, Any]]) -> None:
     from penstock.text import duration
 
     print(f"{row.study_id}  {row.state}  {row.out}", file=sys.stderr)

@@ -255,7 +255,7 @@ def _brief(resource: str, values: dict[str, Any]) -> str:
     return ", ".join(texts) or "done"
 
 
-def _print_login(described: dict[str, Any]) -> None:
+def _print_login(described: Mapping[str, Any]) -> None:
     ssh = described.get("ssh")
     if ssh:
         first = next(a for node in described["nodes"] for a in node["addresses"].values())
@@ -282,7 +282,7 @@ def show_status(status: Mapping[str, Any]) -> None:
         print(f"{status['cluster']}: stop the nodes and start them again")
 
 
-def _disks(nodes: list[dict[str, Any]]) -> Table:
+def _disks(nodes: Sequence[Mapping[str, Any]]) -> Table:
     from penstock.emulate.schedule.show import changed_texts
     from penstock.text import at_speed
 
@@ -301,12 +301,12 @@ def _disks(nodes: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _transferred(stats: dict[str, Any]) -> tuple[float, float]:
+def _transferred(stats: Mapping[str, Any]) -> tuple[float, float]:
     """Bytes read and written."""
     return stats.get("read_bytes", 0), stats.get("written_bytes", 0)
 
 
-def _links(nodes: list[dict[str, Any]]) -> Table:
+def _links(nodes: Sequence[Mapping[str, Any]]) -> Table:
     table = plain_table(("node", "network", "address", "limits"), ("sent MiB", "received MiB"))
     for node in nodes:
         for name, link in node.get("links", {}).items():
@@ -321,7 +321,7 @@ def _links(nodes: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _link_texts(patch: dict[str, Any]) -> list[str]:
+def _link_texts(patch: Mapping[str, Any]) -> list[str]:
     """Values of a link, with the keys of `nodes set`."""
     texts = []
     for key, value in patch.items():
@@ -337,7 +337,7 @@ def _link_texts(patch: dict[str, Any]) -> list[str]:
     return texts
 
 
-def _row(node: dict[str, Any]) -> list[str]:
+def _row(node: Mapping[str, Any]) -> list[str]:
     state = node["state"] + (f": {node['failure']}" if node["failure"] else "")
     cpu, memory = node.get("cpu", {}), node.get("memory", {})
     amounts = [_transferred(d["stats"] or {}) for d in node.get("disks", {}).values()]

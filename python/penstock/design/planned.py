@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,7 +133,7 @@ def treatments_of(plan: Plan) -> list[dict[str, str]]:
     return list({row.treatment_id: row.levels for row in plan.rows}.values())
 
 
-def plan_from_json(value: dict[str, Any]) -> Plan:
+def plan_from_json(value: Mapping[str, Any]) -> Plan:
     """Inverse of `to_json`; BadInput for an invalid value."""
     try:
         values = {k: v for k, v in value.items() if k in Plan.__dataclass_fields__}

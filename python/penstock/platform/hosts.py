@@ -353,7 +353,7 @@ def platform_from(
 
 def _check_ends(
     source: Source,
-    plain: dict[str, Any],
+    plain: Mapping[str, Any],
     base_dir: FilePath,
     profiles: dict[str, dict[str, Any]],
     predicted: bool | None,

@@ -84,7 +84,7 @@ def racks_of(rack: Any, index: int, count: int) -> int:
     return int(several[index * len(several) // count])
 
 
-def parts(document: dict[str, Any]) -> list[tuple[dict[str, Any], int, dict[str, Any]]]:
+def parts(document: Mapping[str, Any]) -> list[tuple[dict[str, Any], int, dict[str, Any]]]:
     """(group, index, effective plain values) of every host, in order."""
     shared = {k: document[k] for k in ("power", "price") if document.get(k) is not None}
     link = {k: v for k, v in (document.get("network") or {}).items() if k in _LINK}
@@ -106,7 +106,7 @@ def parts(document: dict[str, Any]) -> list[tuple[dict[str, Any], int, dict[str,
 _LINK = ("bandwidth", "out", "in", "loopback")
 
 
-def expand(document: dict[str, Any]) -> list[Host]:
+def expand(document: Mapping[str, Any]) -> list[Host]:
     """All hosts of a validated document."""
     first: dict[tuple[int, int], Host] = {}
     hosts = []
@@ -122,7 +122,7 @@ def expand(document: dict[str, Any]) -> list[Host]:
     return hosts
 
 
-def _host(group: dict[str, Any], index: int, part: HostFile) -> Host:
+def _host(group: Mapping[str, Any], index: int, part: HostFile) -> Host:
     """Host of that part, without name and rack."""
     roles = frozenset(group.get("roles") or [])
     speed = part.speed if part.speed is not None else 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
@@ -77,7 +78,7 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _hosts(platform: Platform, lowered: dict[str, Any]) -> Table:
+def _hosts(platform: Platform, lowered: Mapping[str, Any]) -> Table:
     """One line for each sequence of identical hosts."""
     table = _table("", "hosts", "serves", "slots", "speed", "link", "power", "price")
     lines: list[tuple[list[str], list[Host]]] = []
@@ -94,7 +95,7 @@ def _hosts(platform: Platform, lowered: dict[str, Any]) -> Table:
     return table
 
 
-def _cells(host: Host, body: dict[str, Any]) -> list[str]:
+def _cells(host: Host, body: Mapping[str, Any]) -> list[str]:
     serves = []
     if body["storage"] is not None:
         serves.append(_storage(body["storage"]))
@@ -121,7 +122,7 @@ def _power_text(idle_w: float, app_w: float) -> str:
     return f"{idle_w:g} W idle\n{app_w:g} W computing"
 
 
-def _storage(storage: dict[str, Any]) -> str:
+def _storage(storage: Mapping[str, Any]) -> str:
     space = "" if storage["capacity_bytes"] is None else f", {size_text(storage['capacity_bytes'])}"
     if "profile" in storage:
         profile = storage["profile"]
@@ -132,7 +133,7 @@ def _storage(storage: dict[str, Any]) -> str:
     return f"{both}{servers}{space}"
 
 
-def service_text(service: dict[str, Any]) -> str:
+def service_text(service: Mapping[str, Any]) -> str:
     """A service in numbers as text: `1 ms + 0.5 ms/MiB`."""
     overhead = service["overhead"]
     terms = []
@@ -172,7 +173,7 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
-def _rest(platform: Platform, lowered: dict[str, Any]) -> Table:
+def _rest(platform: Platform, lowered: Mapping[str, Any]) -> Table:
     table = _table("", "")
     fabric, store, protocol = lowered["fabric"], lowered["store"], lowered["protocol"]
     core = "no limit" if fabric["capacity_bps"] is None else rate_text(fabric["capacity_bps"])

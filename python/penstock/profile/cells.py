@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,7 @@ _SIZE = re.compile(r"(\d+)([kmg]?)i?b?", re.IGNORECASE)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3}
 
 
-def cells_from_fio(documents: Iterable[dict[str, Any]]) -> Measurements:
+def cells_from_fio(documents: Iterable[Mapping[str, Any]]) -> Measurements:
     """Cells from fio's json+ documents, one job (or one `group_reporting` group) each.
 
     Raises BadInput if a job lacks its options or its latency bins (run fio with --output-format=json+).

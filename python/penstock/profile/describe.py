@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.profile.honour import (
@@ -77,7 +78,7 @@ def list_lines(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def detail_lines(profile: dict[str, Any], width: int = 100) -> list[str]:
+def detail_lines(profile: Mapping[str, Any], width: int = 100) -> list[str]:
     """One profile as text of at most `width` columns."""
     lines = textwrap.wrap(
         f"{profile['name']}: {profile['description']}", width, subsequent_indent="  "

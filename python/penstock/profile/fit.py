@@ -8,6 +8,7 @@ the caps of the interface, and concurrent sequential jobs the number of streams 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -232,7 +233,7 @@ def _constant(seconds: float) -> dict[str, Any]:
     return {"kind": "constant", "value_s": float(f"{seconds:.6g}")}
 
 
-def _cost_s(classes: dict[str, Any], sequential: bool, size: int) -> float:
+def _cost_s(classes: Mapping[str, Any], sequential: bool, size: int) -> float:
     """Mean service time of a fitted class."""
     of = classes["sequential" if sequential else "random"]
     overhead = of["overhead"]

@@ -770,7 +770,7 @@ def repeat(outcome: Outcome) -> dict[str, Any]:
     return {"commands": commands, "facts": facts, "tables": names, "study": study}
 
 
-def _profiles(manifest: dict[str, Any]) -> dict[str, str]:
+def _profiles(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Name of each profile the run used (with its time scale) → SHA-256."""
     hashes = manifest.get("profiles") or {}
     disks = manifest.get("disks")

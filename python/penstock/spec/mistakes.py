@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -155,7 +155,7 @@ def entry_at(model: type[BaseModel], path: Sequence[str | int]) -> dict[str, Any
     return node
 
 
-def _deref(node: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+def _deref(node: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     while "$ref" in node:
         node = schema["$defs"][node["$ref"].rpartition("/")[2]]
     for choices in (node.get("anyOf"), node.get("oneOf")):
@@ -169,7 +169,7 @@ def _deref(node: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
-def _child(node: dict[str, Any], step: str | int, schema: dict[str, Any]) -> dict[str, Any]:
+def _child(node: Mapping[str, Any], step: str | int, schema: Mapping[str, Any]) -> dict[str, Any]:
     properties = node.get("properties", {})
     if step in properties:
         child: dict[str, Any] = properties[step]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -340,7 +340,7 @@ def _observers(file: StudyFile, base_dir: Path) -> Observers:
     )
 
 
-def _settle(file: StudyFile, document: dict[str, Any]) -> Settle:
+def _settle(file: StudyFile, document: Mapping[str, Any]) -> Settle:
     settle = file.settle
     raw = document.get("settle") or {}
     most = settle.resident_at_most

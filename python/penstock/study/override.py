@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import BadInput, Mistake
@@ -35,7 +36,7 @@ def apply_override(source: Source, text: str) -> None:
             node = node[where]
 
 
-def apply_quick(document: dict[str, Any], source: Source) -> None:
+def apply_quick(document: Mapping[str, Any], source: Source) -> None:
     """Reduce a study to few replicates and short commands.
 
     Replicates become at most 2 (the minimum for a spread), `workload.quick` overrides its keys. The design

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -350,7 +350,7 @@ def _same_program(one: ResolvedRun, other: ResolvedRun) -> bool:
 
 
 def _responses(
-    responses: Sequence[Response], outcome: dict[str, Any], path_ns: float
+    responses: Sequence[Response], outcome: Mapping[str, Any], path_ns: float
 ) -> dict[str, float]:
     """The study's responses that the station determines, each in its unit.
 

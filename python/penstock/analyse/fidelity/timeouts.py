@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,7 +192,7 @@ def slowest_rates(run: ResolvedRun) -> dict[str, float]:
     return slowest
 
 
-def _profile_rates(profile: dict[str, Any]) -> Iterator[float]:
+def _profile_rates(profile: Mapping[str, Any]) -> Iterator[float]:
     """Rates of a stream, of the interface, of the profile's limits and of exhausted credits [B/s]."""
     streams = [(profile.get(d) or {}).get("sequential") or {} for d in ("read", "write")]
     limits = profile.get("limits") or {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.analyse.findings.finding import Finding
@@ -39,7 +39,7 @@ def collected(outcome: Outcome) -> Iterator[Finding]:
         )
 
 
-def _why(one: dict[str, Any]) -> str:
+def _why(one: Mapping[str, Any]) -> str:
     """Short form of the reason."""
     counted = one.get("counted") or {}
     due = counted.get("due")

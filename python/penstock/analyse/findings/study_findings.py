@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -313,7 +313,7 @@ def observers(outcome: Outcome) -> Iterator[Finding]:
         )
 
 
-def observer_receipts(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def observer_receipts(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Each observer's own statistics of a run (observed, lost, cost), by observer."""
     raw = manifest.get("receipts") or manifest.get("observers") or {}
     return {str(k): v for k, v in raw.items() if isinstance(v, dict)}

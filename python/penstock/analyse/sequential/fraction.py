@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -131,7 +131,7 @@ def _term_word(term: str, names: list[str]) -> int:
 
 
 def _row(
-    small: dict[str, Any],
+    small: Mapping[str, Any],
     full: dict[str, dict[str, Any]],
     relation: dict[int, int],
     names: list[str],
@@ -234,7 +234,7 @@ def _compared(outcome: Outcome, response: str) -> dict[str, Any] | None:
     }
 
 
-def _as_effects(row: dict[str, Any]) -> dict[str, Any]:
+def _as_effects(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of `fraction_of` for the report: effects in place of coefficients, terms in words."""
     rivals = _readable(row["aliased_with"])
     return {

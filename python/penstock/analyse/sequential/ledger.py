@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,7 @@ def ledger(outcome: Outcome) -> pd.DataFrame | None:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _reasons(stage: dict[str, Any]) -> dict[tuple[tuple[str, str], ...], str]:
+def _reasons(stage: Mapping[str, Any]) -> dict[tuple[tuple[str, str], ...], str]:
     own = stage.get("reasons") or []
     return {
         tuple(sorted(levels.items())): own[i] if i < len(own) else str(stage.get("why", ""))
@@ -138,7 +138,9 @@ def _more_pairs(outcome: Outcome, pairs: int) -> str:
     return f"`{again[0]}` repeats the study with {4 * pairs} pairs, whose interval is about half as wide."
 
 
-def _unjudged(outcome: Outcome, number: int, complete: int, rows: list[dict[str, Any]]) -> Finding:
+def _unjudged(
+    outcome: Outcome, number: int, complete: int, rows: Sequence[Mapping[str, Any]]
+) -> Finding:
     """A confirmation without a test, and the reason."""
     planned = int(outcome.plan["stages"][number - 2]["replicates"])
     lost = "the other runs are missing or not valid"

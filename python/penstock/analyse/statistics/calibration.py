@@ -9,7 +9,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,7 @@ def _pair(row: Any, where: str) -> Pair:
 
 
 def _seconds(
-    row: dict[str, Any], name: str, where: str, *, missing_ok: bool = False
+    row: Mapping[str, Any], name: str, where: str, *, missing_ok: bool = False
 ) -> float | None:
     value = row.get(name)
     if value is None and missing_ok:

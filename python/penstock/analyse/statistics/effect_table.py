@@ -123,7 +123,7 @@ def share_variation(rows: list[dict[str, Any]], y: Values) -> None:
         row["variation_share"] = 100 * row["sum_of_squares"] / total if total > 0 else 0.0
 
 
-def table_of(rows: list[dict[str, Any]], response: str, n: int, scale: str) -> pd.DataFrame:
+def table_of(rows: Sequence[Mapping[str, Any]], response: str, n: int, scale: str) -> pd.DataFrame:
     """The effects table of rows on a scale, of `n` runs; on the logarithmic scale with ratios."""
     constants: dict[str, Any] = {"response": response, "n": n, "scale": scale, "level": LEVEL}
     columns: dict[str, Any] = {}

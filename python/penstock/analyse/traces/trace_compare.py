@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -297,17 +298,17 @@ def match_files(a: Run, b: Run) -> list[tuple[int | None, int | None, str]]:
     return pairs
 
 
-def _by_path(row: dict[str, Any]) -> Any:
+def _by_path(row: Mapping[str, Any]) -> Any:
     return row.get("path")
 
 
-def _by_identity(row: dict[str, Any]) -> Any:
+def _by_identity(row: Mapping[str, Any]) -> Any:
     if not row.get("inode"):
         return None
     return tuple(row.get(name) for name in ("dev_major", "dev_minor", "inode", "generation"))
 
 
-def _by_name(row: dict[str, Any]) -> Any:
+def _by_name(row: Mapping[str, Any]) -> Any:
     return row["path"].rsplit("/", 1)[-1] if row.get("path") else None
 
 

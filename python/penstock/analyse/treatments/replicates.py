@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -273,7 +273,7 @@ def _responses(a: list[dict[str, Any]], b: list[dict[str, Any]], *, paired: bool
     return measured
 
 
-def _wall_s(manifest: dict[str, Any]) -> float | None:
+def _wall_s(manifest: Mapping[str, Any]) -> float | None:
     response = (manifest.get("responses") or {}).get("wall_s") or {}
     wall: float | None = (manifest.get("times") or {}).get("wall_s") or response.get("value")
     return wall

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,9 @@ class JobCounts:
         return [number for number, n in per.most_common(_JOBS) if 100 * n >= per.total()]
 
 
-def write_jobs(folder: Path, rows: TraceTables, counts: JobCounts, written: dict[str, Any]) -> None:
+def write_jobs(
+    folder: Path, rows: TraceTables, counts: JobCounts, written: Mapping[str, Any]
+) -> None:
     """Write `replay.fio`, `job.fio`, `files.fio` and `names.json` to the directory of the logs."""
     ends = {int(number): int(end) for number, end in written["ends"].items()}
     (folder / "replay.fio").write_text(replay_job(written["threads"]))
@@ -143,7 +146,7 @@ def _layout(ends: dict[int, int]) -> str:
 
 
 def _job(
-    rows: TraceTables, counts: JobCounts, ends: dict[int, int], written: dict[str, Any]
+    rows: TraceTables, counts: JobCounts, ends: dict[int, int], written: Mapping[str, Any]
 ) -> str:
     depth = max((t["depth"] for t in written["threads"] if t["asynchronous"]), default=1)
     asynchronous = any(2 * t["asynchronous"] > t["requests"] for t in written["threads"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,7 +120,7 @@ def grade(bundle: Bundle, study: Study, judgement: Judgement) -> Judgement:
 def less_delayed(before: Bundle, now: Bundle) -> bool:
     """True if an earlier attempt is used instead: it was degraded, and this one no less."""
 
-    def share(manifest: dict[str, Any]) -> float:
+    def share(manifest: Mapping[str, Any]) -> float:
         delay = manifest.get("delay")
         return float(delay["late_s"]) / float(delay["wall_s"]) if delay else math.inf
 

@@ -184,7 +184,7 @@ def _spool(log: Path, spool: Path) -> dict[str, int]:
 
 
 def _files(
-    names: Path, spool: Path, mount: Path, disk: dict[str, Any], disk_id: str
+    names: Path, spool: Path, mount: Path, disk: Mapping[str, Any], disk_id: str
 ) -> list[dict[str, Any]]:
     """Rows of `files`: the files in the log, with the disk's device and the current size."""
     device = disk.get("dev") or disk.get("device") or (None, None)

@@ -9,7 +9,7 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -194,7 +194,7 @@ def _bandwidth(interfaces: list[Link], assumed: list[dict[str, Any]]) -> str:
 
 def _storage(
     group: str,
-    facts: dict[str, Any],
+    facts: Mapping[str, Any],
     profile: str | None,
     base_dir: Path,
     assumed: list[dict[str, Any]],
@@ -267,7 +267,9 @@ def _power(
 _FACTS = "host_id system kernel machine cpu_model virtual cpu_governor cpus cpus_allowed memory_bytes".split()
 
 
-def _facts(facts: dict[str, Any], interfaces: list[Link], sys: Path, power: str) -> dict[str, Any]:
+def _facts(
+    facts: Mapping[str, Any], interfaces: list[Link], sys: Path, power: str
+) -> dict[str, Any]:
     steps = [f"{hz / 1e9:g} GHz" for hz in frequencies_hz(sys)]
     return {
         **{k: facts[k] for k in _FACTS if facts.get(k) is not None},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,13 +108,13 @@ def measurements(out: Path, runs: pd.DataFrame) -> Measurements:
     return cells_from_fio(reports)
 
 
-def _name(cell: dict[str, Any]) -> str:
+def _name(cell: Mapping[str, Any]) -> str:
     """Name of a cell's level, such as `randread 4KiB x16`."""
     jobs = f" x{cell['numjobs']}" if "numjobs" in cell else ""
     return f"{cell['rw']} {cell['bs'] >> 10}KiB{jobs}{' fsync' if 'fsync' in cell else ''}"
 
 
-def _options(cell: dict[str, Any], grid: Grid) -> str:
+def _options(cell: Mapping[str, Any], grid: Grid) -> str:
     """fio options of a cell; concurrent sequential jobs each have a part of the file."""
     jobs = int(cell.get("numjobs", 1))
     own = dict(cell)

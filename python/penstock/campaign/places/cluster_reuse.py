@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -67,5 +68,5 @@ def _limits(old: DiskSpec, new: DiskSpec) -> dict[str, Any]:
     return _differences(asdict(old.limits), asdict(new.limits))
 
 
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in new.items() if old[k] != v}

@@ -8,7 +8,7 @@ its replicates are separate passes.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -89,7 +89,7 @@ def stage_from_json(value: Any) -> Stage:
         raise BadInput(f"found a stage {value!r}; expected one that penstock wrote") from error
 
 
-def bare(stage: dict[str, Any]) -> dict[str, Any]:
+def bare(stage: Mapping[str, Any]) -> dict[str, Any]:
     """The stage without the plan's annotations."""
     return {k: v for k, v in stage.items() if k != "confounded"}
 

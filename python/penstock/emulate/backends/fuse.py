@@ -194,7 +194,7 @@ class FuseDisk:
             cause=cause or Cause(),
         )
 
-    def _cut(self, patch: dict[str, Any], answer: dict[str, Any], requested_ns: int) -> Applied:
+    def _cut(self, patch: dict[str, Any], answer: Mapping[str, Any], requested_ns: int) -> Applied:
         """Update the device number: after a power cut the mount is new."""
         self.device = (int(answer["dev"][0]), int(answer["dev"][1]))
         lost = answer["lost"] or {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.emulate.cluster.settings import Change
@@ -122,7 +122,7 @@ def _of_group(nodes: tuple[str, ...], assignments: list[str]) -> list[Change]:
     return [Change(nodes, resource, patch, name) for (resource, name), patch in patches.items()]
 
 
-def _latency(parts: dict[str, Any]) -> Any:
+def _latency(parts: Mapping[str, Any]) -> Any:
     """A delay from its parts: `latency=max` removes it completely, a jitter without a mean is uniform."""
     if parts.get("mean_s") == "max":
         if len(parts) > 1:

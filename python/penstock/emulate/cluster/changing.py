@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -165,7 +165,7 @@ def _make_change(
 
 
 def _read(
-    fields: dict[str, Any], change: Change, reads: Callable[[], dict[str, Any]]
+    fields: Mapping[str, Any], change: Change, reads: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
     try:
         return {**fields, **reads()}
@@ -173,7 +173,7 @@ def _read(
         return _failed(fields, change, error)
 
 
-def _failed(fields: dict[str, Any], change: Change, error: Exception) -> dict[str, Any]:
+def _failed(fields: Mapping[str, Any], change: Change, error: Exception) -> dict[str, Any]:
     now = time.monotonic_ns()
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     times = {"applied_ns": now, "verified_ns": now}

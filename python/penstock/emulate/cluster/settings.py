@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,7 +94,7 @@ class NodeSettings:
             setattr(self, key, getattr(changed, key))
         return time.monotonic_ns()
 
-    def _with(self, patch: dict[str, Any]) -> NodeSettings:
+    def _with(self, patch: Mapping[str, Any]) -> NodeSettings:
         values: dict[str, Any] = {k: None if v == "max" else v for k, v in patch.items()}
         if values.get("cpuset") is not None:
             values["cpuset"] = tuple(values["cpuset"])
@@ -132,7 +133,7 @@ class NodeSettings:
         hard, soft = self.group.memory()
         return {"hard": hard, "soft": soft}
 
-    def _difference(self, resource: str, in_force: dict[str, Any]) -> str:
+    def _difference(self, resource: str, in_force: Mapping[str, Any]) -> str:
         if resource == "cpu":
             requested, has = self.quota(), in_force["cpus"]
             same = requested == has or (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,7 +110,7 @@ def stored_floor() -> HostFloor | None:
     return _floor(record)
 
 
-def _floor(record: dict[str, Any]) -> HostFloor:
+def _floor(record: Mapping[str, Any]) -> HostFloor:
     rings = record["io_uring"]
     numbers = {name: record[name] for name in HostFloor.__dataclass_fields__}
     values: dict[str, Any] = {name: float(v) for name, v in numbers.items() if name != "io_uring"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,6 @@ def _to_json(shape: TrafficShape) -> dict[str, Any]:
     return {"delay": vars(shape.delay).copy(), **{k: getattr(shape, k) for k in SHARES}}
 
 
-def _read(answer: dict[str, Any]) -> TrafficShape:
+def _read(answer: Mapping[str, Any]) -> TrafficShape:
     delay = Delay(**{f.name: answer["delay"][f.name] for f in fields(Delay)})
     return TrafficShape(None, delay, **{k: float(answer[k]) for k in SHARES})

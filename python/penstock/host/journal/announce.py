@@ -15,6 +15,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ class Announcement:
         with self._lock:
             self._note(event, {**facts, "utc_ns": time.time_ns()})
 
-    def _note(self, event: str, facts: dict[str, Any]) -> None:
+    def _note(self, event: str, facts: Mapping[str, Any]) -> None:
         if self._log is None or self._logged > _MOST_LOGGED:
             return
         line = json.dumps({"event": event, **facts}, default=str).encode() + b"\n"
@@ -216,7 +217,7 @@ class Announced:
         return sorted(living, key=lambda announced: str(announced.get("began_utc_ns")))
 
 
-def _owner(announced: dict[str, Any]) -> Identity | None:
+def _owner(announced: Mapping[str, Any]) -> Identity | None:
     try:
         return Identity(str(announced["boot_id"]), int(announced["pid"]), int(announced["start"]))
     except (KeyError, TypeError, ValueError):

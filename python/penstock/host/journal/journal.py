@@ -377,7 +377,7 @@ def _open_entries(raw: bytes) -> list[Entry]:
     return list(entries.values())
 
 
-def _owner(record: dict[str, Any]) -> Identity:
+def _owner(record: Mapping[str, Any]) -> Identity:
     return Identity(record["boot_id"], int(record["owner_pid"]), int(record["owner_start"]))
 
 

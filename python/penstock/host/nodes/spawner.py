@@ -17,6 +17,7 @@ import select
 import signal
 import socket
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,7 +163,7 @@ def _serve(sock: socket.socket) -> None:
             poller.register(says, select.POLLIN)
 
 
-def _build(sock: socket.socket, request: dict[str, Any]) -> int:
+def _build(sock: socket.socket, request: Mapping[str, Any]) -> int:
     """Fork a builder of one node, which answers; returns a pipe that it writes to afterwards."""
     says, done = os.pipe()
     if os.fork():
@@ -183,7 +184,7 @@ def _build(sock: socket.socket, request: dict[str, Any]) -> int:
         os._exit(0)
 
 
-def _birth(request: dict[str, Any]) -> Birth:
+def _birth(request: Mapping[str, Any]) -> Birth:
     root = request["root"]
     binds = tuple(Bind(**each) for each in root.pop("binds"))
     devices = tuple(Device(**each) for each in request["isolation"]["devices"])

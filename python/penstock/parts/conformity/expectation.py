@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ def _of_study(rows: list[Any], path: Path) -> Iterable[Expected]:
             yield Expected(treatment, RUN, response, value, unit, higher_is_better=higher)
 
 
-def _of_workflow(document: dict[str, Any], path: Path) -> Iterable[Expected]:
+def _of_workflow(document: Mapping[str, Any], path: Path) -> Iterable[Expected]:
     """Yield rows for the makespan, each stage, each operation at the client, and each kind of server."""
     quantities: list[tuple[str, str, str, Any]] = [
         (WORKFLOW, RUN, MAKESPAN, document.get("makespan_s", 0)),
@@ -134,7 +134,7 @@ def _of_workflow(document: dict[str, Any], path: Path) -> Iterable[Expected]:
 
 
 def _objects(
-    document: dict[str, Any], name: str, keys: tuple[str, ...], path: Path
+    document: Mapping[str, Any], name: str, keys: tuple[str, ...], path: Path
 ) -> list[dict[str, Any]]:
     rows = document.get(name) or []
     for row in rows if isinstance(rows, list) else [None]:

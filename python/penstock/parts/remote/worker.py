@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.host.processes.dask_cluster import NO_PAGES
@@ -20,7 +21,7 @@ from penstock.scratch import Scratch
 _DEATH_TIMEOUT_S = 60
 
 
-async def serve(settings: dict[str, Any]) -> None:
+async def serve(settings: Mapping[str, Any]) -> None:
     """Run a Dask worker, with one run at a time, until the scheduler or standard input ends."""
     from distributed import Worker
 

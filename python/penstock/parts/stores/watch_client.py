@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -24,7 +25,7 @@ def start_watch(store: str) -> dict[str, Any]:
     return {"pid": daemon.pid, "socket": str(daemon.socket_path)}
 
 
-def ask_watch(place: dict[str, Any]) -> dict[str, Any]:
+def ask_watch(place: Mapping[str, Any]) -> dict[str, Any]:
     """Counts of the process (`TagWatch.report`), or `trouble` if it has ended."""
     daemon = connect("tags", place["pid"], place["socket"])
     try:
@@ -35,7 +36,7 @@ def ask_watch(place: dict[str, Any]) -> dict[str, Any]:
         daemon.hang_up()
 
 
-def stop_watch(place: dict[str, Any]) -> None:
+def stop_watch(place: Mapping[str, Any]) -> None:
     """End the process."""
     with contextlib.suppress(PenstockError):
         stop_entirely(connect("tags", place["pid"], place["socket"]), Journal())

@@ -25,7 +25,7 @@ _LOOK_EVERY_S = 0.25
 class _Daemon:
     """Answers on its socket; ends on request or with its store."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
         self._name: str = config["store"]
         self._watch = TagWatch(lambda: Store.find(self._name))
         self._ending = threading.Event()

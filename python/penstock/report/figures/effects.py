@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -364,7 +365,7 @@ def fitted_means(
     place = {f.name: [f.levels.index(v) for v in runs[f.name].astype(str)] for f in factors}
     pairs = [tuple(term.split(":")) for term in terms]
 
-    def columns(at: dict[str, Any], count: int) -> np.ndarray[Any, Any]:
+    def columns(at: Mapping[str, Any], count: int) -> np.ndarray[Any, Any]:
         main = {n: c[at[n]] if n in at else np.zeros((count, c.shape[1])) for n, c in coded.items()}
         crossed = [products(main[a], main[b]) for a, b in pairs]
         return np.hstack([np.ones((count, 1)), *main.values(), *crossed])
@@ -373,7 +374,7 @@ def fitted_means(
     inverse = np.linalg.pinv(design)
     solution, determined = inverse @ runs["_v"].to_numpy(float), inverse @ design
 
-    def mean(at: dict[str, Any]) -> float:
+    def mean(at: Mapping[str, Any]) -> float:
         row = columns(at, 1)
         return float((row @ solution)[0]) if np.allclose(row @ determined, row) else math.nan
 

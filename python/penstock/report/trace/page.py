@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def _findings(run: TracedRun) -> list[dict[str, str]]:
     ]
 
 
-def _state(manifest: dict[str, Any]) -> str:
+def _state(manifest: Mapping[str, Any]) -> str:
     status = manifest.get("exit_status")
     parts = []
     if status not in (0, None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,14 +138,14 @@ class _Totals:
             self.missing |= {f"{prefix}_{name}_latency": reason for name in _PERCENTILES}
 
 
-def _sides(job: dict[str, Any], directions: Sequence[str]) -> list[dict[str, Any]]:
+def _sides(job: Mapping[str, Any], directions: Sequence[str]) -> list[dict[str, Any]]:
     """Results of a job by direction; a unified job, which has only `mixed`, counts as all of them."""
     if "mixed" in job and "read" not in job and len(directions) > 1:
         return [job["mixed"]]
     return [job[d] for d in directions if d in job]
 
 
-def _count(part: dict[str, Any], key: str) -> float:
+def _count(part: Mapping[str, Any], key: str) -> float:
     """Requests with a latency; fio before 3.18 has no count, and writes a mean of 0 without requests."""
     latency = part[key]
     if "N" in latency:

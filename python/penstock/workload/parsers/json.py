@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -61,7 +62,7 @@ def number(path: str, text: str, where: str) -> float:
         raise PenstockError(f"{path} in {where} is too large") from None
 
 
-def _key(value: dict[str, Any], steps: list[str]) -> str:
+def _key(value: Mapping[str, Any], steps: list[str]) -> str:
     """The first step, or the first steps together if the key has dots, such as `99.000000`."""
     keys = (".".join(steps[:n]) for n in range(1, len(steps) + 1))
     return next((key for key in keys if key in value), steps[0])

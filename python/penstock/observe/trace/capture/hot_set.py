@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def counter_totals(rows: list[Row]) -> dict[str, int]:
     }
 
 
-def describe(receipt: dict[str, Any]) -> str:
+def describe(receipt: Mapping[str, Any]) -> str:
     """One sentence on the operations that are in counters only."""
     hot = receipt["hot"]
     if not hot["decisions"]:

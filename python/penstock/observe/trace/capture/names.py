@@ -9,6 +9,7 @@ lack one.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ class Names:
         nothing = [None] * len(numbers)
         return pa.table([columns.get(name, nothing) for name in schema.names], schema=schema)
 
-    def _introduce(self, row: dict[str, Any]) -> None:
+    def _introduce(self, row: Mapping[str, Any]) -> None:
         path = bytes.fromhex(row["path_hex"])
         if row["file_id"] in self._met:  # opened by one of several names
             if path and not row["unlinked"] and self._bearer.get(path) != row["file_id"]:
@@ -259,7 +260,7 @@ def read_names(source: Path | pa.Table) -> Names:
 
 
 def _add_piece(
-    row: dict[str, Any], open_calls: dict[tuple[int, int], _Naming], names: Names
+    row: Mapping[str, Any], open_calls: dict[tuple[int, int], _Naming], names: Names
 ) -> None:
     """Add a part of a call; parts of calls on several processors are interleaved."""
     key = (row["t_ns"], row["tid"])

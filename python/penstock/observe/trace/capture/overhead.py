@@ -389,7 +389,7 @@ def added_by_programs(metering: Mapping[str, Any], cost: Cost) -> Added | None:
 
 
 def estimate(
-    receipt: dict[str, Any], cost: Cost, wall_ns: int, cpu_ns: int | None = None
+    receipt: Mapping[str, Any], cost: Cost, wall_ns: int, cpu_ns: int | None = None
 ) -> dict[str, Any]:
     """Entries of the receipt on the overhead for the target, and the reader's share of processor time.
 

@@ -62,7 +62,7 @@ def _last_ns(spool: Path, events: int) -> int:
     return int((records["t_ns"] + records["latency_ns"]).max())
 
 
-def what_is_missing(receipt: dict[str, Any]) -> str:
+def what_is_missing(receipt: Mapping[str, Any]) -> str:
     """A sentence for the summary and the manifest, empty if nothing is missing."""
     sentences = []
     if receipt.get("incomplete"):

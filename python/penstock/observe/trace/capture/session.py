@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -450,7 +450,7 @@ def _written(bundle: Bundle, traced: Traced, session: Session, seen: Observation
     return dataclasses.replace(traced, bundle=finished, run=_with_page(finished))
 
 
-def _lost_below(receipt: dict[str, Any]) -> dict[str, int]:
+def _lost_below(receipt: Mapping[str, Any]) -> dict[str, int]:
     layers = receipt.get("layers")
     return {} if layers is None else {"layers": int(layers["lost"])}
 

@@ -163,7 +163,7 @@ class Layers:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _summary(self, receipt: dict[str, Any], joined: Joined) -> dict[str, Any]:
+    def _summary(self, receipt: Mapping[str, Any], joined: Joined) -> dict[str, Any]:
         calls = estimated_calls(receipt)
         estimated = sum(NOMINAL_NS[name] * count for name, count in calls.items())
         metering = receipt.get("metering") or {}
@@ -190,14 +190,14 @@ class Layers:
         }
 
 
-def _unwritten(receipt: dict[str, Any]) -> str | None:
+def _unwritten(receipt: Mapping[str, Any]) -> str | None:
     """Reason why records are missing though the daemon is alive."""
     if not receipt.get("spool_failure"):
         return None
     return f"{receipt['lost_unspooled']:,} records could not be written: {receipt['spool_failure']}"
 
 
-def estimated_calls(receipt: dict[str, Any]) -> dict[str, int]:
+def estimated_calls(receipt: Mapping[str, Any]) -> dict[str, int]:
     """Lower bound of the number of runs of each program, from its records and requests of devices."""
     requests = sum(row["requests"] for row in receipt["devices"])
     return {
@@ -300,7 +300,7 @@ def with_layers(result: TraceResult, layers: Layers | None) -> TraceResult:
     )
 
 
-def _with_cost_below(receipt: dict[str, Any], layers: dict[str, Any]) -> dict[str, Any]:
+def _with_cost_below(receipt: dict[str, Any], layers: Mapping[str, Any]) -> dict[str, Any]:
     """Receipt of the tracer, including the overhead of the programs below the calls."""
     below = float(layers["added_ns"])
     low, high = receipt["added_ns_interval"]

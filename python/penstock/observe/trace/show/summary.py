@@ -135,7 +135,7 @@ def _further_names(traced: Traced) -> dict[int, list[str]]:
     return names
 
 
-def _evidence(judged: dict[str, Any]) -> dict[str, Any]:
+def _evidence(judged: Mapping[str, Any]) -> dict[str, Any]:
     together = {key: value for key, value in judged["together"].items() if key != "class"}
     threads: dict[str, int] = {}
     for thread in judged["threads"]:

@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -339,7 +339,7 @@ def _echo(annotation: Annotation) -> dict[str, Any]:
     return document
 
 
-def _within(mark: dict[str, Any], low: int, high: int) -> bool:
+def _within(mark: Mapping[str, Any], low: int, high: int) -> bool:
     end = mark.get("timeEnd", mark["time"])
     return bool(mark["time"] * _MS <= high and end * _MS >= low)
 

@@ -125,7 +125,7 @@ def _checked_parts(
     model: BlackBoxModel,
     kind: str,
     overlap: float | None,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
 ) -> list[tuple[float, Point]]:
     """Bytes and point of each part of the task; BadInput for arguments that it does not have."""
     which = _SAME.get(kind, kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def tree_lines(model: BlackBoxModel) -> list[str]:
     """The CART as text: one line per condition, the leaf at the end of the last; at most 100 columns."""
     rows: list[tuple[str, str]] = []
 
-    def walk(node: dict[str, Any], before: str) -> None:
+    def walk(node: Mapping[str, Any], before: str) -> None:
         for condition, below in (("if", "then"), ("else_if", "else")):
             child = node[below]
             leaf = "if" not in child

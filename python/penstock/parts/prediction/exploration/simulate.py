@@ -171,7 +171,7 @@ class _Meter:
         self.prices = {h.name: h.price for h in hosts.hosts if h.price is not None}
         self.powers = {h.name: h.power for h in hosts.hosts if h.power is not None}
 
-    def measure(self, outcome: dict[str, Any], draw: int) -> Measure:
+    def measure(self, outcome: Mapping[str, Any], draw: int) -> Measure:
         error = outcome.get("error")
         # an incomplete run has an infinite time
         makespan_s = math.inf if error else float(outcome["makespan_s"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ def _drawn(model: BlackBoxModel) -> Any:
     fig = Figure(figsize=(10.5, max(2.2, 0.3 * total + 0.8)), layout="constrained")
     ax, bars = fig.subplots(1, 2, sharey=True, width_ratios=[max(2, 1.1 * depth), 2])
 
-    def place(node: dict[str, Any], level: int) -> float:
+    def place(node: Mapping[str, Any], level: int) -> float:
         if "if" not in node:
             leaves.append(("", node["throughput_bps"] / 1e6))
             y = float(len(leaves) - 1)
@@ -55,9 +56,9 @@ def _drawn(model: BlackBoxModel) -> Any:
     return fig
 
 
-def _depth(node: dict[str, Any]) -> int:
+def _depth(node: Mapping[str, Any]) -> int:
     return 0 if "if" not in node else 1 + max(_depth(node["then"]), _depth(node["else"]))
 
 
-def _leaves(node: dict[str, Any]) -> int:
+def _leaves(node: Mapping[str, Any]) -> int:
     return 1 if "if" not in node else _leaves(node["then"]) + _leaves(node["else"])

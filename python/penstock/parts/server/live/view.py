@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ class View:
             if self._is_shown(row)
         ]
 
-    def _is_shown(self, row: dict[str, Any]) -> bool:
+    def _is_shown(self, row: Mapping[str, Any]) -> bool:
         if "trouble" in row:
             return True
         if self.only is not None and (row["user"], row["name"], row["repeat"]) != self.only:
@@ -36,6 +36,6 @@ class View:
         return self.reader is None or row["user"] == self.reader or row["shared"] is True
 
 
-def _without_detail(row: dict[str, Any]) -> dict[str, Any]:
+def _without_detail(row: Mapping[str, Any]) -> dict[str, Any]:
     """An error row without the server's error message."""
     return {"name": row["name"], "trouble": "the catalogue is unavailable"}

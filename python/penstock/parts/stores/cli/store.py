@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -294,7 +295,7 @@ def down(
     _print(as_json, {"down": opened.name}, f"{opened.name}: down")
 
 
-def _watched(watch: dict[str, Any]) -> str:
+def _watched(watch: Mapping[str, Any]) -> str:
     """Lines about the hints that programs set."""
     if "trouble" in watch:
         return f"hints that programs set are not taken up: {watch['trouble']}"

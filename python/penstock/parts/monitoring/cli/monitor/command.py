@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -287,7 +288,7 @@ def _collectors(config: Path | None, name: str) -> dict[str, Any]:
     return chosen
 
 
-def _show_collected(receipt: dict[str, Any]) -> None:
+def _show_collected(receipt: Mapping[str, Any]) -> None:
     from penstock.text import outside_text
 
     for name, one in receipt.get("collectors", {}).items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -239,7 +239,7 @@ def make_space(axes: Sequence[Axis]) -> Space:
     return Space(tuple(axes))
 
 
-def axes_of_source(source: Source, mapping: dict[str, Any], path: tuple[str, ...]) -> list[Axis]:
+def axes_of_source(source: Source, mapping: Mapping[str, Any], path: tuple[str, ...]) -> list[Axis]:
     """Axes of a mapping of keys to levels in a file; `source` collects every mistake."""
     axes = []
     for name, raw in mapping.items():

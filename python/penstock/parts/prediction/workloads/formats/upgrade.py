@@ -111,7 +111,7 @@ def instance_of(workload: Workload) -> dict[str, Any]:
     return instance
 
 
-def _to_1_4(instance: dict[str, Any]) -> None:
+def _to_1_4(instance: Mapping[str, Any]) -> None:
     """Convert 1.2 and 1.3; sizes of files are bytes in all versions."""
     old, new = FLAT[instance["schemaVersion"]], FLAT["1.4"]
     if old == new:
@@ -224,7 +224,7 @@ def _machines(execution: dict[str, Any]) -> None:
         del execution["machines"]
 
 
-def _identifiers(workflow: dict[str, Any]) -> None:
+def _identifiers(workflow: Mapping[str, Any]) -> None:
     """Replace ids that 1.6 does not allow."""
     specification = workflow["specification"]
     rows = [
@@ -242,7 +242,7 @@ def _identifiers(workflow: dict[str, Any]) -> None:
                 task[name] = [identifier(other) for other in task[name] or []]
 
 
-def _metrics(workflow: dict[str, Any]) -> None:
+def _metrics(workflow: Mapping[str, Any]) -> None:
     """Recompute the sums that 1.6 allows; other metrics are retained."""
     specification = workflow["specification"]
     index = {task["id"]: i for i, task in enumerate(specification["tasks"])}
