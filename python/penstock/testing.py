@@ -163,7 +163,7 @@ def check_archive_format(form: ArchiveFormat, selection: Selection, ending: str)
             try:
                 form.unpack(target, other)
             except PenstockError:
-                assert not other.exists(), f"{text[:20]!r} leaves a directory"
+                assert not other.exists(), f"{text[:20]!r} leaves a directory behind"
                 continue
             raise AssertionError(f"{text[:20]!r} is unpacked; a PenstockError was expected")
 

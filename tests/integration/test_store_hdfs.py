@@ -170,7 +170,7 @@ def test_what_is_kept_is_not_lost(store: Store, ground: Ground) -> None:
     (inside / "deep" / "b with a blank, ü and %41").write_bytes(b"x" * 17)
     (inside / "empty").write_bytes(b"")
     assert len(stage_in(store, inside, "/", node="node-1")) == 3
-    with pytest.raises(PenstockError, match="kept, and not verified outside"):
+    with pytest.raises(PenstockError, match="to be kept, but without a verified copy"):
         store.down()
     assert len(stage_out(store, (), ground.where / "out")) == 3
     for file in ("a", "deep/b with a blank, ü and %41", "empty"):

@@ -199,7 +199,7 @@ def test_a_step_of_two_levels_runs_nothing_forbidden(tmp_path: Path) -> None:
     out = record(tmp_path, study_text(two, design), lambda _: {"y": 9 + draws.normal()})
     analyse(out, report=False)
     found = Open.of(Outcome.read(out), None, 2)
-    with pytest.raises(BadInput, match=r"design\.forbidden leaves out"):
+    with pytest.raises(BadInput, match=r"design\.forbidden excludes"):
         found.proposal("foldover")
     for proposal in found.proposals():
         rows = numbers_of(found.plan.factors, proposal.step.rows)

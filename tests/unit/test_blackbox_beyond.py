@@ -1,4 +1,4 @@
-"""What lies outside of a measured grid: refused, or named with its dimension and given a wider interval."""
+"""What is outside of a measured grid: refused, or named with its dimension and given a wider interval."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_where_one_value_was_measured_there_is_no_interval() -> None:
     space = SPACE.with_values(clients=[0])
     alone = learnt(space, space.grid(), [rate(p) for p in space.grid()], complete=False)
     found = task_time(alone, "scan", **INSIDE)
-    assert found.notes == ("clients 1 lies outside of 0, the only value measured: no interval",)
+    assert found.notes == ("clients 1 is outside of 0, the only value measured: no interval",)
     assert (found.low, found.high) == (0.0, math.inf)
     plain = json.loads(json.dumps(found.to_dict()))
     assert plain["high"] is None
@@ -142,7 +142,7 @@ def test_a_task_names_its_sizes_too(model: BlackBoxModel) -> None:
     inside = task_time(model, "scan", **INSIDE)
     far = task_time(model, "scan", **{**INSIDE, "size": 8 * 1024 * MIB, "clients": 7})
     assert [b.dimension for b in far.beyond] == ["clients", "data_bytes"]
-    assert far.notes[1].startswith("size 8GiB lies outside of 64MiB to 256MiB: interval widened by")
+    assert far.notes[1].startswith("size 8GiB is outside of 64MiB to 256MiB: interval widened by")
     assert far.high / far.low > 10 * inside.high / inside.low
     # nothing is read: no time, whatever the grid
     assert task_time(model, "scan", **{**INSIDE, "size": 0}).time_s == 0
@@ -183,8 +183,8 @@ def test_command_tells_what_lies_beyond(
 
     status, out, _ = run("--predict", "scan size=1GiB clients=15")
     assert status == 0
-    assert "beyond the grid: clients 15 lies outside of 0 to 3" in out
-    assert "beyond the grid: size 1GiB lies outside of 64MiB to 256MiB" in out
+    assert "beyond the grid: clients 15 is outside of 0 to 3" in out
+    assert "beyond the grid: size 1GiB is outside of 64MiB to 256MiB" in out
     status, out, err = run("--predict", "skewed size=128MiB pattern=skew-50-50")
     assert (status, out) == (2, "")
     assert "found the pattern skew-50-50" in err

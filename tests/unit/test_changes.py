@@ -134,7 +134,7 @@ def test_plan_show_prints_the_sequence_that_is_run(tmp_path: Path) -> None:
             "125 MB/s",
         ),
         ("platform: {", "guest: {kernel: '-o x'}\nplatform: {", "the name of a Debian release"),
-        ("platform: {", "guest: {}\nplatform: {", "nothing: it ends as a whole"),
+        ("platform: {", "guest: {}\nplatform: {", "the guest is discarded after the run"),
     ],
 )
 def test_bad_input(tmp_path: Path, old: str, new: str, expected: str) -> None:

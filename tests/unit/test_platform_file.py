@@ -297,7 +297,7 @@ def test_choosing_a_profile_replaces_the_services():
         ("hosts.node.count", "did you mean 'nodes'"),
         ("hosts.nodes.cuont", "did you mean 'count'"),
         ("nework.latency", "did you mean 'network'"),
-        ("store.chunk.size", "which holds one value"),
+        ("store.chunk.size", "which is a single value"),
         ("hosts.nodes.storage.write.per_bite", "did you mean 'per_byte'"),
         ("hosts..count", "names joined by dots"),
     ],

@@ -231,7 +231,7 @@ def test_degrees_of_freedom_of_repeated_runs_are_those_of_the_rank() -> None:
 
 def test_what_is_asked_to_be_found_and_is_not_is_said(tmp_path: Path) -> None:
     missed = planned(tmp_path, "{kind: full, replicates: 2, detect: 1%}", TWO, TWO)
-    assert any("design.detect asks for 1.0 %" in c for c in missed.cautions)
+    assert any("design.detect requests 1.0 %" in c for c in missed.cautions)
     kept = planned(tmp_path, "{kind: full, detect: 5%}", TWO, TWO)
     assert not any("design.detect" in c for c in kept.cautions)
 

@@ -23,7 +23,7 @@ from penstock.study.load import load_study
 from penstock.study.resolve import resolvable
 from tests.unit.test_speed import FLOOR, STUDY, keep
 
-MISSED = "random reads of 4 KiB, 16 under way (fitted 0.60 of what was measured)"
+MISSED = "random reads of 4 KiB, 16 in flight (fitted 0.60 of what was measured)"
 
 
 @pytest.fixture(autouse=True)
@@ -112,10 +112,10 @@ def test_a_fit_that_misses_depth_or_tail_says_so() -> None:
     rows = [JudgedCell(cell, 0.6, None, 1.02, 1.5), JudgedCell(cell, 1.01, None, 0.99, 1.1)]
     assert not_to_be_used(rows) == [
         MISSED,
-        "the 99th percentile of random reads of 4 KiB, 16 under way (fitted 1.50 of what was measured)",
+        "the 99th percentile of random reads of 4 KiB, 16 in flight (fitted 1.50 of what was measured)",
     ]
     said = verdict(rows)
-    assert "rates of the 2 cells of the fit are met within 67 %" in said
+    assert "rates of the 2 cells of the fit agree within 67 %" in said
     assert "of 2 medians 2 are within 15 %, the worst is off by 2 %" in said
     assert "of 2 99th percentiles 1 are within 15 %, the worst is off by 50 %" in said
     assert "medians" not in verdict([JudgedCell(cell, 1.0, None)])

@@ -105,7 +105,7 @@ def test_read_ahead_by_pages_is_found_and_advised(tmp_path: Path) -> None:
         "reads at random, one at a time: 3.4 times slower than in order at 4 KiB"
     )
     assert "as fast from 64 KiB on" in said[0]
-    assert "under way as fast at 4 KiB, too" in said[0]
+    assert "in flight as fast at 4 KiB, too" in said[0]
     assert "964 MB/s" in said[1]
 
 

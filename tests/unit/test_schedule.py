@@ -63,7 +63,7 @@ def test_one_key_twice_at_one_date_is_refused_with_its_line(tmp_path: Path):
 """)  # fmt: skip
     assert ":4:" in why
     assert "another value for limits.read_bps at 5s" in why
-    assert "entry 1 says one already" in why
+    assert "entry 1 has one already" in why
     assert "limits" in refusal(tmp_path, "[{at: 1s, limits: max}, {at: 1s, limits.read: 2MB/s}]")
     assert len(read(tmp_path, "[{at: 1s, limits: max}, {at: 2s, limits.read: 2MB/s}]")) == 2
 
@@ -79,7 +79,7 @@ def test_one_key_twice_at_one_date_is_refused_with_its_line(tmp_path: Path):
         ("{at: 5s, trace: nowhere.csv}", "nowhere.csv"),
         ("{ramp: {key: limits.read, from: 2MB/s, to: 3s, length: 1s}}", "one kind"),
         ("{ramp: {key: limits.read, from: 2MB/s, length: 1s}}", "'to'"),
-        ("{ramp: {key: limits.read, from: 1MB/s, to: 2MB/s, length: 1s}, read_only: true}", "beside"),
+        ("{ramp: {key: limits.read, from: 1MB/s, to: 2MB/s, length: 1s}, read_only: true}", "with ramp"),
         ("{markov: {for: 1s, states: {a: {stay: 1s, to: {b: 100%}}}}}", "one of a"),
         ("{markov: {for: 1s, states: {a: {stay: 1s, to: {a: 40%}}}}}", "40%"),
         ("{random: {mean: 1s, for: 5s}}", "choose and between"),
@@ -216,7 +216,7 @@ def test_what_a_disks_server_takes(tmp_path: Path):
         {"phase": "load", "after_ns": 3 * 10**9, "patch": {"full": False}},
     ]
     logged = read(tmp_path, "[{when: {log: out.txt, regex: started}, full: true}]")
-    with pytest.raises(BadInput, match="nobody who watches"):
+    with pytest.raises(BadInput, match="nothing observes it here"):
         for_disk(logged, 0)
 
 

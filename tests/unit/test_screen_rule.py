@@ -186,7 +186,9 @@ def test_what_matters_is_a_ratio_on_the_scale_of_logarithms() -> None:
     said = "{runs: 100, confirm: 2, stop: decided}"
     quiet, _ = played(study_of(said, scale="log", design=", detect: 5%"), aliased_ratios, 0.05)
     assert purposes(quiet) == ["confirm"]
-    assert "clear of a ratio of 1.05 either way (design.detect)" in quiet.stages[0]["ended"]
+    assert (
+        "clear of a ratio of 1.05 in either direction (design.detect)" in quiet.stages[0]["ended"]
+    )
     for scale in ("rank", "box-cox"):
         with pytest.raises(BadInput, match=f"decided, with the scale {scale}"):
             study_of(said, scale=scale, design=", detect: 5%")

@@ -266,11 +266,11 @@ def test_a_fold_into_what_is_forbidden_is_not_taken_and_that_is_said() -> None:
     study = _forbidden("{runs: 60, confirm: 2, default: {A: high}}", said)
     plan, _ = played(study, lambda c: 100.0)
     assert [s["purpose"] for s in plan.stages] == ["confirm"]
-    assert "combinations that design.forbidden leaves out" in plan.stages[0]["ended"]
+    assert "combinations that design.forbidden excludes" in plan.stages[0]["ended"]
 
 
 def test_a_forbidden_default_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"A low, B low.*design\.forbidden leaves out"):
+    with pytest.raises(BadInput, match=r"A low, B low.*design\.forbidden excludes"):
         _forbidden("{runs: 60}", "[{A: low, B: low}]")
     _forbidden("{runs: 60, default: {B: high}}", "[{A: low, B: low}]")
 

@@ -465,7 +465,7 @@ class _Telling:
             raise _FailedError(
                 f"{run.run_id} ({levels}) failed, and no run of {run.treatment_id} was finished before: "
                 f"{outcome.reason} ({place / run.run_id}); correct it and continue with --resume, or "
-                "continue as it is with --keep-going"
+                "continue despite it with --keep-going"
             )
 
 

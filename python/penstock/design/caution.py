@@ -73,7 +73,7 @@ def cautions(
     if not two_level:
         sentences.append(
             "Factors of more than two levels are reported by the variation they explain and a test, not by "
-            "one coefficient, unless their line is a term of its own."
+            "one coefficient, unless the model has a separate linear term."
         )
         if study.design.sequential is not None:
             sentences.append(
@@ -147,7 +147,7 @@ def _error(study: Study, power: dict[str, Any], pure: int) -> list[str]:
     if design.detect is not None and share > design.detect * (1 + 1e-9):
         of = f" of {power['factor']}" if "factor" in power else ""
         sentences.append(
-            f"design.detect asks for {tenths(design.detect)}; {design.replicates} replicates in this order "
+            f"design.detect requests {tenths(design.detect)}; {design.replicates} replicates in this order "
             f"detect a difference{of} of {tenths(share)} or more (power 80 %, single test)."
         )
     return sentences

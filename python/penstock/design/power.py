@@ -293,7 +293,7 @@ def power_by_simulation(
     member = np.eye(plots.max() + 1)[plots]
     sizes = member.sum(axis=0)
     if np.ptp(sizes):
-        raise ValueError("whole plots of as many runs each")
+        raise ValueError("expected whole plots with equal numbers of runs")
     means = member.T @ x / sizes[:, None]
     of_plots = np.all(np.isclose(np.abs(means), 1), axis=0)
     random = np.random.default_rng(seed)
@@ -310,7 +310,9 @@ def power_by_simulation(
         at = count + int((~of_plots)[:factor].sum())
     freedom = len(columns) - int(np.linalg.matrix_rank(columns))
     if freedom < 1:
-        raise ValueError("one whole plot per level has no error of its own: no power can be given")
+        raise ValueError(
+            "found one whole plot per level; expected two or more, which give an estimate of their error"
+        )
     covariance = np.linalg.pinv(columns.T @ columns)
     fitted = y @ columns @ covariance
     rest = y - fitted @ columns.T

@@ -144,7 +144,7 @@ def _platform(document: dict[str, Any]) -> Iterator[str]:
     if names:
         yield ""
         yield "Hosts"
-        yield from _wrapped(f"{', '.join(names)}: each block of runs is made on one of them.")
+        yield from _wrapped(f"{', '.join(names)}: each block of runs takes place on one of them.")
 
 
 def _wrapped(text: str, mark: str = "") -> list[str]:

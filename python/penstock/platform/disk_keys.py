@@ -137,9 +137,9 @@ def patch_of(arguments: Sequence[str]) -> dict[str, Any]:
         for step in path[:-1]:
             inner = inner.setdefault(step, {})
             if inner is None:
-                raise BadInput(f"{word}: found it beside {step}=max; expected one of them")
+                raise BadInput(f"{word}: found it with {step}=max; expected one of them")
         if path[-1] in inner:
-            raise BadInput(f"{key} is said twice")
+            raise BadInput(f"{key} is stated twice")
         inner[path[-1]] = value_of(word, text, key)
     complete(patch)
     return patch

@@ -98,7 +98,7 @@ def _check_key(document: Any, node: Any, step: str, path: Path) -> None:
         return
     if isinstance(node, dict):
         raise NoPath(f"'{step}', which is not in {above}", f"one of {listed(list(node))}")
-    raise NoPath(f"'{step}' below {above}", f"the path {above} itself, which holds one value")
+    raise NoPath(f"'{step}' below {above}", f"the path {above} itself, which is a single value")
 
 
 def put(document: dict[str, Any], path: Path, value: Any) -> None:

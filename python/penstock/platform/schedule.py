@@ -175,7 +175,7 @@ def _refuse_twice(source: Source, at: str, placed: Sequence[tuple[int, Event]]) 
                     source.mistake(
                         (at, index),
                         f"another value for {key} at {event.when.at_s:g}s",
-                        f"one value at one time; entry {before + 1} says one already",
+                        f"one value at a time; entry {before + 1} has one already",
                     )
                     return
             seen[*date, *whose, key] = index
@@ -216,7 +216,7 @@ def for_disk(
             out.append({**bound, **event_fields})
         elif condition:
             raise BadInput(
-                f"an event on {', '.join(condition)}: found nobody who watches it; "
+                f"an event on {', '.join(condition)}: nothing observes it here; "
                 "expected at, phase or a metric of the disk (a study and nodes watch logs)"
             )
         else:

@@ -49,7 +49,7 @@ def nested(change: Mapping[str, Any]) -> Change:
         for step in steps[:-1]:
             inner = inner.setdefault(step, {})
             if not isinstance(inner, dict):
-                raise Unreadable(key, "a value for a part of it beside", "one way of writing it")
+                raise Unreadable(key, "a value, and another one for a part of it", "one of them")
         if steps[-1] in inner:
             raise Unreadable(key, "a second value", "one value")
         inner[steps[-1]] = value
@@ -73,12 +73,12 @@ def expand(entry: Mapping[str, Any], read: Callable[[str], str]) -> list[Change]
     if not kinds:
         return [dict(entry)]
     if len(kinds) > 1:
-        raise Unreadable(kinds[1], f"{kinds[1]} beside {kinds[0]}", "one of them")
+        raise Unreadable(kinds[1], f"{kinds[1]} in addition to {kinds[0]}", "one of them")
     kind = kinds[0]
     placed = {k: entry[k] for k in PLACED if k in entry}
     for key in entry:
         if key != kind and key not in placed:
-            raise Unreadable(key, f"the key {key!r} beside {kind}", ", ".join((kind, *PLACED)))
+            raise Unreadable(key, f"the key {key!r} with {kind}", ", ".join((kind, *PLACED)))
     start_s = _seconds(placed, "at", 0.0)
     changes: list[Change] = []
     for at_s, change in EXPANSIONS[kind](entry[kind], read):

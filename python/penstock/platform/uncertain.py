@@ -83,7 +83,7 @@ class Amount(NamedTuple):
 def amount(value: Any) -> Amount:
     """Number in a value of the file. ValueError without one."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError("a number, with its unit where it has one")
+        raise ValueError("a number, with its unit if it has one")
     if isinstance(value, str):
         try:
             return Amount(float(value), None)
@@ -167,7 +167,7 @@ def check_estimates(source: Source) -> None:
             amount(entry["value"])
         except ValueError:
             actual = "nothing" if entry["value"] is None else f"'{entry['value']}'"
-            source.mistake((*path, "value"), actual, "a number, with its unit where it has one")
+            source.mistake((*path, "value"), actual, "a number, with its unit if it has one")
         _check_range(source, path, entry, entry.get("value"), "an estimate's value")
         _check_rest(source, path, entry)
 
@@ -265,7 +265,7 @@ def check_assumed(source: Source, document: dict[str, Any]) -> None:
         if not numbers:
             source.mistake(
                 (*at, "path"),
-                f"the assumed path '{entry['path']}', which holds no number",
+                f"the assumed path '{entry['path']}', which is not a number",
                 "a value of this file that is a number",
             )
             continue

@@ -90,8 +90,8 @@ def _pattern(sequential: bool) -> str:
 
 
 def cell_text(cell: Cell) -> str:
-    """`random reads of 4 KiB, 16 under way`."""
-    depth = f", {cell.depth} under way" if cell.depth > 1 else ""
+    """`random reads of 4 KiB, 16 in flight`."""
+    depth = f", {cell.depth} in flight" if cell.depth > 1 else ""
     return f"{_pattern(cell.sequential)} {cell.op}s of {size(cell.block_bytes)}{depth}"
 
 
@@ -122,7 +122,7 @@ def verdict(rows: list[JudgedCell], off: float = OFF) -> str:
 
     fitted = [row.fitted for row in rows if row.fitted is not None]
     sentence = (
-        f"rates of the {len(fitted)} cells of the fit are met within {100 * most(fitted):.0f} %"
+        f"rates of the {len(fitted)} cells of the fit agree within {100 * most(fitted):.0f} %"
     )
     for name, times in (
         ("medians", [row.p50 for row in rows if row.p50 is not None]),
@@ -209,9 +209,9 @@ def _of_order(op: str, sizes: list[int], depths: list[int], rate: _Rate) -> str:
     if len(depths) > 1:
         by_depth = _from(depths, lambda d: gap(least, d) <= _ALIKE)
         if by_depth is None:
-            sentence += f"; with {depths[-1]} under way still {gap(least, depths[-1]):.1f} times"
+            sentence += f"; with {depths[-1]} in flight still {gap(least, depths[-1]):.1f} times"
         else:
-            sentence += f"; with {by_depth} under way as fast at {size(least)}, too"
+            sentence += f"; with {by_depth} in flight as fast at {size(least)}, too"
     return sentence
 
 
@@ -222,7 +222,7 @@ def _of_limit(op: str, sizes: list[int], depths: list[int], rate: _Rate, ordered
     ways = []
     for depth in sorted({1, depths[-1]}):
         enough = _from(sizes, lambda n, d=depth: rate(ordered, n, d) >= _REACHED * most)  # type: ignore[misc]
-        many = "one at a time" if depth == 1 else f"with {depth} under way"
+        many = "one at a time" if depth == 1 else f"with {depth} in flight"
         where = f"from {size(enough)} on" if enough else "at no size"
         if enough == sizes[-1]:
             where = f"only at {size(enough)}, the largest"
@@ -230,5 +230,5 @@ def _of_limit(op: str, sizes: list[int], depths: list[int], rate: _Rate, ordered
     if len(depths) > 1:
         deep = _from(depths, lambda d: rate(ordered, sizes[-1], d) >= _REACHED * most)
         if deep and deep > 1:
-            ways.append(f"at {size(sizes[-1])} with {deep} under way or more")
+            ways.append(f"at {size(sizes[-1])} with {deep} in flight or more")
     return f"{sentence} {', '.join(ways)}"

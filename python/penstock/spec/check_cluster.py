@@ -305,7 +305,7 @@ def _disk(disk: DiskSpec, where: str) -> Iterator[str]:
         or at in _TAKEN
         or at.startswith(("/proc/", "/sys/", "/dev/", "/run/"))
     ):
-        yield f"{where}: mount point found {disk.mount!r}; expected an absolute path of its own"
+        yield f"{where}: mount point found {disk.mount!r}; expected an absolute path that no other disk uses"
     if disk.directory is not None and not os.path.isdir(disk.directory):
         yield f"{where}: {disk.directory} is not a directory"
     if not _positive(disk.time_scale):
@@ -344,7 +344,7 @@ def _link(link: LinkSpec, networks: dict[str, Any], where: str) -> Iterator[str]
 def _twice(what: str, names: Iterable[str]) -> Iterator[str]:
     for name, times in Counter(names).items():
         if times > 1:
-            yield f"{what} {name} is there {times} times"
+            yield f"{what} {name} occurs {times} times"
 
 
 def _positive(value: object) -> bool:

@@ -19,7 +19,7 @@ PARAMETERS = {
     "replicas": "copies of each chunk",
     "replication": "who sends the copies",
     "placement": "where chunks go",
-    "cache": "what a client keeps of what it read",
+    "cache": "what a client retains of the data it read",
     "prefetch": "what a client reads ahead",
 }
 

@@ -196,7 +196,7 @@ def _moosefs() -> Capabilities:
             "ChunkSize": fixed,
             "StripeWidth": one_server,
             "CacheSize": refused("the cache is an option of the mount, not of a file"),
-            "deduplication": refused("MooseFS keeps no chunk once for two files"),
+            "deduplication": refused("MooseFS does not deduplicate chunks"),
             "setfattr": emulated(
                 "an empty file's tags are taken up when it is next opened (store up --watch)"
             ),
@@ -250,7 +250,7 @@ def _cephfs() -> Capabilities:
             "ChunkSize": native("stripe_unit and object_size of the layout, in steps of 64 KiB"),
             "StripeWidth": emulated("a pool over that many nodes, on which objects fall by hash"),
             "CacheSize": refused("the cache is an option of the mount, not of a file"),
-            "deduplication": refused("CephFS keeps no chunk once for two files"),
+            "deduplication": refused("CephFS does not deduplicate chunks"),
             "setfattr": emulated(
                 "an empty file's tags are taken up when it is next opened (store up --watch)"
             ),
@@ -306,9 +306,9 @@ def _glusterfs() -> Capabilities:
                 partly=True,
             ),
             "CacheSize": refused("the cache is the volume's, not of a file"),
-            "deduplication": refused("GlusterFS keeps no shard once for two files"),
+            "deduplication": refused("GlusterFS does not deduplicate shards"),
             "setfattr": refused(
-                "tags create the file anew, and a program that opens it already has the previous one"
+                "tags replace the file, and a program that opens it already has the previous one"
             ),
             "DP local": emulated(placed.format("the writer's node")),
             "DP host": emulated(placed.format("that node")),
@@ -343,7 +343,7 @@ def _hdfs() -> Capabilities:
     return Capabilities(
         {
             "mount": refused(
-                "fuse-dfs is not packaged, its NFS gateway asks for an NFS client in the kernel"
+                "fuse-dfs is not packaged, its NFS gateway needs an NFS client in the kernel"
             ),
             "chunk": native("the block size (dfs.blocksize), of 64 KiB or more"),
             "stripe": one_node,
@@ -356,7 +356,7 @@ def _hdfs() -> Capabilities:
             "ChunkSize": native(block, partly=True),
             "StripeWidth": one_node,
             "CacheSize": refused("a client caches nothing that it reads"),
-            "deduplication": refused("HDFS keeps no block once for two files"),
+            "deduplication": refused("HDFS does not deduplicate blocks"),
             "setfattr": refused("no node mounts it, so no program sets attributes there"),
             "DP host": refused("a block goes to the writer's data node first, else anywhere"),
             "DP local": native("the first copy goes to the writer's data node"),

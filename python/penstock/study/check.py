@@ -523,7 +523,7 @@ def _forbidden(source: Source, design: dict[str, Any], names: Names) -> None:
         source.mistake(
             ("design", "forbidden"),
             "forbidden combinations in a regular fraction",
-            "kind: d-optimal, which leaves them out, or none",
+            "kind: d-optimal, which excludes them, or none",
         )
 
 
@@ -546,8 +546,8 @@ def _sequential(source: Source, document: dict[str, Any], names: Names) -> None:
             levels = ", ".join(f"{f} {level}" for f, level in setting.items())
             source.mistake(
                 path if default else ("design", "sequential"),
-                f"the default setting {levels}, which design.forbidden leaves out",
-                "a default that may be run: the choice is confirmed beside it",
+                f"the default setting {levels}, which design.forbidden excludes",
+                "an allowed default: confirmation runs compare the choice with it",
             )
     if section.get("stop") == "decided" and _mapping(document, "design").get("detect") is None:
         source.mistake(
@@ -632,7 +632,7 @@ def _hosts(source: Source, document: dict[str, Any]) -> None:
 
 #: keys that a study in a guest does not support, and their alternatives
 _NOT_IN_A_GUEST = {
-    ("workload", "prepare"): "hooks.redeploy or hooks.reformat: data is made inside the guest",
+    ("workload", "prepare"): "hooks.redeploy or hooks.reformat: data is created inside the guest",
     ("workload", "services"): "hooks.restart: services are started inside the guest",
     ("workload", "user"): "nothing: a guest has root alone",
     ("workload", "directory"): "nothing: a guest's commands run in /job",
@@ -652,7 +652,7 @@ def _guest(source: Source, document: dict[str, Any], base_dir: FilePath) -> None
         source.mistake(
             ("workload", "hooks", "undo"),
             "undo with a guest",
-            "nothing: it ends as a whole",
+            "no undo: the guest is discarded after the run",
             key=True,
         )
     platform = document.get("platform")

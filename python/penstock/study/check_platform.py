@@ -49,7 +49,7 @@ def check_names(source: Source, document: dict[str, Any], names: Names) -> None:
     names.store = isinstance(platform, dict) and platform.get("store") is not None
     if names.store and OF_STORE in factors:
         actual = f"the factor '{OF_STORE}' with a shared store, whose directory is {{{OF_STORE}}}"
-        source.mistake(("factors", OF_STORE), actual, "a name of its own")
+        source.mistake(("factors", OF_STORE), actual, "another name")
     for i, node in enumerate(_nodes(document)):
         path: Path = (*_AT, "nodes", i)
         name = node.get("name") if isinstance(node, dict) else None
@@ -92,10 +92,10 @@ def _disk_names(
         at = (*path, "disks", j, "name")
         if name == OF_STORE and names.store:
             actual = f"the disk name '{name}' with a shared store, whose directory is {{{name}}}"
-            source.mistake(at, actual, "a name of its own")
+            source.mistake(at, actual, "another name")
         elif name in BUILT_IN or name.lower() in factors:
             what = "a factor" if name.lower() in factors else "reserved"
-            source.mistake(at, f"the disk name '{name}', which is {what} too", "a name of its own")
+            source.mistake(at, f"the disk name '{name}', which is {what} too", "another name")
         else:
             _part_name(source, at, name, here, "disk of this node")
         here.add(name)
@@ -147,7 +147,7 @@ def check_platform(
 def _auto_by_factor(path: Path, value: str) -> str:
     """Expected value in place of `auto` as a factor's level: its value belongs to no single treatment."""
     if "time_scale" in path[-2:] and value.strip() == AUTO:
-        return "a number above 0, such as 4; auto stands in time_scale itself"
+        return "a number above 0, such as 4; auto is a value of time_scale itself"
     return ""
 
 
@@ -253,7 +253,7 @@ def _profile_or_directory(source: Source, path: Path, disk: dict[str, Any]) -> N
     if "directory" not in disk:
         if not {"profile", "limits", "features", "backend"} & set(disk):
             here = ".".join(map(str, path))
-            expected = "the key profile: the storage to emulate, or directory: one to take as it is"
+            expected = "the key profile (storage to emulate) or directory (storage to use without emulation)"
             source.mistake(path, f"no 'profile' in {here}", expected, key=True)
         return
     for key in ("profile", "time_scale", "mount"):
@@ -261,7 +261,7 @@ def _profile_or_directory(source: Source, path: Path, disk: dict[str, Any]) -> N
             source.mistake(
                 (*path, key),
                 f"both directory and {key}",
-                "a disk with a profile, which is emulated, or a directory, which is taken as it is",
+                "a disk with a profile, which is emulated, or a directory, which is used without emulation",
                 key=True,
             )
 

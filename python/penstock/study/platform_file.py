@@ -27,7 +27,9 @@ def include_platform(source: Source, base_dir: FilePath) -> bool:
         return False
     file, changes = section["file"], section.get("set") or {}
     for key in [k for k in section if k not in ("file", "set")]:
-        source.mistake((*_AT, key), f"'{key}' beside file", "file and set, or nodes", key=True)
+        source.mistake(
+            (*_AT, key), f"'{key}' in addition to file", "file and set, or nodes", key=True
+        )
     if not isinstance(file, str) or not file.strip():
         source.mistake((*_AT, "file"), f"{file!r}", "the path of a platform file")
     elif not isinstance(changes, dict):

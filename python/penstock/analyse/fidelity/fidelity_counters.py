@@ -195,7 +195,7 @@ def _verdict(
         return (
             "burst",
             False,
-            f"{bursts} windows above the limit at the beginning ({BEFORE_A_LIMIT}), then held",
+            f"{bursts} windows above the limit at the beginning ({BEFORE_A_LIMIT}), then within it",
         )
     steady = [r for r in judged if r["verdict"] == "honoured" and r["asked_bps"]]
     ratio = sum(r["bytes"] for r in steady) / max(

@@ -80,7 +80,7 @@ def _disk_time(outcome: Outcome) -> str:
 
 def _computed(share: float) -> str:
     if share > 1.2:
-        return f"kept {share:.1f} processors computing"
+        return f"used {share:.1f} processors"
     return f"computed for {percent(min(share, 1.0))} of the run"
 
 

@@ -236,7 +236,7 @@ def excluded_runs(outcome: Outcome) -> Iterator[Finding]:
         "run-left-out",
         "warning",
         f"Left out for a technical reason: {listed(reasons)}. With "
-        f"{'them' if len(reasons) > 1 else 'it'} {listed(effects_with) or 'nothing can be said'}.",
+        f"{'them' if len(reasons) > 1 else 'it'} {listed(effects_with) or 'no conclusion is possible'}.",
         {"table": "runs", "run_id": list(runs.loc[excluded, "run_id"].astype(str))},
         "`penstock analyse OUT --take-back RUN` includes one again.",
     )

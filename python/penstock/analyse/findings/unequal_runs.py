@@ -117,7 +117,7 @@ CAUSES = (
         "the layout of their files on the device (share that is contiguous)",
         0.05,
         _layout,
-        "Create the files anew on free space, and measure again.",
+        "Create the files again on free space, and repeat the measurement.",
     ),
     Cause(
         "the share of pages from the page cache",
@@ -135,7 +135,7 @@ CAUSES = (
         "the order of the runs",
         2.0,
         _place,
-        "The host or the data changed meanwhile: compare the first runs with the last ones.",
+        "The host or the data changed during the study: compare the first runs with the last ones.",
     ),
 )
 

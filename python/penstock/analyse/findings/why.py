@@ -310,7 +310,7 @@ def _spends(account: Account, cause: str) -> str:
     share, what = account.share(cause), account.texts.get(cause, _CAUSES[cause])
     if cause == "processor":
         if share > 1.2:
-            return f"keeps {share:.1f} processors computing"
+            return f"uses {share:.1f} processors"
         return f"computes for {percent(share)} of the run"
     if cause == "network":
         return f"uses {percent(share)} of {what}"

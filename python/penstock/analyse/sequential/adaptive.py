@@ -172,7 +172,9 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
         return None, alpha, "no step gives another complete fraction"
     full_steps = [s for s in full_steps if _may_be_run(state, s)]
     if not full_steps:
-        what = "steps that give another complete fraction have combinations that design.forbidden leaves out"
+        what = (
+            "steps to another complete fraction contain combinations that design.forbidden excludes"
+        )
         return None, alpha, what
     step = max(full_steps, key=lambda s: (_short(s), len(s.broken)))
     if doubted:

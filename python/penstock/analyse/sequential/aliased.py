@@ -305,7 +305,7 @@ class Open:
         )  # fmt: skip
         if not self._allowed(step).all():
             raise BadInput(
-                f"--augment {kind}: found combinations that design.forbidden leaves out among the treatments "
+                f"--augment {kind}: found combinations that design.forbidden excludes among the treatments "
                 "of this step; expected another step"
             )
         if not self._judged_after(step):

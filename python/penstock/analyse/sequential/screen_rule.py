@@ -33,7 +33,7 @@ class Decided:
         """The ending as a sentence without its full stop."""
         bound = f"± {quantity(self.bound, unit)}"
         if scale == LOG:
-            bound = f"a ratio of {math.exp(self.bound):.4g} either way"
+            bound = f"a ratio of {math.exp(self.bound):.4g} in either direction"
         return (
             f"rule `decided`: at the level of this look ({alpha:.3g}) {counted(len(self.beyond), 'effect')} "
             f"clear of {bound} (design.detect), {len(self.within)} within it"

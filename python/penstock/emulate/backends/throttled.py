@@ -415,5 +415,5 @@ def _departure(change: LimitPatch, before: Mapping[str, int], after: Mapping[str
         else:
             expected = None if name in change.clear else before.get(name)
         if after.get(name) != expected:
-            return f"{name}: asked {expected or 'max'}, read back {after.get(name, 'max')}"
+            return f"{name}: requested {expected or 'max'}, found {after.get(name, 'max')}"
     return ""

@@ -164,7 +164,7 @@ def _delay(key: str, value: Any, now: Delay) -> Delay:
         )
     if delay.jitter_s > delay.mean_s:
         raise BadInput(
-            f"{key}: found a jitter of {delay.jitter_s:g} s about a mean of {delay.mean_s:g} s; "
-            "expected no more than the mean: no packet arrives before it was sent"
+            f"{key}: found a jitter of {delay.jitter_s:g} s with a mean of {delay.mean_s:g} s; "
+            "expected at most the mean, because no packet arrives before it was sent"
         )
     return delay

@@ -136,9 +136,7 @@ class Port:
                 differ = [k for k in expected if expected[k] != there[k]]
                 raise PenstockError(
                     f"node {self.interface.node}, network {self.interface.network}: "
-                    + "; ".join(
-                        f"{k} was asked to be {expected[k]}, found {there[k]}" for k in differ
-                    )
+                    + "; ".join(f"requested {k} {expected[k]}, found {there[k]}" for k in differ)
                 )
 
     def counters(self) -> dict[str, int]:

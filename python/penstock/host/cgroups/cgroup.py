@@ -222,7 +222,7 @@ class RunCgroup:
             identities = [i for pid in self.pids() if (i := processes.Identity.of(pid))]
             remaining = [i.pid for i in processes.end(identities, grace_s=0.0)]
         if remaining:
-            raise PenstockError(f"control group {self.name} still holds {remaining}")
+            raise PenstockError(f"control group {self.name} still contains {remaining}")
 
     def remove(self) -> None:
         """Kill remaining members, remove the group and close its journal entry."""

@@ -279,7 +279,7 @@ def _file(entry: Entry) -> tuple[str, str]:
     named = entry.token in path.name
     same = [status.st_dev, status.st_ino] == [entry.facts.get("dev"), entry.facts.get("ino")]
     if not (named or same):
-        return "left", "another file is there"
+        return "left", "found another file at this path"
     path.unlink()
     return "undone", ""
 

@@ -67,8 +67,8 @@ def measured_runs(sources: Sequence[str], workload: Workload) -> list[MeasuredRu
         names = {name for run in runs for name in getattr(run, kind)}
         if names and not names & valid_names:
             raise BadInput(
-                f"--measured: found the {kind} {listed(sorted(names)[:4])}, none of which "
-                f"{workload.name} has; expected {kind} such as {listed(sorted(valid_names)[:4])}"
+                f"--measured: found the {kind} {listed(sorted(names)[:4])}, none of "
+                f"them in {workload.name}; expected {kind} such as {listed(sorted(valid_names)[:4])}"
             )
     return [_completed(run, members) for run in runs]
 

@@ -126,5 +126,5 @@ def unpack(packed: bytes, runs: Path, run_id: str) -> None:
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         for member in tar.getmembers():
             if member.name.split("/")[0] != run_id or not (member.isdir() or member.isfile()):
-                raise PenstockError(f"a bundle of {run_id} holds {member.name!r}")
+                raise PenstockError(f"the archive of {run_id} contains {member.name!r}")
         tar.extractall(runs, filter="data")

@@ -177,7 +177,7 @@ class _Trial:
         at = 0
         for extent in extents:
             if extent.offset_bytes != at:
-                return f"locate leaves bytes {at} to {extent.offset_bytes} out"
+                return f"locate omits bytes {at} to {extent.offset_bytes}"
             if len(set(extent.nodes)) != copies:
                 return f"locate names {len(set(extent.nodes))} copies of {copies} at byte {at}"
             at += extent.length_bytes
@@ -211,7 +211,7 @@ class _Trial:
                 return refusal
             shares = self._written(path, node, 4 * MIB)
             if self._holders(shares) != [node]:
-                return f"written on {node}, it lies on {self._holders(shares) or 'no one node'}"
+                return f"written on {node}, found on {self._holders(shares) or 'several nodes'}"
             if refusal := self._located(path, 4 * MIB, 1):
                 return refusal
         return ""
@@ -222,7 +222,7 @@ class _Trial:
             return refusal
         shares = self._written("hosted", writer, 4 * MIB)
         if self._holders(shares) != [target]:
-            return f"to be on {target}, it lies on {self._holders(shares) or 'no one node'}"
+            return f"requested on {target}, found on {self._holders(shares) or 'several nodes'}"
         return self._located("hosted", 4 * MIB, 1)
 
     def _by_programs(self) -> str:
@@ -235,7 +235,7 @@ class _Trial:
             self._run(node, sys.executable, "-I", "-c", set_it, full_path)
             shares = self._written(path, node, 4 * MIB)
             if self._holders(shares) != [node]:
-                return f"written on {node}, it lies on {self._holders(shares) or 'no one node'}"
+                return f"written on {node}, found on {self._holders(shares) or 'several nodes'}"
         return ""
 
     def _collocated(self) -> str:
@@ -302,8 +302,8 @@ class _Trial:
         if "local" in layouts and self._holders(layouts["local"]) != [self._both[-1]]:
             return "the local file is not with its writer"
         if "copies" in layouts and sum(layouts["copies"].values()) < 2 * _HOLDS:
-            return "the file of two copies has not two"
-        self._evidence = f"{', '.join(layouts)}: each as it says"
+            return "the file with two copies does not have two"
+        self._evidence = f"{', '.join(layouts)}: each as reported"
         return ""
 
     def _unknown(self) -> str:
@@ -330,7 +330,7 @@ class _Trial:
             return ""
         extents = self._store.locate(f"{FOLDER}/{path}")
         if any(node not in e.nodes for e in extents):
-            return f"migrated to {node}, it lies on {extents[0].nodes}"
+            return f"migrated to {node}, found on {extents[0].nodes}"
         self._evidence = f"refused with data; migrated to {node}, equal by SHA-256"
         return ""
 

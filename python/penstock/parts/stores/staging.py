@@ -80,7 +80,9 @@ def stage_out(
     """
     patterns = list(paths) or list(store.spec.kept)
     if not patterns:
-        raise BadInput("found no pattern; expected paths of the store, as it has no kept files")
+        raise BadInput(
+            "found no pattern; expected paths in the store, because it has no files to keep"
+        )
     chosen = [p for p in listing(store, node) if matches(p, patterns)]
     if not chosen:
         raise BadInput(

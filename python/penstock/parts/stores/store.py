@@ -346,8 +346,8 @@ class Store:
             lost = unverified(self, discard)
             if lost:
                 raise PenstockError(
-                    f"{listed(first_of(lost, 3))}: kept, and not verified outside of the store; `penstock "
-                    "store stage-out` copies them, --discard PATTERN gives them up"
+                    f"{listed(first_of(lost, 3))}: to be kept, but without a verified copy outside of the "
+                    "store; `penstock store stage-out` copies them, --discard PATTERN deletes them"
                 )
         self.cluster.ending()
         self._end()
@@ -476,7 +476,7 @@ def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = 
     support = engine.support()
     watch = support.get("setfattr", refused("unknown to it"))
     if spec.watched and watch.how == "refused":
-        raise BadInput(f"{spec.engine}: found no way to watch for tags; {watch.why}")
+        raise BadInput(f"{spec.engine}: tags cannot be watched: {watch.why}")
     refusals = list(refused_parameters(engine, spec).values())
     if strict and refusals:
         raise BadInput("\n".join(refusals))
@@ -547,8 +547,8 @@ def _incomplete(name: str) -> str:
             f"the store {name} is not complete: another command is putting it up, or takes it down"
         )
     return (
-        f"the store {name} is not complete: the command that put it up, or took it down, was interrupted; "
-        "`penstock undo` takes it down, and `penstock store up` then puts it up anew"
+        f"the store {name} is not complete: the command that started or stopped it was interrupted; "
+        "`penstock undo` removes it, and `penstock store up` then starts it again"
     )
 
 

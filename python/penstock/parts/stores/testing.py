@@ -25,10 +25,10 @@ def check_store_engine(engine: type[StoreEngine]) -> None:
     required = [*PARAMETERS, *(k for k in STORE_HINTS.own if k != "DP")]
     required += [f"DP {kind}" for kind in ("local", "collocation", "scatter")]
     lacking = [key for key in required if key not in support]
-    assert not lacking, f"`support` says nothing of {', '.join(lacking)}"
+    assert not lacking, f"`support` lacks {', '.join(lacking)}"
     for key, one in support.items():
         assert one.how in get_args(How), f"{key}: found {one.how!r}"
-        assert one.why, f"{key}: it says no reason"
+        assert one.why, f"{key}: it has no reason"
 
 
 def check_store(store: Store, *, small_files: int = 100) -> None:

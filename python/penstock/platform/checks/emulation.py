@@ -102,7 +102,9 @@ def _machine(source: Source, m: Machines, networks: dict[str, NamedNetworkFile])
             elif disk.mount.rstrip("/") in mounts:
                 other = mounts[disk.mount.rstrip("/")]
                 source.mistake(
-                    (*at, "mount"), f"'{disk.mount}', where disk '{other}' is", "a place of its own"
+                    (*at, "mount"),
+                    f"'{disk.mount}', the mount point of disk '{other}'",
+                    "a mount point of no other disk",
                 )
             mounts[disk.mount.rstrip("/")] = disk.name
         slow = disk.features.slow if disk.features is not None else None
@@ -195,7 +197,7 @@ def _networks(source: Source, networks: Sequence[Placed], nodes: dict[str, Machi
                 source.mistake(
                     (*path, "subnet"),
                     f"'{network.subnet}', which overlaps that of '{other}' ({taken_subnet})",
-                    "addresses of its own",
+                    "a subnet that overlaps no other",
                 )
         ranges.append((network.name, subnet))
 
@@ -232,14 +234,16 @@ def _addresses(
                 continue
             if len(m.names) > 1:
                 actual = f"one address for {len(m.names)} nodes"
-                source.mistake(at, actual, "no address, or a node of its own")
+                source.mistake(at, actual, "no address, or a separate node entry")
             elif subnet is None:
-                expected = f"a subnet of the network '{interface.network}' that it lies in"
+                expected = f"a subnet of the network '{interface.network}' that contains it"
                 source.mistake(at, f"'{text}'", expected)
             elif not _inside(address, subnet):
                 source.mistake(at, f"'{text}'", f"an address of {subnet} that a node can have")
             elif text in taken:
-                source.mistake(at, f"'{text}', which {taken[text]} has", "an address of its own")
+                source.mistake(
+                    at, f"'{text}', which {taken[text]} has", "an address of no other node"
+                )
             taken[text] = m.names[0] if m.names else "another node"
 
 
@@ -372,7 +376,7 @@ def _twice(
                             source.mistake(
                                 (*at, i),
                                 f"another value for {key} of {node} at {event.at}",
-                                f"one value at one time; entry {before + 1} says one already",
+                                f"one value at a time; entry {before + 1} has one already",
                             )
                             return
                     seen[*whose, key] = i

@@ -60,7 +60,7 @@ class _ProfilesInUse:
         except BadInput as error:
             if error.mistakes:
                 first = error.mistakes[0]
-                actual = f"the profile '{name}', whose line {first.line} holds {first.found}"
+                actual = f"the profile '{name}', whose line {first.line} has {first.found}"
                 source.mistake(path, actual, first.expected)
                 return
             missing = str(error).startswith("no profile")
@@ -217,7 +217,7 @@ def _excepted(source: Source, path: Path, group: dict[str, Any]) -> None:
             continue
         twice = next((i for i in range(first, last + 1) if i in entries), None)
         if twice is not None:
-            actual = f"the host {twice}, of which '{entries[twice]}' says something already"
+            actual = f"the host {twice}, which the entry '{entries[twice]}' already includes"
             source.mistake(at, actual, "each host in one entry", key=True)
         entries.update(dict.fromkeys(range(first, last + 1), key))
 

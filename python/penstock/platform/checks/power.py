@@ -95,6 +95,8 @@ def check_currencies(source: Source, prices: list[tuple[Path, Any]]) -> None:
             continue
         if first is not None and currency != first[0]:
             source.mistake(
-                (*path, "per_host"), f"'{text}' beside '{first[1]}'", f"one currency: {first[0]}"
+                (*path, "per_host"),
+                f"'{text}' in addition to '{first[1]}'",
+                f"one currency: {first[0]}",
             )
         first = first or (currency, str(text))

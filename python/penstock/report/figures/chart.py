@@ -113,7 +113,7 @@ def chart_of(kind: str, recorded: Recorded, **more: Any) -> Chart:
     if recorded.axis not in figure_kind.AXES:
         raise BadInput(
             f"{kind}: found series over {_AXIS_TEXTS[recorded.axis]}; expected them over "
-            f"{' or '.join(_AXIS_TEXTS[a] for a in figure_kind.AXES)} (--x COLUMN says which column that is)"
+            f"{' or '.join(_AXIS_TEXTS[a] for a in figure_kind.AXES)} (--x COLUMN selects the column)"
         )
     return Chart(
         kind,

@@ -104,7 +104,7 @@ def residuals(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     table = table[table["response"] == response.name]
     table = table[np.isfinite(table["studentised"].astype(float))]
     if len(table) < _LEAST:
-        raise NotDrawn(f"the model leaves {response.name} no freedom for residuals")
+        raise NotDrawn(f"the model leaves no degrees of freedom for residuals of {response.name}")
     small = style.narrow(width)
     fig = style.figure(width, 5.0 if small else 2.9)
     panels = fig.subplots(2 if small else 1, 1 if small else 2, sharey=True, squeeze=False)

@@ -103,9 +103,7 @@ def predictions(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     """Predicted against measured per treatment with the ±15 % band; the basis treatment is marked."""
     table = outcome.predictions
     if table is None:
-        raise NotDrawn(
-            "predictions.parquet is not there: `penstock predict` was not run on this study"
-        )
+        raise NotDrawn("predictions.parquet is missing: run `penstock predict` on this study")
     rows = table[table["response"] == response.name]
     rows = rows[np.isfinite(rows["predicted"]) & np.isfinite(rows["measured_mean"])]
     if rows.empty:

@@ -199,7 +199,7 @@ def utilisation(outcome: Outcome, width: float, run_ids: list[str] | None = None
         axes = grid[index // columns][index % columns]
         table = run_table(outcome, run_id, "utilisation")
         if table is None:
-            raise NotDrawn(f"{run_id} has no table utilisation that can be drawn")
+            raise NotDrawn(f"{run_id} has no readable table utilisation")
         t0 = begin(outcome, run_id, axes, float(table["t_ns"].min()) if len(table) else 0.0)
         for series, (kind, name) in zip(style.SERIES, _KINDS, strict=False):
             rows_of = percent_of(table, kind)
@@ -309,7 +309,7 @@ def _strip(
                 [y - 0.38, y + 0.38], 1 - band, 1 + band, color=style.GRID, linewidth=0
             )
         for use, series, label in (
-            (of_metric & ~off, style.SERIES[0], "honoured, bound by demand, or too short to judge"),
+            (of_metric & ~off, style.SERIES[0], "honoured, demand-bound, or too short to evaluate"),
             (of_metric & off, style.SERIES[1], "not honoured"),
         ):
             rows = table[use]

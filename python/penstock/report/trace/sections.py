@@ -221,7 +221,7 @@ def figure_facts(run: TracedRun, drawing: Drawing) -> dict[str, Any]:
         "drawn": f"{drawn:,}",
         "form": "each as one mark"
         if drawing.head["form"] == "points"
-        else "as counts per cell, the extremes of every column kept",
+        else "as counts per cell, with the extremes of every column",
         "left": "; ".join(not_drawn),
         "flushes": _flushes(run, totals),
         "cache": _cache(run.served_on(number)),

@@ -103,7 +103,7 @@ def _parts(path: Path, notes: list[str]) -> list[Path]:
         notes.append(f"parts of the rolled log are missing: found {numbers}")
     if compact is not None:
         notes.append(
-            f"compacted up to part {first}: Spark leaves out the tasks of jobs that had ended by then"
+            f"compacted up to part {first}: Spark omits the tasks of jobs that had ended before"
         )
     return [part for _, _, part in used]
 

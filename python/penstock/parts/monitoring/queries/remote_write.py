@@ -54,8 +54,8 @@ _MOST_REPLY = 1_000
 _WRONG = {
     401: f"its token in ${TOKEN}",
     403: f"its token in ${TOKEN}",
-    404: "where it takes remote write (of Prometheus: --web.enable-remote-write-receiver)",
-    405: "where it takes remote write",
+    404: "a URL that accepts remote write (Prometheus needs --web.enable-remote-write-receiver)",
+    405: "a URL that accepts remote write",
 }
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

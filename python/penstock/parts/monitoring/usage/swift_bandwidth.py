@@ -585,7 +585,7 @@ def _token(path: str) -> bytes:
     with open(path, "rb") as file:
         token = file.read(1000).strip()
     if len(token) < 16:
-        raise ValueError(f"token_file: {path} holds {len(token)} bytes; expected 16 or more")
+        raise ValueError(f"token_file: {path} has {len(token)} bytes; expected 16 or more")
     return token
 
 

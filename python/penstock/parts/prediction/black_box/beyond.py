@@ -47,15 +47,15 @@ class Beyond:
 
     @property
     def message(self) -> str:
-        """`clients 20 lies outside of 0 to 4: interval of the throughput ÷ 2.1 and × 2.1 wider`."""
+        """`clients 20 is outside of 0 to 4: interval of the throughput ÷ 2.1 and × 2.1 wider`."""
         shown = [self._shown(v) for v in (self.requested, self.low, self.high)]
         name = _WORDS.get(self.dimension, self.dimension)
         range_ = shown[1] if self.low == self.high else f"{shown[1]} to {shown[2]}"
         if math.isinf(self.factor):
             why = ", the only value measured" if self.low == self.high else ""
-            return f"{name} {shown[0]} lies outside of {range_}{why}: no interval"
+            return f"{name} {shown[0]} is outside of {range_}{why}: no interval"
         by = f"{self.factor:.3g}"
-        return f"{name} {shown[0]} lies outside of {range_}: interval widened by ÷ {by} and × {by}"
+        return f"{name} {shown[0]} is outside of {range_}: interval widened by ÷ {by} and × {by}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; `factor` is None if unbounded."""
@@ -84,7 +84,7 @@ def refuse_unmeasured(points: Sequence[Point], requested: Point) -> None:
 
 
 def beyond(points: Sequence[Point], rates: Sequence[float], requested: Point) -> list[Beyond]:
-    """Numeric dimensions in which a point lies outside of the measured ones."""
+    """Numeric dimensions in which a point is outside of the measured ones."""
     outside = []
     for dimension in DIMENSIONS:
         if dimension in CATEGORIES:

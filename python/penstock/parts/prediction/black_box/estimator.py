@@ -99,7 +99,7 @@ class _Learner(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if self.scale == "log":
             if not np.all(targets > 0):
                 raise ValueError(
-                    "y holds values that are not above 0; scale 'log' needs them to be"
+                    "y has values that are not above 0; scale 'log' needs positive values"
                 )
             targets = np.log(targets)
         self._learn(x, targets)

@@ -370,8 +370,8 @@ def _pairs(c: Conditions) -> list[Reason]:
             return []
         number = counted(c.predictions, "prediction")
         text = (
-            f"the {c.pairs:,} measured runs of the calibration are of {number}: it says little about other "
-            "workloads and configurations"
+            f"the {c.pairs:,} measured runs of the calibration are of {number}: its error for other "
+            "workloads and configurations is uncertain"
         )
         return [Reason("few-predictions", "note", text)]
     if c.pairs == 0 and not c.own_calibration:

@@ -268,7 +268,7 @@ def _cautions(trials: Trials, services: Identified, alike: Homogeneity | None) -
     ]
     modes = {key: two_modes(values) for key, values in trials.seconds.items()}
     cautions += [
-        f"{key}: bimodal, {both}; the mean between them stands for both"
+        f"{key}: bimodal, {both}; the model uses the mean"
         for key, both in modes.items()
         if both is not None
     ]

@@ -53,7 +53,7 @@ class NodeClient:
                 self._process.stdin.write(json.dumps(request).encode() + b"\n")
                 self._process.stdin.flush()
         except (OSError, ValueError) as error:
-            raise PenstockError(f"node {self._name} runs no more jobs: {error}") from None
+            raise PenstockError(f"node {self._name} cannot run further jobs: {error}") from None
 
     def close(self) -> None:
         """End it; its jobs are killed."""

@@ -40,7 +40,9 @@ def paths_of(names: Iterable[str]) -> dict[str, str]:
                 f"file {name}: found a path out of the workflow's directory; expected one in it"
             )
         if path in seen:
-            raise BadInput(f"file {name}: found the path of {seen[path]}; expected one of its own")
+            raise BadInput(
+                f"file {name}: found the path of {seen[path]}; expected a path of no other file"
+            )
         paths[name], seen[path] = path, name
     for path, name in seen.items():
         above = posixpath.dirname(path)

@@ -12,7 +12,7 @@ from penstock.report import style
 from penstock.report.figures import layers
 from penstock.report.figures.chart import Chart
 
-WHAT = "Which share of the values of each series lies at or below a value."
+WHAT = "Share of the values of each series at or below a value."
 AXES = ("time", "index", "value")
 
 

@@ -50,7 +50,7 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
         layers.x_axis(axes, recorded, high)
     style.grid(axes)
     n = sum(len(s.x) for s in series)
-    assert shown == n, "a point lies outside of the axes"
+    assert shown == n, "a point is outside of the axes"
     if n > layers.MOST_MARKS:
         axes.set_title(f"{n:,} points; darker: more of them in one place", fontweight="normal")
     if len(series) > layers.MOST_NAMED:

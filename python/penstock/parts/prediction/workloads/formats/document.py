@@ -89,7 +89,7 @@ def _yaml_source(raw: bytes, file: str) -> Source:
         source = read_source(raw, file)
     except BadInput as error:
         # adapt messages about study files to workloads
-        long = "a workload; JSON where it is as long as this"
+        long = "a workload; JSON if it is this long"
         replaced = {"values without end": long}
         mistakes = [replace(m, expected=replaced.get(m.found, m.expected)) for m in error.mistakes]
         raise BadInput(mistakes=mistakes) from None
