@@ -99,8 +99,8 @@ def read(path: Path, form: str | None = None, options: Mapping[str, Any] | None 
     infinite = ~np.isfinite(readings.samples["value"].to_numpy(float))
     if infinite.any():
         notes = [*readings.notes, f"{int(infinite.sum())} values that are not finite were skipped"]
-        samples_left = readings.samples[~infinite].reset_index(drop=True)
-        readings = replace(readings, samples=samples_left, notes=notes)
+        finite = readings.samples[~infinite].reset_index(drop=True)
+        readings = replace(readings, samples=finite, notes=notes)
     if readings.samples.empty and not readings.tables:
         raise BadInput(f"{path}: found no value; expected some ({name})")
     return readings
