@@ -71,6 +71,14 @@ says["switches_back_by_undo"] = (ROOT / "cgroup.subtree_control").read_text().sp
 nodes = create_node_groups("guest", ("one", "two"), journal)
 one, two = nodes.groups.values()
 says["node_missing"] = one.missing
+above = nodes.above
+says["above"] = None if above is None else {
+    "in_root": above.parent == ROOT,
+    "groups": sorted(str(path.relative_to(above)) == path.name for path in one.directories),
+    "controllers": sorted((above / "cgroup.subtree_control").read_text().split()),
+    "weight": (above / "cpu.weight").read_text().strip(),
+    "of_node": one.cgroup_id == os.stat(one.directories[0]).st_ino,
+}  # fmt: skip
 two.set_cpus(0.75)
 one.set_cpus(0.5)
 one.set_cpuset((0,))
@@ -107,6 +115,21 @@ one.set_memory(None, None)
 says["node_unlimited"] = [one.cpus(), list(one.cpuset()), one.memory()]
 nodes.remove()
 stands.wait()
+dying = subprocess.run(
+    [
+        sys.executable,
+        "-S",
+        "-c",
+        "import os, signal\n"
+        "from pathlib import Path\n"
+        "from penstock.host.journal.journal import Journal\n"
+        "from penstock.host.nodes.node_group import create_node_groups\n"
+        "create_node_groups('dead', ('one', 'two'), Journal(Path('/tmp/journal')))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n",
+    ]
+)
+says["nodes_of_the_dead"] = len(list(ROOT.glob("penstock-dead-*/penstock-dead-*")))
+undo(journal)
 says["nodes_removed"] = [p.name for p in ROOT.iterdir() if p.name.startswith("penstock")]
 says["nodes_switch_back"] = (ROOT / "cgroup.subtree_control").read_text().split() == before
 print("RESULT " + json.dumps(says))

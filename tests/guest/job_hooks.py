@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,46 @@ import penstock.host.processes.daemon as daemon_module
 from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import create_run_cgroup
 from penstock.host.journal.journal import Journal
+from penstock.host.nodes.node_group import create_node_groups
 from penstock.host.processes.daemon import start_daemon
 from penstock.host.processes.launch import launch
 
 READS, THREADS = 503, 4
 EVENT = struct.Struct("<QqQIiIIIBBH")
 journal = Journal(Path("/tmp/journal"))
+
+
+def nodes(**config: Any) -> dict[str, Any]:
+    """Reads of a program in each of two nodes, traced by the parent of their groups, and in no node."""
+    spool, names = Path("/tmp/spool"), Path("/tmp/names")
+    made, before = create_node_groups("hooks", ("one", "two"), journal), loaded()
+    assert made.above is not None
+    program = ["/job/known_calls", "/mnt/file", str(READS), str(THREADS)]
+    with start_daemon(
+        "tracer", {"mode": "trace", "ring_bytes": 8 << 20, **config}, journal
+    ) as daemon:
+        programs = len(loaded() - before)
+        number = made.above.stat().st_ino
+        daemon.call("arm", timeout_s=300.0, cgroup_id=number, spool=str(spool), files=str(names))
+        statuses = [
+            launch(program, group, Path("/tmp/told")).exit_status for group in made.groups.values()
+        ]
+        outside = subprocess.run(program, stdout=subprocess.DEVNULL).returncode
+        receipt = daemon.call("disarm", timeout_s=300.0)
+    events = [e for e in EVENT.iter_unpack(spool.read_bytes()) if e[8] < 32 and e[4] == 4096]
+    by_slot = Counter(event[10] for event in events)
+    groups = {int(slot): number for slot, number in receipt["cgroups"].items()}
+    answer = {
+        "statuses": [*statuses, outside],
+        "reads": {str(groups.get(slot, 0)): count for slot, count in by_slot.items()},
+        "nodes": [str(group.cgroup_id) for group in made.groups.values()],
+        "lost": receipt["lost"],
+        "balance": receipt["per_probe"],
+        "programs": programs,
+        "left": left_of(before),
+    }
+    made.remove()
+    return answer
 
 
 def traced(mode: str, **config: Any) -> dict[str, Any]:
@@ -95,7 +130,7 @@ def left_of(before: set[int]) -> int:
 def attempt(mode: str, **config: Any) -> dict[str, Any]:
     began = time.monotonic()
     try:
-        answer = traced(mode, **config)
+        answer = nodes(**config) if mode == "nodes" else traced(mode, **config)
     except PenstockError as error:
         answer = {"error": str(error)}
     answer["took_s"] = round(time.monotonic() - began, 1)
@@ -113,6 +148,7 @@ loads = {
     "raw_tp": ("count", {"hooks": "raw_tp", "deny": OTHERS}),
     "denied": ("trace", {"deny": ["fentry", *OTHERS], "drop_every": 100}),
     "any": ("trace", {"deny": OTHERS}),
+    "nodes": ("nodes", {"deny": OTHERS}),
 }
 for name in sys.argv[1:]:
     mode, config = loads[name]

@@ -97,6 +97,17 @@ def test_the_groups_of_nodes_are_limited_each_for_itself(says: dict[str, Any]) -
     assert says["node_unlimited"][2] == [None, None]
 
 
+def test_the_groups_of_nodes_have_a_parent_for_the_tracer(says: dict[str, Any]) -> None:
+    above = says["above"]
+    assert above["in_root"]
+    assert above["of_node"]
+    assert above["groups"] == [True]
+    assert {"cpu", "cpuset", "io", "memory", "pids"} <= set(above["controllers"])
+    # two nodes weigh as two
+    assert above["weight"] == "200"
+    assert says["nodes_of_the_dead"] == 2
+
+
 def test_half_a_processor_on_v2(says: dict[str, Any]) -> None:
     assert says["throttled_ns"] > 0
     assert 0.40 <= says["loop_share"] <= 0.53

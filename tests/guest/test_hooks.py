@@ -32,7 +32,7 @@ export LD_LIBRARY_PATH=/job/python/shared
 
 @pytest.fixture(scope="module")
 def says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return booted(tmp_path_factory.mktemp("hooks"))
+    return booted(tmp_path_factory.mktemp("hooks"), loads=(*LOADS, "nodes"))
 
 
 def booted(work: Path, suite: str = "", loads: tuple[str, ...] = LOADS) -> dict[str, Any]:
@@ -86,6 +86,14 @@ def test_every_kind_of_hook_sees_every_call(says: dict[str, Any], kind: str) -> 
     # past the end: nothing; into a bad pointer: EFAULT; by two vectors
     assert seen["odd"] == [[0, 10, -14], [512, 1024, 1024], [64 * 4096, 10, 0]]
     assert seen["latencies"]
+
+
+def test_several_nodes_are_traced_where_all_controllers_are_unified(says: dict[str, Any]) -> None:
+    seen = says["nodes"]
+    assert "error" not in seen, seen
+    assert seen["statuses"] == [0, 0, 0]
+    assert seen["lost"] == 0
+    assert seen["reads"] == dict.fromkeys(seen["nodes"], READS)
 
 
 def test_counts_are_exact_without_entries(says: dict[str, Any]) -> None:

@@ -6,7 +6,13 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from penstock.host.cgroups.cgroup import Hierarchies
+from penstock.host.journal.journal import Journal
+from penstock.host.nodes import node_group
 from penstock.host.nodes.node_group import NodeGroup
 
 MIB = 1 << 20
@@ -30,3 +36,48 @@ def test_a_hard_limit_that_is_set_while_memory_is_pressed_stays(tmp_path: Path) 
         assert not thread.is_alive()
     os.close(reader)
     assert group.memory() == (200 * MIB, 50 * MIB)
+
+
+@pytest.mark.parametrize(("nodes", "weight"), [(3, "300"), (200, "10000")])
+def test_nodes_of_a_unified_hierarchy_have_a_parent_with_their_weight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int, weight: str
+) -> None:
+    (tmp_path / "cgroup.subtree_control").write_text("")
+    host = Hierarchies({}, tmp_path, frozenset(("cpu", "memory", "io", "cpuset", "pids")))
+    monkeypatch.setattr(node_group, "hierarchies", lambda: host)
+    mkdir = Path.mkdir
+
+    def kernel(path: Path, *words: Any, **more: Any) -> None:
+        """A group has files as soon as it exists."""
+        mkdir(path, *words, **more)
+        if path.name.startswith("penstock-"):
+            (path / "cpu.weight").write_text("100")
+            (path / "cgroup.controllers").write_text("")
+
+    monkeypatch.setattr(Path, "mkdir", kernel)
+    journal = Journal(tmp_path / "journal.jsonl")
+    made = node_group.create_node_groups("c", (f"n{i}" for i in range(nodes)), journal)
+    assert made.above is not None
+    assert made.above.parent == tmp_path
+    enabled = (made.above / "cgroup.subtree_control").read_text().split()
+    assert sorted(enabled) == ["+cpu", "+cpuset", "+io", "+memory", "+pids"]
+    assert (made.above / "cpu.weight").read_text() == weight
+    for name, group in made.groups.items():
+        assert {path.parent for path in group.paths.values()} == {made.above}
+        assert f"-{name}-" in group.name
+        assert len(group.directories) == 1
+    (entry,) = [e for e in journal.open_entries() if e.kind == "cgroup"]
+    # the parent is removed last
+    assert entry.new[-1] == str(made.above)
+
+
+def test_a_runtime_enters_controllers_at_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cgroup.subtree_control").write_text("")
+    host = Hierarchies({}, tmp_path, frozenset(("cpu", "memory")))
+    monkeypatch.setattr(node_group, "hierarchies", lambda: host)
+    monkeypatch.setattr(node_group, "mounts", list)
+    made = node_group.create_node_groups("c", ["a"], Journal(tmp_path / "j"), everywhere=True)
+    assert made.above is None
+    assert made.groups["a"].paths["unified"].parent == tmp_path

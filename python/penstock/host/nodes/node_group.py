@@ -19,7 +19,7 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import (
     _NODE_CONTROLLERS,
-    Hierarchies,
+    _V2_NAME,
     RunCgroup,
     Write,
     _number,
@@ -41,6 +41,8 @@ PERIOD_US = 20_000
 _LEAST_QUOTA_US = 1_000
 _LONGEST_PERIOD_US = 1_000_000
 _FROZEN_WITHIN_S = 2.0
+#: weight of a v2 group by default, and largest one
+_WEIGHT, _MOST_WEIGHT = 100, 10_000
 
 
 @dataclass
@@ -312,12 +314,14 @@ def create_node_groups(
         for mount in mounts():
             if mount.fstype == "cgroup" and Path(mount.point) not in parents.values():
                 parents[f"also {os.path.basename(mount.point)}"] = Path(mount.point)
-    token = new_token()
-    above = _above(cluster, token, host, parents)
-    if above is not None:
+    token, nodes = new_token(), list(nodes)
+    unified = parents.get("unified")
+    controllers = [c for c, p in parents.items() if p == unified and c != "unified"]
+    above = _above(cluster, token, unified, alone=bool(everywhere and controllers))
+    if above is not None and unified is not None:
         # a runtime enters the root of the hierarchy first; the unified group is entered last
-        first = {"also unified": parents["unified"]} if everywhere else {}
-        parents = {**first, **parents, "unified": above}
+        first = {"also unified": unified} if everywhere else {}
+        parents = {**first, **parents, **dict.fromkeys((*controllers, "unified"), above)}
     groups: dict[str, NodeGroup] = {}
     for node in nodes:
         label = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{cluster}-{node}")[:100]
@@ -335,6 +339,7 @@ def create_node_groups(
     try:
         if above is not None:
             above.mkdir()
+            _delegate(above, [_V2_NAME[controller] for controller in controllers], len(nodes))
         for group in groups.values():
             for directory in group.directories:
                 directory.mkdir()
@@ -346,15 +351,24 @@ def create_node_groups(
     return node_groups
 
 
-def _above(cluster: str, token: str, host: Hierarchies, parents: dict[str, Path]) -> Path | None:
-    """Parent group of the cluster in a unified hierarchy without controllers of ours (a hybrid host): it
-    costs nothing, and identifies all nodes for the tracer. None on other hosts: all nodes would weigh as
-    one."""
-    unified = parents.get("unified")
-    if unified is None or any(p == unified for c, p in parents.items() if c != "unified"):
+def _above(cluster: str, token: str, unified: Path | None, *, alone: bool) -> Path | None:
+    """Parent group of the cluster in the unified hierarchy, which identifies all nodes for the tracer. None
+    without that hierarchy, or if each node is `alone`: a runtime enters controllers at the root itself."""
+    if unified is None or alone:
         return None
     label = re.sub(r"[^A-Za-z0-9_.-]", "-", cluster)[:64]
     return unified / f"penstock-{label}-{token}"
+
+
+def _delegate(above: Path, controllers: Sequence[str], nodes: int) -> None:
+    """Enable controllers for the groups in a parent group, which weighs as much as they would without it."""
+    if not controllers:
+        return
+    (above / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))
+    weight = str(min(_MOST_WEIGHT, _WEIGHT * nodes))
+    for name in ("cpu.weight", "io.weight"):
+        if (above / name).exists():
+            (above / name).write_text(weight)
 
 
 def _prepare_cpuset(group: Path | None) -> None:

@@ -35,8 +35,12 @@ class TraceObserver:
     filters: Mapping[str, Any] = {}
 
     def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
-        chosen = {name: settings.get(name) or () for name in ("files", "directories", "endings")}
-        scope = read_scope(**chosen, only=settings.get("only"))
+        scope = read_scope(
+            files=settings.get("files") or (),
+            directories=settings.get("directories") or (),
+            endings=settings.get("endings") or (),
+            only=settings.get("only"),
+        )
         hot = {"by": settings["hot"]} if settings.get("hot") else None
         self.filters = scope.options | ({"hot": hot["by"]} if hot else {})
         # not `home`, which ends with the study: the cost of tracing is known to later ones
@@ -92,8 +96,8 @@ class TraceObserver:
         scope = watched.scope
         if scope is None or scope == 0:
             raise PenstockError(
-                "several nodes cannot be traced here: their control groups have none of their own "
-                "above them (the unified hierarchy holds the controllers); take trace out of observers"
+                "several nodes cannot be traced here: their control groups have no common parent in the "
+                "unified hierarchy (mount -t cgroup2; not with `runtime`); take trace out of observers"
             )
         self.tracer.arm(scope, out_dir, watched.devices, self.target)
         if self._layers is not None:
