@@ -49,6 +49,7 @@ PARTS = {
         "disk_changes",
         "disk_files",
         "ssd_patterns",
+        "ssd_schedulers",
         "storage_layout",
     ),
     "Nodes, links, and systems on them": (
@@ -143,6 +144,7 @@ FOLDERS = {
     "remote_cluster": ("python/penstock/parts/remote",),
     "scenarios": ("studies/swift",),
     "ssd_patterns": ("studies/tables",),
+    "ssd_schedulers": ("python/penstock/parts/guests",),
     "systems_on_disks": ("studies/systems",),
     "workflow_patterns": ("studies/patterns_study", "python/penstock/parts/stores"),
 }

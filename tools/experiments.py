@@ -148,7 +148,9 @@ EXPERIMENTS: Mapping[str, Sequence[Experiment]] = {
             "figure 4.13",
             "I/O schedulers",
             "no difference for one process",
-            note="no study sets a scheduler",
+            "ssd_schedulers",
+            (r"the rate is that without a scheduler",),
+            note="a slow device of a virtual machine",
         ),
         Experiment(
             "table 4.5",

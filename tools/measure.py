@@ -117,6 +117,7 @@ PUBLISHED = (
 ALL_STUDIES = (
     _study("published", *(f"published-{name}" for name in PUBLISHED), out=False),
     _study("ssd_patterns", "ssd-patterns", "ssd-patterns-readahead"),
+    _study("ssd_schedulers", "ssd-schedulers"),
     _study("load_balance", "load-balance"),
     _study("monitored_offsets"),
     _study(

@@ -1,0 +1,171 @@
+"""I/O schedulers and one process on a flash drive: no difference, as published, or one?
+
+`studies/ssd_schedulers.py` makes the runs of `studies/ssd-schedulers.study.yaml` in a virtual machine, whose
+kernel has four schedulers, and compares each with `none`, pattern by pattern. Runs that exist are not
+repeated. `--quick`: one replicate of two patterns; what needs more is not measured. Planted: the same runs
+with the rates of one scheduler a tenth lower, which must be reported.
+
+After section 4.4 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020). Exit status
+3 if a claim is not met, undecided or not measured, 1 if something failed or the plant is not detected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from penstock.errors import PenstockError
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "blackbox"))
+sys.path.insert(0, str(HERE.parent))
+
+from disks import run_study  # noqa: E402
+
+from bench import record  # noqa: E402
+from studies import claims as checks  # noqa: E402
+from studies.claims import Claim, Finding, Result, claim, valid_runs  # noqa: E402
+
+STUDY = HERE / "ssd-schedulers.study.yaml"
+SCHEDULERS = ("none", "mq-deadline", "kyber", "bfq")
+PATTERNS = ("read", "randread", "write", "randwrite")
+#: largest difference that is none
+LIMIT = 0.05
+#: fewest runs of a treatment
+LEAST = 2
+#: logarithms that are equal
+NEAR = 1e-9
+ABOUT = (
+    "A disk of a virtual machine (QEMU TCG) whose device answers 200 requests a second: the processor there "
+    "is software."
+)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One valid run."""
+
+    scheduler: str
+    pattern: str
+    bandwidth: float
+
+
+def rates(out: Path) -> list[Rate]:
+    """The valid runs of the study in `out`."""
+    if not (out / "runs.parquet").exists():
+        return []
+    table = pd.read_parquet(out / "runs.parquet")
+    valid = table[table["valid"].eq(True)]
+    return [
+        Rate(str(row["scheduler"]), str(row["pattern"]), float(row["bandwidth"]))
+        for row in valid.to_dict("records")
+    ]
+
+
+def difference(some: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
+    """Ratio of the means of logarithms, less one, with Welch's 95 % interval."""
+    a, b = np.log(np.asarray(some, float)), np.log(np.asarray(others, float))
+    center = float(a.mean() - b.mean())
+    low = high = center
+    if np.ptp(a) + np.ptp(b) > NEAR:
+        low, high = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    return math.expm1(center), math.expm1(float(low)), math.expm1(float(high))
+
+
+def claims_of(runs: Sequence[Rate]) -> list[Claim]:
+    """Of each scheduler and pattern: the rate is that of `none`."""
+    result = []
+    for pattern in PATTERNS:
+        for scheduler in SCHEDULERS[1:]:
+            both = [f"{name} {pattern}" for name in (scheduler, "none")]
+            needs = valid_runs(both, (f"{r.scheduler} {r.pattern}" for r in runs))
+            result.append(
+                claim(
+                    pattern,
+                    f"{scheduler}: the rate is that without a scheduler",
+                    needs,
+                    lambda s=scheduler, p=pattern: _same(runs, s, p),
+                    published="no difference",
+                    criterion=f"95 % interval of the difference within {LIMIT:.0%}",
+                    least=LEAST,
+                )
+            )
+    return result
+
+
+def _same(runs: Sequence[Rate], scheduler: str, pattern: str) -> Finding:
+    some, others = (
+        [r.bandwidth for r in runs if (r.scheduler, r.pattern) == (name, pattern)]
+        for name in (scheduler, "none")
+    )
+    value, low, high = difference(some, others)
+    evidence = f"{value:+.1%} ({low:+.1%} to {high:+.1%}), n = {len(some)} and {len(others)}"
+    if low >= -LIMIT and high <= LIMIT:
+        return Finding(Result.MET, evidence)
+    outside = low > LIMIT or high < -LIMIT
+    return Finding(Result.NOT_MET if outside else Result.UNDECIDED, evidence)
+
+
+def planted(runs: Sequence[Rate]) -> bool | None:
+    """True if rates a tenth lower fail each claim that is met; None without one."""
+    met = [one for one in claims_of(runs) if one.result is Result.MET]
+    if not met:
+        return None
+    slow = [r if r.scheduler == "none" else replace(r, bandwidth=0.9 * r.bandwidth) for r in runs]
+    after = {(one.of, one.wording): one.result for one in claims_of(slow)}
+    return all(after[one.of, one.wording] is not Result.MET for one in met)
+
+
+def rows_of(runs: Sequence[Rate]) -> list[record.Row]:
+    """Rates of each treatment."""
+    rows = []
+    for pattern in PATTERNS:
+        for scheduler in SCHEDULERS:
+            mine = [r.bandwidth for r in runs if (r.scheduler, r.pattern) == (scheduler, pattern)]
+            if mine:
+                rows.append(record.row(f"{pattern}, {scheduler}", "", "rate", mine, "MB/s"))
+    return rows
+
+
+def main() -> int:
+    """Exit status: 0 every claim is met, 1 something failed, 3 a claim is not met or not measured."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "ssd-schedulers")
+    options.add_argument("--quick", action="store_true", help="one replicate of two patterns")
+    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
+    options.add_argument("--json", action="store_true", help="claims and rates as one object")
+    record.option(options)
+    given = options.parse_args()
+    out: Path = given.out.resolve()
+    try:
+        if not given.compare:
+            words = ["--resume"] if (out / "campaign.json").exists() else []
+            quick = ("design.replicates=1", "factors.pattern={levels: [read, randread]}")
+            words += [w for change in quick for w in ("--set", change)] if given.quick else []
+            run_study(STUDY, out, words)
+        runs = rates(out)
+    except PenstockError as error:
+        print(f"ssd-schedulers: {error}", file=sys.stderr)
+        return 1
+    claims = claims_of(runs)
+    if given.json:
+        rows = [vars(r) for r in runs]
+        print(json.dumps({"claims": checks.as_json(claims), "runs": rows}))
+    else:
+        checks.show(claims, 110)
+    noticed = {"every scheduler a tenth slower than none": planted(runs)}
+    record.keep(given.record, [*checks.rows(claims), *rows_of(runs)], noticed, ABOUT)
+    return checks.finish("ssd-schedulers", claims, noticed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
