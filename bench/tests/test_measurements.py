@@ -28,6 +28,8 @@ SCRIPTS = sorted(
 PROGRAMS = {
     "running.options(": "studies/heterogeneous/running.py",
     "lines.program(": "studies/monitored/lines.py",
+    # after the files that import it
+    "shared_options(": "studies/common/options.py",
 }
 
 
@@ -131,12 +133,10 @@ def test_a_result_says_what_made_it(measurements: ModuleType, file: Path) -> Non
     script = ROOT / words[0]
     if script.suffix == ".py":
         # what scripts share is in files that they import
-        shared = [ROOT / "studies/heterogeneous/running.py", ROOT / "studies/monitored/lines.py"]
-        used = [
-            script,
-            *(f for f in shared if re.search(rf"\bimport .*{f.stem}", script.read_text("utf-8"))),
-        ]
-        source = "".join(f.read_text("utf-8") for f in used)
+        source = script.read_text("utf-8")
+        for shared in map(Path, PROGRAMS.values()):
+            if re.search(rf"\bimport .*{shared.stem}", source):
+                source += (ROOT / shared).read_text("utf-8")
         assert '"--quick"' in source
         unknown = [w for w in words[1:] if w.startswith("--") and f'"{w}"' not in source]
         assert unknown == []

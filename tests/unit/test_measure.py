@@ -49,8 +49,15 @@ def test_programs_have_the_options_that_they_are_given(one: Entry) -> None:
         assert "--record" not in one.command(True, True)
         return
     source = (ROOT / one.program).read_text()
-    shared = ("studies/heterogeneous/running.py", "studies/monitored/lines.py")
-    source += "".join((ROOT / file).read_text() for file in shared if Path(file).stem in source)
+    # a file after the files that import it
+    shared = {
+        "running": "studies/heterogeneous/running.py",
+        "lines": "studies/monitored/lines.py",
+        "common.options": "studies/common/options.py",
+    }
+    for word, file in shared.items():
+        if word in source:
+            source += (ROOT / file).read_text()
     for word in (*one.command(True, True)[2:], *one.full):
         if word.startswith("-") and word != "--record":
             assert f'"{word}"' in source
