@@ -105,7 +105,7 @@ def test_an_instance_that_was_executed_is_a_measured_run(version: str) -> None:
             {"makespan_s": 1, "tasks": [{"name": "map1", "lasts_s": 1}] * 2},
             "'map1' as name a second time",
         ),
-        ({"makespan_s": 1, "tasks": [{"name": "sort", "lasts_s": 1}]}, "none of which work has"),
+        ({"makespan_s": 1, "tasks": [{"name": "sort", "lasts_s": 1}]}, "none of them in work"),
     ],
 )
 def test_mistakes_in_a_document(tmp_path: Path, row: Any, told: str) -> None:

@@ -275,7 +275,7 @@ def test_a_bundle_without_events_says_why_it_has_no_figures(
     bundle = write_bundle(tmp_path / "bundle", made[:500])
     (bundle / "io_events.parquet").unlink()
     text, _ = read(write_trace_report(TracedRun(bundle)))
-    assert "Not shown: mode trace keeps counters" in unlinked(text)
+    assert "Not shown: mode trace stores counters" in unlinked(text)
 
 
 def test_what_is_no_bundle_is_bad_input(tmp_path: Path, made: np.ndarray[Any, Any]) -> None:

@@ -48,7 +48,7 @@ def by_suffix(sizes: dict[str, int], suffix: str) -> list[int]:
 def test_files_all_alike_are_told_and_others_are_not(tmp_path: Path) -> None:
     told = read_workload(instance(tmp_path)).notes
     assert any(
-        "800 of 800 files have exactly the size of all others of their kind" in n for n in told
+        "800 of 800 files are exactly as large as all others of their kind" in n for n in told
     )
     assert not any("as large" in n for n in read_workload(instance(tmp_path, same=False)).notes)
     # a few files say nothing

@@ -15,6 +15,7 @@ from penstock.parts.prediction.queue_network.applies import (
 )
 from penstock.parts.prediction.queue_network.uncertainty import measured_badly
 from penstock.parts.prediction.queue_network.unequal import spread_rates
+from penstock.parts.prediction.workloads.sizes import ALIKE
 from penstock.parts.prediction.workloads.task import Hints
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.cluster import not_predicted
@@ -24,8 +25,6 @@ from penstock.profile.model import StorageProfile, ruled_out
 
 Row = dict[str, Any]
 
-#: the WfFormat reader's message about files of uniform size from a generator
-_ALIKE = "as large as all others of their kind"
 #: the trace reader's message about operations that a workload cannot express
 _NOT_SIMULATED = re.compile(r"(\d+) (.+) are not simulated")
 #: a fitted profile's source with the measured request sizes
@@ -58,9 +57,9 @@ def conditions(
         saturated=saturated_rounds(platform),
         throttled=throttled(platform),
         spread=spread_rates(workload, network, stages, hosts),
-        uniform=next((n for n in workload.notes if _ALIKE in n), ""),
+        uniform=next((n for n in workload.notes if ALIKE in n), ""),
         notes=[
-            *(n for n in workload.notes if _ALIKE not in n and not _NOT_SIMULATED.fullmatch(n)),
+            *(n for n in workload.notes if ALIKE not in n and not _NOT_SIMULATED.fullmatch(n)),
             *not_predicted(platform),
         ],
         platform=measured_badly(platform),

@@ -20,6 +20,8 @@ from penstock.errors import BadInput
 from penstock.parts.prediction.workloads.formats.document import read_document, shown
 from penstock.spec.units import MOST_BYTES
 
+#: part of the warning about uniform sizes; predictions find the warning by it
+ALIKE = "as large as all others of their kind"
 #: a kind of fewer files is no evidence of uniform sizes
 FEWEST = 5
 #: share of files of uniform kinds above which a warning is given
@@ -63,7 +65,7 @@ def alike(sizes: Mapping[str, int], kinds: Mapping[str, Kind]) -> str:
     if not files or count < ALIKE_SHARE * files:
         return ""
     return (
-        f"{count} of {files} files have exactly the size of all others of their kind, as from a generator; "
+        f"{count} of {files} files are exactly {ALIKE}, as from a generator; "
         "a size model (--sizes lognormal:0.5) predicts the effect of different sizes"
     )
 
