@@ -1,19 +1,18 @@
-"""The published scenarios beside the model: every treatment predicted, every published shape judged.
+"""The published scenarios and their predictions: every treatment and every published shape.
 
 `studies/published.py [NAME…] [--sensitivity] [--json]` predicts the treatments of
-`studies/published-NAME.study.yaml` (all of them without a name) in this process and prints the published
-numbers beside ours; exit status 3 if a claim, a shape or a number near a published one, is not met, or is
-not measured: a treatment has no prediction. What the texts leave open is assumed. `penstock run
-studies/published-NAME.study.yaml` makes the same runs with a report. With `--sensitivity` each assumed
-value of the platform, and of BLAST's workload, goes to its lower and its upper end, and all is judged
-again: what rests on an assumption? At the end a store whose local files come slower than the network's is
-planted, which must turn a shape of `reduce`: status 1 if it does not.
+`studies/published-NAME.study.yaml` (without a name, of all these studies) and prints the published numbers
+and ours. The exit status is 3 if a claim (a shape, or a number near a published one) is not met, or is not
+measured because a treatment has no prediction. Values that the texts do not state are assumed. `penstock run
+studies/published-NAME.study.yaml` makes the same runs with a report. With `--sensitivity` each assumed value
+of the platform, and of BLAST's workload, is set to its lower and its upper end, and every claim is evaluated
+again: this shows which claims depend on an assumption. Finally a planted failure, a store whose local files
+are slower than those of the network, must change a shape of `reduce`; otherwise the exit status is 1.
 
-BLAST's computing time was set so that the published split, 14 + 5, is the fastest: that split is an
-input. The chunk size, the distance between fastest and slowest, and the costs are what is then predicted.
+BLAST's computing time was chosen so that the published split, 14 + 5, is the fastest: that split is an input.
+The chunk size, the ratio of slowest to fastest, and the costs are predictions.
 
-Line numbers are those of the thesis text that the scenarios come from (L. B. Costa, 2014), as in the
-studies.
+Line numbers are those of the thesis text from which the scenarios are (L. B. Costa, 2014), as in the studies.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ Rows = dict[Key, dict[str, Any]]
 
 
 class Predictions(dict[Key, dict[str, Any]]):
-    """Rows that record which treatments were read, and whether all of them were."""
+    """Rows that record which treatments were read, and if all were."""
 
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows)
@@ -89,7 +88,7 @@ def seconds(rows: Rows, *key: str) -> float:
 
 
 def ratio(first: Sequence[str], second: Sequence[str]) -> Callable[[Rows], float]:
-    """Makespan of one treatment over that of another."""
+    """Ratio of the makespans of two treatments."""
     return lambda rows: seconds(rows, *first) / seconds(rows, *second)
 
 
@@ -104,12 +103,12 @@ def best(rows: Rows) -> Key:
 
 
 def worst(rows: Rows) -> float:
-    """Slowest over fastest."""
+    """Ratio of the slowest to the fastest."""
     return max(seconds(rows, *k) for k in rows) / seconds(rows, *best(rows))
 
 
 def chunk_gain(rows: Rows) -> float:
-    """Time with the default chunks of 1 MiB over that with 256 KiB, of the split with the largest gain."""
+    """Ratio of the times with chunks of 1 MiB (default) and 256 KiB, for the split with the largest gain."""
     splits = {split for split, _ in rows}
     return max(seconds(rows, one, "1MiB") / seconds(rows, one, "256KiB") for one in splits)
 
@@ -120,28 +119,28 @@ def cost(rows: Rows, *key: str) -> float:
 
 
 def cheapest(rows: Rows, nodes: str) -> Key:
-    """The cheapest split of so many machines."""
+    """The cheapest split of N machines."""
     return min((k for k in rows if k[0] == nodes), key=lambda k: cost(rows, *k))
 
 
 def extra_cost(rows: Rows) -> float:
-    """Cost of 20 machines over that of 11, both at their cheapest, less one."""
+    """Relative additional cost of 20 machines compared with 11, each at its cheapest split."""
     return cost(rows, *cheapest(rows, "20")) / cost(rows, *cheapest(rows, "11")) - 1
 
 
 def flat(rows: Rows, size: str, stripe: str) -> float:
-    """Largest over smallest makespan of a broadcast over 1, 2 and 4 replicas."""
+    """Ratio of the largest to the smallest makespan of a broadcast over 1, 2 and 4 replicas."""
     times = [seconds(rows, size, r, stripe) for r in ("1", "2", "4")]
     return max(times) / min(times)
 
 
 def within(value: float, published: float, share: float) -> bool:
-    """Whether a number is within a share of the published one."""
+    """True if a number is within a share of the published one."""
     return abs(value / published - 1) <= share
 
 
 def montage_cheap(rows: Rows) -> tuple[float, float]:
-    """The fastest allocation at most a quarter as dear as the fastest of all: times slower, times cheaper."""
+    """The fastest allocation at most a quarter as expensive as the fastest: times slower, times cheaper."""
     price = {k: float(k[0]) * seconds(rows, *k) for k in rows if k[1] == "dss"}
     fastest = min(price, key=lambda k: seconds(rows, *k))
     cheap = [k for k in price if price[k] * 4 <= price[fastest]]
@@ -152,7 +151,7 @@ def montage_cheap(rows: Rows) -> tuple[float, float]:
 
 
 def dvfs(rows: Rows, application: str) -> float:
-    """Energy at the lowest over that at the highest frequency, less one."""
+    """Relative difference of the energy at the lowest frequency from that at the highest."""
     return joules(rows, application, "1.2GHz") / joules(rows, application, "2.3GHz") - 1
 
 
@@ -376,7 +375,7 @@ NAMES = tuple(dict.fromkeys(one.study for one in STATEMENTS))
 
 
 def treatments(name: str) -> list[tuple[Key, list[str]]]:
-    """Level names and the scenario's arguments of every treatment of a study."""
+    """Level names, and the scenario's arguments, of every treatment of a study."""
     study = load_study(HERE / f"published-{name}.study.yaml")
     found: dict[Key, list[str]] = {}
     for row in make_plan(study).rows:
@@ -394,7 +393,7 @@ def _one(task: tuple[Key, list[str], Sequence[str], int]) -> tuple[Key, dict[str
 def predicted(
     name: str, more: Sequence[str] = (), seeds: int = scenario.SEEDS, words: Sequence[str] = ()
 ) -> Rows:
-    """Every treatment's prediction; `more` are further values of the platform, `words` of the scenario."""
+    """Prediction of every treatment; `more` are further values of the platform, `words` of the scenario."""
     tasks = [(key, [*arguments, *words], more, seeds) for key, arguments in treatments(name)]
     # not forked: a copy of a process that has threads may wait for a lock that none of them holds any more
     with ProcessPoolExecutor(mp_context=get_context("forkserver")) as pool:
@@ -402,7 +401,7 @@ def predicted(
 
 
 def judged(name: str, rows: Rows, required: Iterable[Key] | None = None) -> list[Claim]:
-    """The claims on a study; `required`: its treatments, if not all of them."""
+    """The claims on a study; `required`: the necessary treatments, if not all of them."""
     keys = [key for key, _ in treatments(name)] if required is None else list(required)
     return [_claim(one, rows, keys) for one in STATEMENTS if one.study == name]
 
@@ -426,7 +425,7 @@ def _claim(statement: Statement, rows: Rows, keys: Sequence[Key]) -> Claim:
 
 @dataclass(frozen=True)
 class Turned:
-    """A claim with an assumed value at one of its ends; `cannot`: why nothing was predicted."""
+    """A claim with an assumed value at one of its ends; `cannot`: the reason if nothing was predicted."""
 
     study: str
     assumed: str
@@ -444,7 +443,7 @@ BLAST_ASSUMED = {
 
 
 def sensitivity(name: str, seeds: int = 9) -> list[Turned]:
-    """The claims again with each assumed value at its lower and its upper end."""
+    """The claims with each assumed value at its lower and its upper end."""
     given = scenario.parsed(treatments(name)[0][1])
     platform = load_platform(given.platform)
     ends: list[tuple[str, str, list[str], list[str]]] = [
@@ -470,7 +469,7 @@ def sensitivity(name: str, seeds: int = 9) -> list[Turned]:
 
 
 def planted() -> bool:
-    """True if a loopback slower than the network, which makes local files a mistake, turns a shape."""
+    """True if a loopback slower than the network, which makes local files slow, changes a shape."""
     rows = predicted("reduce", ["network.loopback=5 MB/s"], seeds=3)
     return any(
         one.result is Result.NOT_MET
@@ -484,7 +483,7 @@ def _number(value: float | str) -> str:
 
 
 def main() -> int:
-    """Exit status: 0 every claim is met, 3 one is not met or not measured, 1 the plant was not detected."""
+    """Exit status: 0 claims met, 3 one not met or not measured, 1 planted failure not detected."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     options.add_argument(
@@ -521,7 +520,7 @@ def main() -> int:
 
 
 def _changes(claims: Sequence[Claim], turned: Sequence[Turned]) -> Iterator[tuple[Turned, str]]:
-    """Ends of the assumed values at which a claim has another result, and how."""
+    """Ends of the assumed values at which the result of a claim changes, with the change."""
     before = {(c.of, c.wording): c.result for c in claims}
     for one in turned:
         if one.claim is None:
@@ -531,7 +530,7 @@ def _changes(claims: Sequence[Claim], turned: Sequence[Turned]) -> Iterator[tupl
 
 
 def _kept_sensitivity(claims: Sequence[Claim], turned: Sequence[Turned]) -> list[record.Row]:
-    """For each end of each assumed value, the claims that change there."""
+    """The claims that change at each end of each assumed value."""
     ends: dict[tuple[str, str, str], list[str]] = {
         (one.study, one.assumed, one.at): [] for one in turned
     }
