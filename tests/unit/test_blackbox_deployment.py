@@ -148,6 +148,6 @@ def test_a_model_of_nodes_predicts_jobs() -> None:
     assert local.time_s == pytest.approx(2 * 1.0 + 2 * 2.0, rel=1e-6)
     assert remote.time_s == pytest.approx(2 * 4.0 + 2 * 4.0, rel=1e-6)
     outside = task_time(model, "scan", size=2 * MIB, nodes=8, storage="directory")
-    assert [b.message.split(" lies")[0] for b in outside.beyond] == ["nodes 8"]
+    assert [b.message.split(" is outside")[0] for b in outside.beyond] == ["nodes 8"]
     with pytest.raises(BadInput, match="the storage nfs, which was not measured"):
         task_time(model, "scan", size=2 * MIB, storage="nfs")

@@ -52,7 +52,7 @@ def test_features_and_what_puts_them_back():
         (["bad_space.share=130%"], "at most 100%"),
         (["faults=[{op: reed}]"], "a list of rules"),
         (["limits.read=max", "limits.read=1MB/s"], "twice"),
-        (["limits=max", "limits.read=1MB/s"], "beside limits=max"),
+        (["limits=max", "limits.read=1MB/s"], "found it with limits=max"),
         (["read_only"], "key=value"),
     ],
 )

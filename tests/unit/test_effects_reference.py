@@ -295,7 +295,7 @@ def test_a_run_twenty_deviations_off_is_flagged_kept_and_told_both_ways(tmp_path
     assert (table["flag"] != "").sum() == 1
     (outlier,) = [f for f in found.findings if f.code == "outlier"]
     assert far.run_id in outlier.statement
-    assert "kept; without it" in outlier.statement
+    assert "stays in the data; without it" in outlier.statement
     assert found.effects is not None
     assert found.effects["n"].iloc[0] == 38
 

@@ -149,7 +149,7 @@ def test_patterns_choose_nodes_in_their_order() -> None:
             ClusterSpec(
                 "c", (NodeSpec("a", disks=(DiskSpec("d"), DiskSpec("e", mount="/disks/d"))),)
             ),
-            "mount point /disks/d is there 2 times",
+            "mount point /disks/d occurs 2 times",
         ),
         (
             ClusterSpec(
