@@ -95,8 +95,8 @@ def test_a_trace_of_two_hosts_has_one_order(hosts: RemoteHosts) -> None:
     turns = writes(traced)
     assert [str(e["path"]).partition(":")[0] for e in turns] == ["n-0", "m-0"] * TURNS
     assert all(str(e["path"]).endswith("/turns") for e in turns)
-    nodes = {row["host_id"]: row["node_id"] for row in traced.table("threads").to_pylist()}
-    assert nodes == {"left": "n-0", "right": "m-0"}
+    owners = {row["host_id"]: row["node_id"] for row in traced.table("threads").to_pylist()}
+    assert owners == {"left": "n-0", "right": "m-0"}
     shown = json.loads(done.stdout)
     assert shown["lost"] == 0
     assert shown["source"]["not_known"][0].startswith("order of events on two hosts within ")

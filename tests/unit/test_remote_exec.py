@@ -39,7 +39,7 @@ class Pool:
 
 @pytest.fixture(autouse=True)
 def processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent.Cluster, "find", lambda _: Nodes())
+    monkeypatch.setattr("penstock.parts.remote.cluster.agent.Cluster.find", lambda _: Nodes())
 
 
 def cluster(**host_of: str) -> RemoteCluster:

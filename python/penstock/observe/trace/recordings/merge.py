@@ -200,7 +200,7 @@ def _own(run: TraceTables, name: str) -> pa.Table:
 
 
 def _rows(run: TraceTables, name: str) -> list[Row]:
-    return _own(run, name).to_pylist()
+    return list(_own(run, name).to_pylist())
 
 
 def _files(rows: Sequence[Row], owners: _Owners, host: str, first_file: int) -> list[Row]:
