@@ -118,7 +118,7 @@ def test_killed_at_any_moment_it_is_undone(moment: Callable[[Ground], bool]) -> 
         )
         said = status.stdout + status.stderr
         assert "the store gt-kill is not complete" in said, said
-        assert "`penstock undo` takes it down" in said
+        assert "`penstock undo` removes it" in said
         done = penstock(ground, "undo")
         assert "cluster    gt-kill" in done, done
         clean(ground)
