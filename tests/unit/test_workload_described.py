@@ -219,5 +219,5 @@ def test_a_yaml_that_is_too_long_is_told_to_be_json(
     monkeypatch.setattr("penstock.spec.source._MOST", 100)
     row = "      - {op: compute, seconds: 1}\n"
     text = "schema: penstock/workload/1\ntasks:\n  - name: a\n    operations:\n" + row * 34
-    with pytest.raises(BadInput, match="expected a workload; JSON where it is as long as this"):
+    with pytest.raises(BadInput, match="expected a workload; JSON if it is this long"):
         read_workload(written(tmp_path, text, "w.yaml"))
