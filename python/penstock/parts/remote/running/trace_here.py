@@ -111,7 +111,7 @@ def _watched(cluster: Cluster, nodes: Sequence[RunningNode]) -> Watched:
     if cluster.above is None:
         raise PenstockError(
             "several nodes of a host cannot be traced at once here: their control groups have no common "
-            "parent, because the unified hierarchy has the controllers; trace one node of the host"
+            "parent in the unified hierarchy (mount -t cgroup2; not with `runtime`); trace one node"
         )
     return dataclasses.replace(watched, scope=cluster.above.stat().st_ino)
 
