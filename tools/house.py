@@ -1,17 +1,17 @@
 """Figures of the package's structure, from its sources alone: `python tools/house.py`.
 
-A room is what stands on the first level of the package: `penstock.analyse` with all that is in it, or a
-module such as `penstock.errors`. Room A needs room B when a module of A imports one of B. All imports
-count, also those inside functions and under TYPE_CHECKING; they are told apart. Modules that are only
-named in a string, to be started or loaded by name, are counted apart and make no room need another.
+A room is a top-level package, such as `penstock.analyse`, or a top-level module, such as `penstock.errors`.
+Room A needs room B if a module of A imports one of B. All imports count, also those inside functions and
+under TYPE_CHECKING, each kind separately. Names of modules in strings, which are started or loaded by name,
+are counted separately and are no imports.
 
     python tools/house.py                 the figures
-    python tools/house.py --parts         the imports that make the core need a part, or a part another
-    python tools/house.py --record        write the figures that may only fall to tools/house.json
-    python tools/house.py --edges A B     the imports that make room A need room B
-    python tools/house.py --up            the imports that go up, against the order of the rooms
+    python tools/house.py --parts         imports of parts in the core, and of a part in another
+    python tools/house.py --record        write the figures that may only decrease to tools/house.json
+    python tools/house.py --edges A B     imports of room B in room A
+    python tools/house.py --up            imports against the order of the rooms
 
-`--json` gives each of them as JSON; `--root` is the package's folder.
+`--json` prints each of them as JSON; `--root` is the folder of the package.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tools import wording
 PROJECT = Path(__file__).parents[1]
 PACKAGE = PROJECT / "python" / "penstock"
 
-#: the features of a disk whose names mean nothing else, and how many of them make a list of features
+#: features of a disk with unambiguous names, and the number of names that is a list of features
 FEATURES = ("readahead", "faults", "bad_space", "read_only", "fail_stop", "credits", "volatile")
 A_LIST = 3
 
@@ -46,7 +46,7 @@ DECLARED = {"stores": ("prediction", "conformity")}
 
 #: limits of a function and of a folder
 LONG_FUNCTION, MANY_PARAMETERS, FULL_FOLDER = 80, 8, 20
-#: figures that may only fall
+#: figures that may only decrease
 RECORDED = PROJECT / "tools" / "house.json"
 
 #: kinds of imports
@@ -59,7 +59,7 @@ class Import:
 
     file: str
     line: int
-    #: where it stands: on the level of the module, in a function, or under TYPE_CHECKING
+    #: its place: on the level of the module, in a function, or under TYPE_CHECKING
     kind: str
     importer: str
     imported: str
@@ -67,7 +67,7 @@ class Import:
 
 @dataclass
 class Package:
-    """Its modules by dotted name, as paths and as trees, and what they import of each other."""
+    """Modules by dotted name, as paths and as trees, and their imports of each other."""
 
     name: str
     paths: dict[str, Path]
@@ -77,7 +77,7 @@ class Package:
 
     @cached_property
     def nodes_of(self) -> dict[str, list[ast.AST]]:
-        """The nodes of each module's tree: a walk takes longer than all that is done with them."""
+        """Nodes of each module's tree, computed once because walking is slow."""
         return {module: list(ast.walk(tree)) for module, tree in self.trees.items()}
 
     @cached_property
@@ -86,12 +86,12 @@ class Package:
         return [node for nodes in self.nodes_of.values() for node in nodes]
 
     def part(self, module: str) -> str:
-        """The part that a module belongs to, or `core`."""
+        """Part to which a module belongs, or `core`."""
         names = module.split(".")
         return names[2] if names[1:2] == ["parts"] and len(names) > 2 else CORE
 
     def room(self, module: str) -> str:
-        """The room of a module: the second part of its name."""
+        """Top-level subpackage of a module: the second part of its name."""
         parts = module.split(".")
         return parts[1] if len(parts) > 1 else "__init__"
 
@@ -120,7 +120,7 @@ def read_package(root: Path) -> Package:
 
 
 def _import_nodes(node: ast.AST, kind: str) -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
-    """All imports below a node, and of which kind each is."""
+    """All imports below a node, with the kind of each."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, kind
@@ -168,7 +168,7 @@ def _module(name: str, known: set[str]) -> str | None:
 
 
 def circles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """The strongly connected components of more than one node, the largest first: each reaches all others."""
+    """Strongly connected components of more than one node, the largest first."""
     after: dict[str, set[str]] = {}
     for a, b in edges:
         after.setdefault(a, set()).add(b)
@@ -179,7 +179,7 @@ def circles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
 
 
 def _reached(start: str, after: dict[str, set[str]]) -> set[str]:
-    """The nodes that edges lead to from one, itself only where they lead back."""
+    """Nodes to which edges lead from one; the node itself only if they lead back to it."""
     reached: set[str] = set()
     ahead = [start]
     while ahead:
@@ -190,12 +190,12 @@ def _reached(start: str, after: dict[str, set[str]]) -> set[str]:
 
 
 def between_rooms(package: Package) -> list[Import]:
-    """The imports that go from one room to another."""
+    """Imports between rooms."""
     return [i for i in package.imports if package.room(i.importer) != package.room(i.imported)]
 
 
 def edges(package: Package, a: str, b: str) -> list[Import]:
-    """The imports that make room `a` need room `b`."""
+    """Imports by which room `a` needs room `b`."""
     rooms = (a, b)
     return [
         i
@@ -205,14 +205,14 @@ def edges(package: Package, a: str, b: str) -> list[Import]:
 
 
 def order_of_rooms() -> list[list[str]]:
-    """The rooms from the bottom up, those of one line side by side: the contract in pyproject.toml."""
+    """Rooms from bottom to top; rooms on one line are independent: the contract in pyproject.toml."""
     told = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = told["contracts"][0]["layers"]
     return [["_native"], *([r.strip() for r in layer.split("|")] for layer in reversed(layers))]
 
 
 def upward(package: Package, order: Iterable[Iterable[str]]) -> list[Import]:
-    """The imports that an order of the rooms does not allow: up, or to a room on the same line."""
+    """Imports that an order of the rooms does not allow: upward, or to a room on the same line."""
     level = {room: n for n, rooms in enumerate(order) for room in rooms}
     return [
         i
@@ -223,7 +223,7 @@ def upward(package: Package, order: Iterable[Iterable[str]]) -> list[Import]:
 
 
 def undeclared(package: Package) -> list[Import]:
-    """The imports from the core to a part, or from a part to one that it does not declare."""
+    """Undeclared imports: from the core to a part, or from a part to another."""
     crossing = []
     for one in package.imports:
         a, b = package.part(one.importer), package.part(one.imported)
@@ -233,14 +233,14 @@ def undeclared(package: Package) -> list[Import]:
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Parameters of a function, `self` and `cls` left out."""
+    """Parameters of a function, without `self` and `cls`."""
     arguments = function.args
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     return sum(name not in ("self", "cls") for name in names)
 
 
 def _is_command(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """True for the function of a verb, whose parameters are its options."""
+    """True for the function of a command, whose parameters are its options."""
     return any(
         isinstance(value, ast.Call) and ast.unparse(value.func).startswith("typer.")
         for value in (*function.args.defaults, *filter(None, function.args.kw_defaults))
@@ -248,7 +248,7 @@ def _is_command(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def limited(package: Package) -> dict[str, int]:
-    """The figures that may only fall. Lines and modules are not among them: a feature adds some."""
+    """Figures that may only decrease. Lines and modules are not among them: a feature adds some."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
     functions = [node for node in package.nodes if isinstance(node, kinds)]
     folders = Counter(path.parent for path in package.paths.values())
@@ -273,7 +273,7 @@ def limited(package: Package) -> dict[str, int]:
 
 
 def figures(package: Package) -> dict[str, Any]:
-    """All figures of the structure; names beside counts where a count alone would not help."""
+    """All figures of the structure; names in addition to counts where a count is not sufficient."""
     pairs = Counter(
         (package.room(i.importer), package.room(i.imported)) for i in between_rooms(package)
     )
@@ -335,7 +335,7 @@ def figures(package: Package) -> dict[str, Any]:
 
 
 def _named(package: Package, module: str) -> Iterator[str]:
-    """The modules that a module names in strings that hold nothing else (`penstock.a.b`, `penstock.a:f`)."""
+    """Modules whose names are strings in a module (`penstock.a.b`, `penstock.a:f`)."""
     for node in package.nodes_of[module]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             name = node.value.partition(":")[0]
@@ -349,7 +349,7 @@ def _words(name: str) -> list[str]:
 
 
 def _features(nodes: Iterable[ast.AST]) -> set[str]:
-    """Which features of a disk a module names: as a string, a field, a parameter or an argument."""
+    """Features of a disk that a module names: as a string, a field, a parameter or an argument."""
     found = set()
     for node in nodes:
         match node:
@@ -361,7 +361,7 @@ def _features(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def _untyped(package: Package) -> int:
-    """How many annotations say `dict[str, Any]` or `dict[str, object]`."""
+    """Number of annotations with `dict[str, Any]` or `dict[str, object]`."""
     return sum(
         isinstance(node, ast.Subscript)
         and isinstance(node.value, ast.Name)

@@ -1,8 +1,9 @@
-"""Makes docs/figures/live.webp: the live page beside a real study, in Chromium, on a desktop and on a phone.
+"""Make docs/figures/live.webp: the live page of a real study, in Chromium, on a desktop and on a phone.
 
     sudo .venv/bin/python tools/live_figure.py
 
-A server and a study with states of their own; pictures are taken in the second of its four runs.
+The server and the study have their own state directories. The pictures are taken during the second of the
+four runs of the study.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ GAP = 24
 
 
 def until(study: subprocess.Popen[bytes], holds: Callable[[], Any]) -> None:
-    """Waits; ends the script where the study has ended before."""
+    """Wait for a condition; end the script if the study ended before."""
     while not holds():
         if study.poll() is not None:
             sys.exit(f"the study ended with status {study.returncode}")
@@ -63,7 +64,7 @@ def until(study: subprocess.Popen[bytes], holds: Callable[[], Any]) -> None:
 
 
 def opened(browser: Any, url: str, width: int, height: int, scheme: str) -> Any:
-    """The page in a size and a scheme."""
+    """Open the page with a size and a scheme."""
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
     )
@@ -73,7 +74,7 @@ def opened(browser: Any, url: str, width: int, height: int, scheme: str) -> Any:
 
 
 def main() -> int:
-    """Makes the figure."""
+    """Make the figure."""
     with tempfile.TemporaryDirectory(prefix="penstock-figure-") as scratch:
         place = Path(scratch)
         (place / "token").write_text(TOKEN)

@@ -1,6 +1,6 @@
-"""docs/man/man1 from the command line, and from the prose in docs/man/prose: `python tools/manual.py`.
+"""docs/man/man1, from the command line and the prose in docs/man/prose: `python tools/manual.py`.
 
-A file `prose/penstock-VERB.roff` begins with text for DESCRIPTION and goes on with sections of its own.
+A file `prose/penstock-VERB.roff` begins with text for DESCRIPTION and continues with additional sections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FOUND = "; 3 where\n.B \\-\\-fail\\-on\nfound something"
 
 
 def pages() -> dict[str, str]:
-    """By file name, every page: that of penstock, and one of each verb."""
+    """Every page by file name: that of penstock, and one of each verb."""
     made = {"penstock": _front()} | {f"penstock-{verb}": _page(verb) for verb in cli.VERBS}
     return {f"{name}.1": text for name, text in made.items()}
 
@@ -114,7 +114,7 @@ def _paragraphs(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Text as roff takes it; what stands in backquotes is bold."""
+    """Text in roff; text in backquotes is bold."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     text = re.sub(r"`([^`]+)`", r"\\fB\1\\fR", text)
     return re.sub(r"^(?=[.'])", r"\\&", text)

@@ -3,10 +3,10 @@
     tools/measure.py studies [--quick] [--record] [NAME ...]
     tools/measure.py bench [--record] [NAME ...]     with --record, the studies follow
 
-A failure does not end the series. What ended before at the same commit with the same options is not repeated
-(`--again` repeats it), so an interrupted series goes on where it was. At another commit everything is
-measured again; earlier results are renamed to NAME.COMMIT. `--quick` takes less than an hour: a study that
-takes too long is interrupted, and one that cannot begin in time is listed as *not run*.
+A failure does not end the series. Programs that ended at the same commit with the same options are not
+repeated (`--again` repeats them), so an interrupted series continues where it was. At another commit
+everything is measured again; earlier results are renamed to NAME.COMMIT. `--quick` takes less than an hour: a
+study that takes too long is interrupted, and one that cannot begin in time is listed as *not run*.
 
 The output of each study is in out/measure/NAME.log. Exit status: 0 if every claim and goal is met, 3 if one
 is not met or not measured, 1 if a study failed, was interrupted or did not run. A study without claims is

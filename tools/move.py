@@ -64,7 +64,7 @@ def read_table(path: Path) -> tuple[dict[str, str], Names]:
 
 
 def path_of(module: str) -> Path:
-    """The file or the folder of a module."""
+    """File or folder of a module."""
     base = SOURCE.joinpath(*module.split("."))
     file = base.with_suffix(".py")
     return file if file.exists() or not base.is_dir() else base
@@ -79,7 +79,7 @@ def files() -> list[Path]:
 
 
 def move_modules(modules: dict[str, str]) -> None:
-    """Moves the files. The packages that they move to must exist."""
+    """Move the files. The packages to which they move must exist."""
     for old, new in modules.items():
         source, base = path_of(old), SOURCE.joinpath(*new.split("."))
         target = base if source.is_dir() else base.with_suffix(".py")
@@ -92,7 +92,7 @@ def move_modules(modules: dict[str, str]) -> None:
 
 
 def renamed(text: str, modules: dict[str, str]) -> str:
-    """The text with the dotted names and the paths of modules replaced."""
+    """Text with the dotted names and the paths of modules replaced."""
     if not modules:
         return text
     longest_first = sorted(modules, key=len, reverse=True)
@@ -109,12 +109,12 @@ def renamed(text: str, modules: dict[str, str]) -> str:
 
 
 def _path(module: str) -> str:
-    """The path of a module in its package, without the suffix."""
+    """Path of a module in its package, without the suffix."""
     return module.replace(".", "/").removeprefix("penstock/")
 
 
 def _from_package(text: str, package: str, name: str, new: str) -> str:
-    """`from package import name` becomes an import of the new module under its new name."""
+    """Rewrite `from package import name` as an import of the new module under its new name."""
     pattern = re.compile(
         rf"^(\s*)from {re.escape(package)} import ([^\n(]+|\([^)]*\))$", re.MULTILINE
     )
@@ -167,7 +167,7 @@ def with_names_moved(text: str, names: Names, path: Path) -> str:
 
 
 def rewrite(paths: Iterable[Path], modules: dict[str, str], names: Names) -> None:
-    """Rewrites the files that refer to moved modules and names."""
+    """Rewrite the files that refer to moved modules and names."""
     for path in paths:
         if not path.is_file() or path.is_symlink():
             continue

@@ -26,7 +26,7 @@ Costs = dict[str, dict[str, float]]
 
 
 def joined(paths: list[Path]) -> Costs:
-    """The costs of all runs by test file; a file that ran in two of them is added up."""
+    """Costs of all runs by test file; a file that ran in two of them has the sum."""
     total: Costs = {}
     for path in paths:
         for name, row in json.loads(path.read_text())["files"].items():
@@ -37,7 +37,7 @@ def joined(paths: list[Path]) -> Costs:
 
 
 def grown(costs: Costs, recorded: Costs, times: float = GROWTH) -> list[str]:
-    """One line for each test file that became that many times as expensive."""
+    """One line for each test file whose cost grew by more than a factor."""
     both = [name for name in costs if name in recorded]
     ratios = [
         costs[n]["cpu_s"] / recorded[n]["cpu_s"] for n in both if recorded[n]["cpu_s"] >= LEAST_S

@@ -1,4 +1,4 @@
-"""Names and docstrings that `docs/naming.md` replaces, counted in the sources of a package."""
+"""Counts of names and docstrings that `docs/naming.md` replaces, in the sources of a package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLAUSES = ("What", "Whether", "Those", "Of", "How", "Which", "Who", "Whose", "Wh
 
 
 def bindings(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """The names that nodes bind, once for each place: variables, parameters, fields, functions, classes."""
+    """Names that nodes bind, once for each place: variables, parameters, fields, functions, classes."""
     for node in nodes:
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
@@ -40,7 +40,7 @@ def vague_names(nodes: Iterable[ast.AST]) -> Counter[str]:
 
 
 def vague_compounds(nodes: Iterable[ast.AST]) -> int:
-    """Bindings of names that a vague name is a part of: `told_of`, `asked_s`."""
+    """Bindings of names that contain a vague name: `told_of`, `asked_s`."""
     parts = (name.strip("_").lower().split("_") for name in bindings(nodes))
     return sum(len(each) > 1 and not set(VAGUE).isdisjoint(each) for each in parts)
 
