@@ -14,7 +14,13 @@ from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.emulate.cluster.wire import from_json, to_json
 from penstock.errors import BadInput
 from penstock.host.nodes.node_group import parse_cpuset
-from penstock.spec.check_cluster import check_cluster, check_condition, matching
+from penstock.spec.check_cluster import (
+    check_cluster,
+    check_condition,
+    check_cpu,
+    check_memory,
+    matching,
+)
 from penstock.spec.cluster import (
     ClusterSpec,
     Delay,
@@ -84,6 +90,11 @@ def test_processors_as_ranges() -> None:
     assert parse_cpuset("0-2,5") == (0, 1, 2, 5)
     with pytest.raises(ValueError, match="empty"):
         parse_cpuset("3-1")
+    with pytest.raises(ValueError, match="invalid literal"):
+        parse_cpuset("0-")
+    for text in ("0-1000000000000000000", "100000"):
+        with pytest.raises(ValueError, match="at most processor 99999"):
+            parse_cpuset(text)
 
 
 def test_words_of_a_command_line_become_changes() -> None:
@@ -201,6 +212,13 @@ def test_what_cannot_be_put_up_is_refused_in_words(spec: ClusterSpec, words: str
     with pytest.raises(BadInput) as told:
         check_cluster(spec)
     assert words in str(told.value)
+
+
+@pytest.mark.parametrize("value", [1e18, 10**400, float("inf"), float("nan"), -1, 0])
+def test_processors_and_memory_are_bounded(value: float) -> None:
+    (fault,) = check_cpu({"cpus": value}, "n")
+    assert "n: cpus found" in fault
+    assert list(check_memory({"hard": value}, "n"))
 
 
 def test_conditions_that_make_no_sense_are_named() -> None:

@@ -9,18 +9,21 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from penstock.errors import BadInput
 from penstock.plugins import NODE_RUNTIMES
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec
 from penstock.spec.privileges import parse_privilege
+from penstock.spec.units import MOST_BYTES
 
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _DISK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 #: a shell does not start with less memory [bytes]
 LEAST_MEMORY_BYTES = 4 << 20
+#: beyond these the kernel refuses a limit
+MOST_CPUS = 100_000
 #: paths at which a disk would hide files that a node needs
 _TAKEN = ("/", "/proc", "/sys", "/dev", "/run", "/etc", "/tmp", "/bin", "/usr", "/lib")
 #: keys of a patch, by resource, that are defined here; disks and networks define their own
@@ -79,9 +82,11 @@ def check_cpu(patch: dict[str, object], where: str) -> Iterator[str]:
             requested = set(value) if isinstance(value, list | tuple) else set()
             if not requested or not requested <= available:
                 yield f"{where}: cpuset found {value!r}; expected processors of {sorted(available)}"
-        elif not _positive(value) or float(value) < 0.001:  # type: ignore[arg-type]
+        elif not _positive(value) or value < 0.001:
             yield f"{where}: {key} found {value!r}; expected a number of at least 0.001"
-        elif key == "ratio" and float(value) > 1:  # type: ignore[arg-type]
+        elif value > MOST_CPUS:
+            yield f"{where}: {key} found {str(value)[:20]}; expected a number of at most {MOST_CPUS:,}"
+        elif key == "ratio" and value > 1:
             yield f"{where}: cpu ratio found {value!r}; expected a share in ]0, 1]"
 
 
@@ -94,6 +99,8 @@ def check_memory(patch: dict[str, object], where: str) -> Iterator[str]:
             continue
         elif not isinstance(value, int) or isinstance(value, bool) or value < LEAST_MEMORY_BYTES:
             yield f"{where}: {key} memory found {value!r}; expected at least 4 MiB, in bytes"
+        elif value > MOST_BYTES:
+            yield f"{where}: {key} memory found {value!r}; expected at most 2^60 bytes"
     hard, soft = patch.get("hard"), patch.get("soft")
     if isinstance(hard, int) and isinstance(soft, int) and soft > hard:
         yield f"{where}: soft memory limit {soft} is above the hard one {hard}"
@@ -347,13 +354,10 @@ def _twice(what: str, names: Iterable[str]) -> Iterator[str]:
             yield f"{what} {name} occurs {times} times"
 
 
-def _positive(value: object) -> bool:
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and value > 0
-    )
+def _positive(value: object) -> TypeGuard[int | float]:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return 0 < value < math.inf
 
 
 def _some(names: list[str]) -> str:

@@ -256,14 +256,19 @@ class NodeGroup(RunCgroup):
         return group
 
 
+_MOST_PROCESSOR = 99_999
+
+
 def parse_cpuset(text: str) -> tuple[int, ...]:
     """Processors of a list such as `0-2,5`; ValueError if malformed."""
     processors: set[int] = set()
     for part in filter(None, (p.strip() for p in text.split(","))):
-        first, _, last = part.partition("-")
-        low, high = int(first), int(last or first)
+        first, dash, last = part.partition("-")
+        low, high = int(first), int(last if dash else first)
         if high < low:
             raise ValueError(f"{part}: the range is empty")
+        if high > _MOST_PROCESSOR:
+            raise ValueError(f"{part}: at most processor {_MOST_PROCESSOR}")
         processors.update(range(low, high + 1))
     return tuple(sorted(processors))
 
