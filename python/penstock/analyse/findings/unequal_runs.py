@@ -101,9 +101,9 @@ def _place(outcome: Outcome, run_id: str) -> float | None:
 
 
 def _mean(values: pd.Series[float], weights: pd.Series[float]) -> float | None:
-    known = values.notna() & weights.notna()
-    total = float(weights[known].sum())
-    return float((values[known] * weights[known]).sum()) / total if total > 0 else None
+    usable = values.notna() & weights.notna()
+    total = float(weights[usable].sum())
+    return float((values[usable] * weights[usable]).sum()) / total if total > 0 else None
 
 
 CAUSES = (
@@ -153,7 +153,7 @@ class Followed:
 
 
 def differences(outcome: Outcome) -> Iterator[Finding]:
-    """What the main response of equal runs follows. Guard: they differ little, or are few."""
+    """Causes that the main response of equal runs follows; none if the runs differ little, or are few."""
     for response in outcome.responses[:1]:
         runs = _replicated(outcome, response)
         if runs is None:
@@ -199,7 +199,7 @@ def followed(outcome: Outcome, runs: pd.DataFrame) -> list[Followed]:
     groups = runs["treatment_id"].astype(str)
     y = rankdata(_within(runs["y"], groups))
     shuffles = _shuffles(groups)
-    found = []
+    tested = []
     for cause in CAUSES:
         values = [cause.of(outcome, str(run_id)) for run_id in runs["run_id"]]
         if any(value is None for value in values):
@@ -207,12 +207,12 @@ def followed(outcome: Outcome, runs: pd.DataFrame) -> list[Followed]:
         x = pd.Series(values, dtype=float)
         if float((x.groupby(groups).max() - x.groupby(groups).min()).max()) < cause.least:
             continue
-        found.append((cause, *_correlated(rankdata(_within(x, groups)), y, shuffles)))
-    adjusted = holm([p for _, _, p in found])
+        tested.append((cause, *_correlated(rankdata(_within(x, groups)), y, shuffles)))
+    adjusted = holm([p for _, _, p in tested])
     free = len(runs) - groups.nunique() + 1
     results = [
         Followed(cause, r, *_interval(r, free), p, len(runs))
-        for (cause, r, _), p in zip(found, adjusted, strict=True)
+        for (cause, r, _), p in zip(tested, adjusted, strict=True)
     ]
     return sorted(results, key=lambda one: (one.p_value, -abs(one.correlation)))
 
@@ -240,7 +240,7 @@ def _correlated(x: _Array, y: _Array, shuffles: npt.NDArray[np.int64]) -> tuple[
 
 
 def _interval(r: float, runs: int) -> tuple[float, float]:
-    """95 % interval of Spearman's correlation of so many runs."""
+    """95 % interval of Spearman's correlation of this number of runs."""
     inside = max(-0.999999, min(0.999999, r))
     half = _Z * math.sqrt((1 + r * r / 2) / (runs - 3))
     return math.tanh(math.atanh(inside) - half), math.tanh(math.atanh(inside) + half)
