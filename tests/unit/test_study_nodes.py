@@ -101,7 +101,7 @@ def test_the_plan_shows_nodes_links_schedule_services_and_hosts():
         "10s after run: data-0; disk d, limits write 1 MB/s",
         "service dn: data-*; hdfs datanode {d} {port}",
         "command: boss; hadoop jar x terasort {data-1.d}",
-        "a, b: each block of runs is made on one of them.",
+        "a, b: each block of runs takes place on one of them.",
     ):
         assert words in text, text
 
