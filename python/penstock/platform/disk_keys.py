@@ -26,9 +26,9 @@ def number(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """An integer."""
-    if not text.isdigit():
-        raise ValueError("an integer")
+    """An integer of 64 bits."""
+    if not text.isdecimal() or len(text) > 18:
+        raise ValueError("an integer of at most 18 digits")
     return int(text)
 
 
@@ -73,8 +73,13 @@ def _faults(text: str) -> list[dict[str, Any]]:
 
 def _mapping(text: str) -> dict[str, Any]:
     value = read_value(text)
+    expected = "a mapping as in a storage profile, such as {iops: {…}}"
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):  # a date, or a number that is not finite
+        raise ValueError(expected) from None
     if not isinstance(value, dict):
-        raise ValueError("a mapping as in a storage profile, such as {iops: {…}}")
+        raise ValueError(expected)
     return value
 
 

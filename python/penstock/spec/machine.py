@@ -6,6 +6,7 @@ In a study any value may be a template; a platform file has no factors, and ther
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -55,6 +56,15 @@ Noticed = Annotated[str, Choice(("read", "write", "any"))]
 Fires = Annotated[str, Choice(("every", "once"))]
 Churn = Annotated[str, Choice(("up", "down", "freeze", "unfreeze"))]
 Runtime = Annotated[str, Choice(("auto", *NODE_RUNTIMES))]
+
+
+def _plain(value: Any) -> Any:
+    """A mapping that JSON can express: without dates, and with finite numbers."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        raise expect("a mapping with finite numbers, such as {iops: {base: 100}}") from None
+    return value
 
 
 class LimitsFile(Part):
@@ -143,7 +153,7 @@ class FeaturesFile(Part):
     read_only: Annotated[Flag, OrMax()] | None = Field(None, description="Writes fail (EROFS).")
     full: Annotated[Flag, OrMax()] | None = Field(None, description="The disk is full (ENOSPC).")
     fail_stop: Annotated[Flag, OrMax()] | None = Field(None, description="All requests fail.")
-    credits: Annotated[dict[str, Any], OrMax()] | None = Field(
+    credits: Annotated[dict[str, Any], BeforeValidator(_plain), OrMax()] | None = Field(
         None, description="Burst credits, as in a profile."
     )
     volatile: Annotated[Flag, OrMax()] | None = Field(
