@@ -82,7 +82,7 @@ def merge_traces(
     stored = _interleave(parts, spool)
     source = {
         "format": "nodes of several hosts",
-        "not_known": [*_order_not_known(traces), _NOT_MERGED],
+        "not_known": [*_unordered(traces), _NOT_MERGED],
     }
     counts = {"seen": seen, "kept": stored, "filtered": max(seen - stored - lost, 0), "lost": lost}
     tables = {"files": _table("files", files), "threads": _table("threads", threads)}
@@ -112,7 +112,7 @@ def merge_samples(traces: Sequence[HostTrace], name: str) -> pa.Table:
     return pa.concat_tables(parts, promote_options="permissive").sort_by("t_ns")
 
 
-def _order_not_known(traces: Sequence[HostTrace]) -> list[str]:
+def _unordered(traces: Sequence[HostTrace]) -> list[str]:
     """A line with the largest error of a time between two hosts."""
     bounds = sorted((trace.offset.bound_ns for trace in traces), reverse=True)
     if len(bounds) < 2:
