@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,8 @@ import pytest
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
 from penstock.parts.stores.agent_client import Sessions
+from penstock.parts.stores.engines.engine import Site
+from penstock.spec.store import StoreSpec
 
 
 @dataclass
@@ -97,3 +100,27 @@ def test_requests_of_many_threads_get_their_own_answers(sessions: Sessions) -> N
 def test_an_output_larger_than_a_pipe(sessions: Sessions) -> None:
     done = ask(sessions, "run", ["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"], 20.0)
     assert done["output"] == "x" * 3_000_000
+
+
+@dataclass
+class Far(Here):
+    """A node on another host."""
+
+    here: bool = False
+
+
+def test_commands_in_a_node_on_another_host_share_one_connection(sessions: Sessions) -> None:
+    """Daemons may keep the output open: the reply does not wait for them."""
+    node = Far()
+    far = cast(RunningNode, node)
+    site = Site("s", StoreSpec("moosefs", {}), (far,), (far,), (far,), Path("/none"), {}, sessions)
+    script = 'sleep 600 & echo "$!:$NAME:$(head -c 3 | od -An -tx1)"'
+    content = b"\x00\xff\n" + bytes(1000)
+    for name in ("a", "b c"):
+        output = site.run(far, ["sh", "-c", script], what="a", stdin=content, env={"NAME": name})
+        daemon, *rest = output.split(":")
+        os.kill(int(daemon), signal.SIGKILL)
+        assert rest == [name, " 00 ff 0a\n"]
+    with pytest.raises(PenstockError, match="here: trying: sh ended with status 4: no"):
+        site.run(far, ["sh", "-c", "echo no; exit 4"], what="trying")
+    assert len(sessions._open) == 1

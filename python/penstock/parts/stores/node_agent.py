@@ -4,6 +4,7 @@ Runs inside the node, standard library only. Reads requests as JSON lines on std
 `{"result": …}` or `{"error": "…"}`. Ends with its stdin.
 """
 
+import base64
 import contextlib
 import json
 import os
@@ -19,11 +20,20 @@ from typing import Any
 MOST_OUTPUT = 64 << 20
 
 
-def run(argv: list[str], timeout_s: float) -> dict[str, Any]:
-    """Status (None: killed after a timeout) and output of a command."""
-    with tempfile.TemporaryFile() as out:
+def run(
+    argv: list[str], timeout_s: float, stdin: str = "", env: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Status (None: killed after a timeout) and output of a command; `stdin`: its input, in base64."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as given:
+        given.write(base64.b64decode(stdin))
+        given.seek(0)
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            argv,
+            stdin=given,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
         )
         try:
             status: int | None = process.wait(timeout_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -93,6 +94,8 @@ class Site:
 
         The output goes to a file instead of a pipe, because daemons that it starts may keep it open.
         """
+        if not node.here:  # a connection to its host takes longer than most commands
+            return self._request_run(node, argv, what, timeout_s, stdin, env)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as input_file:
             input_file.write(stdin)
             input_file.seek(0)
@@ -110,7 +113,22 @@ class Site:
 
     def ask(self, node: RunningNode, argv: Sequence[str], *, what: str) -> str:
         """Like `run`, for commands that leave no daemon: executed by the resident agent of the node."""
-        done = self.sessions.request(node, "run", list(argv), PATIENCE_S, timeout_s=2 * PATIENCE_S)
+        return self._request_run(node, argv, what, PATIENCE_S)
+
+    def _request_run(
+        self,
+        node: RunningNode,
+        argv: Sequence[str],
+        what: str,
+        timeout_s: float,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+    ) -> str:
+        """Output of a command that the resident agent of a node executes."""
+        more = (base64.b64encode(stdin).decode(), dict(env or {}))
+        done = self.sessions.request(
+            node, "run", list(argv), timeout_s, *more, timeout_s=timeout_s + PATIENCE_S
+        )
         if done["status"] != 0:
             raise _failed(node, argv, what, done["status"], done["output"])
         if len(done["output"]) > MOST_OUTPUT:
