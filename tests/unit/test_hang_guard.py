@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from penstock.parts.stores import hang_guard
 from penstock.parts.stores.store import Store
+from penstock.spec.store import Roles
 
 UP: dict[str, Any] = {"servers": [{"node": "n-0", "up": True}, {"node": "n-1", "up": False}]}
 DOWN: dict[str, Any] = {"servers": [{"node": "n-0", "up": False}, {"node": "n-1", "up": False}]}
@@ -52,3 +55,36 @@ def test_a_death_counts_once_the_engine_misses_a_server(
     before = frozenset({"n-1"})
     assert hang_guard._missed(cast(Store, store), before, threading.Event()) == noticed
     assert asked is None or store.asked == asked
+
+
+class Elsewhere(Replies):
+    """A store whose servers run on other hosts."""
+
+    roles = Roles(("n-0",), ("n-0", "n-1"), ("n-1",))
+
+    @property
+    def cluster(self) -> Any:
+        nodes = {name: SimpleNamespace(here=name != "n-1") for name in ("n-0", "n-1")}
+        return SimpleNamespace(nodes=nodes)
+
+
+@pytest.mark.parametrize(
+    ("replies", "deaths"),
+    [
+        pytest.param([UP, UP, DOWN], [["n-0"]], id="one more"),
+        pytest.param([UP, SILENT], [["n-0"]], id="the engine itself"),
+    ],
+)
+def test_the_engine_reports_dead_servers_on_other_hosts(
+    replies: list[dict[str, Any]], deaths: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hang_guard, "_ASK_EVERY_S", 0.001)
+    noticed, dead = threading.Event(), list[list[str]]()
+
+    def died(names: Sequence[str], nodes: Sequence[str]) -> None:
+        dead.append(list(nodes))
+        noticed.set()
+
+    with hang_guard.watched_servers(cast(Store, Elsewhere(*replies)), died):
+        assert noticed.wait(30)
+    assert dead == deaths

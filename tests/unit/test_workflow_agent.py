@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from penstock.emulate.cluster.cluster import RunningNode
 from penstock.parts.stores.node_script import node_script
 from penstock.parts.stores.workflow.execute import AGENT
+from penstock.parts.stores.workflow.running.node_agents import Answers, NodeAgent
 
 Agent = subprocess.Popen[str]
 
@@ -104,3 +108,42 @@ def test_the_end_of_its_input_ends_tasks_too(agent: Agent) -> None:
     agent.stdin.close()
     assert agent.wait(timeout=60) == 0
     os.close(pid)
+
+
+class FarNode:
+    """A node on a host whose clock is ahead of ours."""
+
+    name = "n-0"
+    here = False
+    ahead_ns = 10**12
+
+    def enter(self, argv: Sequence[str]) -> list[str]:
+        clock = f"import time; own = time.monotonic_ns; time.monotonic_ns = lambda: own() + {self.ahead_ns}"
+        return [*argv[:-1], f"{clock}\n{argv[-1]}"]
+
+
+def test_times_of_a_node_on_another_host_are_those_of_our_clock() -> None:
+    answers: Answers = queue.Queue()
+    far = NodeAgent(cast(RunningNode, FarNode()), answers)
+    try:
+        far.wait_ready()
+        begin_ns = time.monotonic_ns()
+        far.send({"task": "t", "operations": [compute(0.0)], "keep_cache": True})
+        _, said = answers.get(timeout=30)
+        end_ns = time.monotonic_ns()
+    finally:
+        far.close()
+    ((_, first_ns, last_ns),) = said["operations"]
+    times = [said["forked_ns"], said["started_ns"], first_ns, last_ns, said["ended_ns"]]
+    assert times == sorted(times)
+    margin_ns = FarNode.ahead_ns // 100
+    assert begin_ns - margin_ns < times[0] <= times[-1] < end_ns + margin_ns
+
+
+def test_times_of_a_killed_task_are_those_of_our_clock(agent: Agent) -> None:
+    ahead_ns = 10**12
+    send(agent, "long", compute(600), clock_ns=ahead_ns)
+    os.kill(child_of(agent.pid), signal.SIGKILL)
+    said = answer(agent)
+    now_ns = time.monotonic_ns()
+    assert now_ns - 2 * ahead_ns < said["forked_ns"] <= said["ended_ns"] <= now_ns - ahead_ns

@@ -7,6 +7,7 @@ measurements with one copy of each chunk on one server.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import threading
@@ -20,6 +21,8 @@ from penstock.host.processes.processes import start_ticks
 from penstock.parts.stores.store import Store
 
 _LOOK_EVERY_S = 0.5
+#: the same between two requests to the engine for servers on other hosts
+_ASK_EVERY_S = 5.0
 #: interval between two observations of a process that rules out a short-lived command [s]
 _APART_S = 0.2
 #: longest time until an engine detects the death of its own server [s]
@@ -65,6 +68,10 @@ def watched_servers(
     A process on a server's node counts if the engine misses a server after its end. `died` is called in a
     separate thread, with all that died since the block began.
     """
+    if not all(store.cluster.nodes[name].here for name in _servers(store)):
+        with _asked_servers(store, died):
+            yield
+        return
     names = _running(store)
     time.sleep(_APART_S)
     standing = {p: comm for p, comm in _running(store).items() if p in names}
@@ -82,6 +89,33 @@ def watched_servers(
             for process in gone:  # else it was not a server
                 del standing[process]
 
+    with _watching(look, over):
+        yield
+
+
+@contextlib.contextmanager
+def _asked_servers(
+    store: Store, died: Callable[[Sequence[str], Sequence[str]], None]
+) -> Iterator[None]:
+    """As `watched_servers`, for servers on other hosts, whose processes are not seen: by the engine alone."""
+    over, before = threading.Event(), servers_down(store)
+
+    def look() -> None:
+        nonlocal before
+        while _missed(store, before, over, math.inf, _ASK_EVERY_S):
+            down = servers_down(store)
+            nodes = store.roles.managers if down == ALL else sorted(down - before)
+            if nodes:
+                died([f"{node}: its server" for node in nodes], nodes)
+            before = down
+
+    with _watching(look, over):
+        yield
+
+
+@contextlib.contextmanager
+def _watching(look: Callable[[], None], over: threading.Event) -> Iterator[None]:
+    """Run `look` in a thread, which ends once `over` is set."""
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
     try:
@@ -91,10 +125,15 @@ def watched_servers(
         watcher.join()
 
 
+def _servers(store: Store) -> list[str]:
+    """Nodes with servers."""
+    return list(dict.fromkeys((*store.roles.managers, *store.roles.storage)))
+
+
 def _running(store: Store) -> dict[_Process, str]:
     """Processes on server nodes by command name, without the nodes' init processes."""
     nodes, processes = store.cluster.nodes, {}
-    for name in dict.fromkeys((*store.roles.managers, *store.roles.storage)):
+    for name in _servers(store):
         for pid in members(nodes[name].cgroup.paths.values()):
             start = start_ticks(pid)
             if start is None or pid == nodes[name].pid:
@@ -113,19 +152,25 @@ def servers_down(store: Store) -> frozenset[str]:
     return frozenset(str(s["node"]) for s in status["servers"] if not s["up"])
 
 
-def _missed(store: Store, before: frozenset[str], over: threading.Event) -> bool:
+def _missed(
+    store: Store,
+    before: frozenset[str],
+    over: threading.Event,
+    within_s: float | None = None,
+    every_s: float | None = None,
+) -> bool:
     """True once the engine reports another server as down, which it does some time after the server's end.
 
     A busy engine misses a single request; one that misses several in a row is down.
     """
-    until = time.monotonic() + _NOTICED_WITHIN_S
+    until = time.monotonic() + (_NOTICED_WITHIN_S if within_s is None else within_s)
     silent = 0
     while not over.is_set() and time.monotonic() < until:
         down = servers_down(store)
         silent = silent + 1 if down == ALL else 0
         if (silent >= _SILENT_LOOKS and before != ALL) or (silent == 0 and down - before):
             return True
-        over.wait(_LOOK_EVERY_S)
+        over.wait(_LOOK_EVERY_S if every_s is None else every_s)
     return False
 
 

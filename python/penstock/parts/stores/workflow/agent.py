@@ -2,12 +2,13 @@
 executes the task's operations.
 
 Started inside the node (`node_script`), standard library only. Reads tasks as JSON lines on stdin; writes a
-line for each that ends, with times of CLOCK_MONOTONIC, which all nodes of a host share. A crashed task has a
-line with the cause. `{"cancel": TASK}` kills a task, `{"ping": …}` is repeated. At the end of stdin, running
-tasks are killed.
+line for each that ends, with times of CLOCK_MONOTONIC, which all nodes of a host share, less the task's
+`clock_ns`. A crashed task has a line with the cause. `{"cancel": TASK}` kills a task, `{"ping": …}` is
+repeated with the time. At the end of stdin, running tasks are killed.
 
 With a `journal`, stderr is a file to which the answer of a task that succeeded is appended before anybody
-else receives it: a program that has ended with status 0 is not run again.
+else receives it: a program that has ended with status 0 is not run again. On another host it is a pipe to
+the runner, which appends the answer.
 """
 
 import contextlib
@@ -52,6 +53,7 @@ class Child:
             return self.text
         died = {**echoed(self.task), "forked_ns": self.begin_ns, "started_ns": self.begin_ns}
         died |= {"ended_ns": time.monotonic_ns(), "operations": [], "error": how}
+        shift(died, self.task.get("clock_ns", 0))
         return json.dumps(died).encode() + b"\n"
 
 
@@ -83,7 +85,7 @@ def main() -> None:
             for line in lines:
                 task = json.loads(line)
                 if "ping" in task:
-                    answer(line + b"\n")
+                    answer(json.dumps({**task, "now_ns": time.monotonic_ns()}).encode() + b"\n")
                 elif "cancel" in task:
                     cancel(children.values(), programs, task["cancel"])
                 elif "argv" in task:
@@ -99,6 +101,15 @@ def answer(line: bytes) -> None:
     """Write a line to the runner, unless it has died."""
     with writing, contextlib.suppress(BrokenPipeError):
         put(1, line)
+
+
+def shift(result: Message, clock_ns: int) -> None:
+    """Convert the times of an answer to the clock of the runner, from which ours differs by `clock_ns`."""
+    for key in ("forked_ns", "started_ns", "ended_ns", "stored_ns"):
+        if key in result:
+            result[key] -= clock_ns
+    times = result["operations"]
+    result["operations"] = [(n, begin - clock_ns, end - clock_ns) for n, begin, end in times]
 
 
 def cancel(children: Any, programs: Any, name: str) -> None:
@@ -150,6 +161,7 @@ def start(task: Message, content: bytes) -> tuple[int, Child]:
 
 def recorded(task: Message, result: Message) -> bytes:
     """Line of an answer. A success is in the journal then; a failure leaves no partial output."""
+    shift(result, task.get("clock_ns", 0))
     if result["error"]:
         for path in task.get("partial", ()):
             with contextlib.suppress(OSError):
@@ -157,7 +169,8 @@ def recorded(task: Message, result: Message) -> bytes:
     elif task.get("journal"):
         entry = {k: v for k, v in result.items() if k not in ("stdout", "stderr")}
         put(2, (json.dumps(entry) + "\n").encode())
-        os.fdatasync(2)
+        if stat.S_ISREG(os.fstat(2).st_mode):  # else the connection to the host of the runner
+            os.fdatasync(2)
     return (json.dumps(result) + "\n").encode()
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import BadInput, PenstockError
-from penstock.host.storage.residency import drop_file_cache
 from penstock.parts.prediction.workloads.task import File, Operation, Task
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.hang_guard import watched_servers
@@ -212,8 +211,7 @@ class _Run:
         self._copy([f.name for f in absent if f.name in self._inputs], heard)
         self._write([f for f in absent if f.name not in self._inputs], until)
         for running in self._store.cluster.nodes.values():
-            for disk in running.disks.values():
-                drop_file_cache(disk.at)
+            running.drop_file_caches()
         return complete
 
     def _copy(self, names: Sequence[str], heard: Callable[[int, int], None] | None) -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.emulate.cluster.cluster import Cluster
 from penstock.errors import BadInput, PenstockError
 from penstock.parts.prediction.workloads.read import read_workload
 from penstock.parts.prediction.workloads.workflow import Workload
@@ -276,8 +277,13 @@ def _model_s(plan: Plan) -> float | None:
 
 
 def _meter(store: Store, platform: Platform) -> contextlib.AbstractContextManager[Readings]:
-    """Read the meters of a run if the platform has its hosts' powers."""
-    return metered(store.cluster) if platform.power else contextlib.nullcontext(Readings())
+    """Read the meters of a run if the platform has its hosts' powers.
+
+    Not on several hosts, where each reading would start a process on every host.
+    """
+    if platform.power and isinstance(store.cluster, Cluster):
+        return metered(store.cluster)
+    return contextlib.nullcontext(Readings())
 
 
 def require_servers(store: Store, resumed: bool = False) -> list[str]:

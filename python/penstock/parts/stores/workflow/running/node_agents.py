@@ -17,6 +17,7 @@ from pathlib import Path
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import members
+from penstock.host.probe.clock_offset import Exchange, offset_of
 from penstock.parts.stores.node_processes import has_variable, kill
 from penstock.parts.stores.node_script import node_script
 from penstock.parts.stores.workflow.running.journal import Row
@@ -24,6 +25,8 @@ from penstock.parts.stores.workflow.running.journal import Row
 AGENT = Path(__file__).parents[1] / "agent.py"
 #: longest wait for an agent to start, and to end [s]
 _READY_WITHIN_S, _LEAVE_WITHIN_S = 30.0, 15.0
+#: comparisons of the clock of a node on another host
+_EXCHANGES = 16
 #: node and answer; an answer without a task is about the node, one with `lost` about servers
 Answers = queue.Queue[tuple[str, Row]]
 
@@ -33,6 +36,10 @@ class NodeAgent:
 
     def __init__(self, node: RunningNode, answers: Answers, journal: int | None = None) -> None:
         self._name = node.name
+        self._here = node.here
+        #: clock of the node − ours [ns]
+        self._clock_ns = 0
+        self._pings = queue.SimpleQueue[tuple[int, int]]()
         self._closed = False
         argv = [sys.executable, "-I", "-u", "-c", node_script(AGENT)]
         self._process = subprocess.Popen(
@@ -44,7 +51,7 @@ class NodeAgent:
         )
         self._lock = threading.Lock()
         self._ready = threading.Event()
-        self.send({"ping": True})
+        self._write({"ping": True})
         threading.Thread(target=self._listen, args=(answers,), daemon=True).start()
 
     def _listen(self, answers: Answers) -> None:
@@ -54,6 +61,7 @@ class NodeAgent:
                 break
             answer = json.loads(line)
             if "ping" in answer:
+                self._pings.put((answer["now_ns"], time.monotonic_ns()))
                 self._ready.set()
             else:
                 answers.put((self._name, answer))
@@ -63,11 +71,29 @@ class NodeAgent:
             answers.put((self._name, {"task": "", "error": how}))
 
     def wait_ready(self) -> None:
-        """Wait until it accepts tasks, or has died."""
+        """Wait until it accepts tasks, or has died; compare its clock if it is on another host."""
         self._ready.wait(_READY_WITHIN_S)
+        if not self._here and self._process.poll() is None:
+            try:
+                self._clock_ns = offset_of(self._exchanges()).offset_ns
+            except (queue.Empty, OSError):
+                if self._process.poll() is None:
+                    raise PenstockError(f"{self._name}: its clock cannot be compared") from None
+
+    def _exchanges(self) -> list[Exchange]:
+        self._pings.get(timeout=_READY_WITHIN_S)  # of the start
+        exchanges = []
+        for _ in range(_EXCHANGES):
+            before_ns = time.monotonic_ns()
+            self._write({"ping": True})
+            exchanges.append(Exchange(before_ns, *self._pings.get(timeout=_READY_WITHIN_S)))
+        return exchanges
 
     def send(self, line: Row) -> None:
         """Send a task."""
+        self._write({**line, "clock_ns": self._clock_ns} if self._clock_ns else line)
+
+    def _write(self, line: Row) -> None:
         assert self._process.stdin is not None
         with self._lock:
             self._process.stdin.write((json.dumps(line) + "\n").encode())
