@@ -172,15 +172,15 @@ def test_a_kept_file_is_not_lost(moosefs: Ground) -> None:
     script = "mkdir -p /store/results && cp /store/inputs/a /store/results/r"
     penstock(moosefs, "nodes", "exec", "node-1", "--", "sh", "-c", script)
     said = penstock(moosefs, "store", "down", status=1)
-    assert "results/r: kept, and not verified outside" in said
+    assert "results/r: to be kept, but without a verified copy" in said
     penstock(moosefs, "store", "stage-out", "outside")
     assert (moosefs.where / "outside/results/r").read_bytes() == (inside / "a").read_bytes()
     # what changes afterwards is not safe any more: on either side
     (moosefs.where / "outside/results/r").write_bytes(b"changed")
-    assert "results/r: kept" in penstock(moosefs, "store", "down", status=1)
+    assert "results/r: to be kept" in penstock(moosefs, "store", "down", status=1)
     penstock(moosefs, "store", "stage-out", "outside")
     penstock(moosefs, "nodes", "exec", "node-2", "--", "sh", "-c", "echo more >> /store/results/r")
-    assert "results/r: kept" in penstock(moosefs, "store", "down", status=1)
+    assert "results/r: to be kept" in penstock(moosefs, "store", "down", status=1)
 
 
 def test_a_node_that_dies_takes_what_it_alone_held(moosefs: Ground) -> None:

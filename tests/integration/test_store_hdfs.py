@@ -178,7 +178,7 @@ def test_what_is_kept_is_not_lost(store: Store, ground: Ground) -> None:
     # what changes afterwards is not safe any more
     (inside / "a").write_bytes(b"other")
     stage_in(store, inside / "a", "/kept/a")
-    with pytest.raises(PenstockError, match="kept/a: kept"):
+    with pytest.raises(PenstockError, match="kept/a: to be kept"):
         store.down()
 
 

@@ -154,7 +154,7 @@ def test_tags_that_nobody_was_told_of() -> None:
 def test_an_engine_that_cannot_watch_is_refused() -> None:
     roles = Roles(("m",), ("a", "b"), ("a",))
     check(MooseFS(), StoreSpec("moosefs", watched=True), roles)
-    with pytest.raises(BadInput, match="found no way to watch for tags; tags create the file anew"):
+    with pytest.raises(BadInput, match="tags cannot be watched: tags replace the file"):
         check(GlusterFS(), StoreSpec("glusterfs", watched=True), roles)
 
 
