@@ -213,6 +213,7 @@ def test_a_key_with_dots_is_reached() -> None:
         ("a", '{"a": NaN}', "response r: found nan; expected a finite"),
         ("a", '{"a": -Infinity}', "found -inf"),
         ("a", '{"a": 1e999}', "found inf"),
+        ("a", '{"a": -1e200}', "found -1e.200; expected a finite number below 1e.100"),
         ("a", '{"a": 1' + "0" * 400 + "}", "is too large"),
         ("a.1_0", '{"a": [1, 2, 3]}', "has no a.1_0"),
         # the index of a document would be that of another one
