@@ -1,4 +1,7 @@
-"""Network namespaces as hosts, beside a bridge with the address of the coordinator."""
+"""Network namespaces as hosts, beside a bridge with the address of the coordinator.
+
+They are entered from here or, with `ssh`, through an sshd in each of them, whose monotonic clocks differ.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from penstock.host.cgroups.cgroup import hierarchies
 from tests.integration.node_ground import Ground
 from tests.support import commands
 
@@ -53,6 +58,55 @@ def namespaces(subnet: str, count: int) -> Iterator[list[str]]:
             _ip("link", "del", name)
 
 
+class SshServer:
+    """An sshd in a network namespace, with keys in `where`.
+
+    Its monotonic clock is `ahead_s` ahead of ours.
+    """
+
+    OPTIONS = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR")
+
+    def __init__(self, namespace: str, address: str, where: Path, ahead_s: int) -> None:
+        self._address, self._key = address, where / "id"
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd requires it
+        for key in ("host", "id"):
+            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(where / key)]
+            commands.run(argv, check=True, capture_output=True)
+        lines = [
+            *(f"ListenAddress {address}", f"HostKey {where}/host", f"PidFile {where}/pid"),
+            *(f"AuthorizedKeysFile {where}/id.pub", "StrictModes no", "UsePAM no", "UseDNS no"),
+            "PermitRootLogin prohibit-password",
+        ]
+        (where / "config").write_text("\n".join(lines))
+        clock = ["unshare", "--time", f"--monotonic={ahead_s}", "--fork", "--kill-child", "--"]
+        argv = ["nsenter", f"--net=/run/netns/{namespace}", "--", *clock, "/usr/sbin/sshd"]
+        log = where / "log"
+        with log.open("wb") as sink:
+            self.process = commands.popen(
+                [*argv, "-D", "-e", "-f", str(where / "config")], stdout=sink, stderr=sink
+            )
+        until = time.monotonic() + 30
+        while b"Server listening" not in log.read_bytes():
+            assert self.process.poll() is None, log.read_text()
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+    def keys(self) -> str:
+        """Keys of a worker in the hosts file."""
+        words = ["-i", str(self._key), *(w for option in self.OPTIONS for w in ("-o", option))]
+        return f"ssh: root@{self._address}, ssh_options: [{', '.join(words)}]"
+
+    def end(self) -> None:
+        self.process.kill()  # unshare(1) ignores SIGTERM while its child lives
+        self.process.wait()
+
+
+def _roots() -> set[Path]:
+    """Roots of the hierarchies of control groups."""
+    layout = hierarchies()
+    return {*layout.v1.values(), *([layout.unified] if layout.unified else [])}
+
+
 @dataclass
 class RemoteHosts:
     """The coordinator `here` and the hosts by name, each with a state of its own in a directory of `where`.
@@ -71,7 +125,9 @@ class RemoteHosts:
 
     @classmethod
     @contextlib.contextmanager
-    def up(cls, names: Sequence[str], subnet: str = "10.88.251") -> Iterator[Self]:
+    def up(
+        cls, names: Sequence[str], subnet: str = "10.88.251", *, ssh: bool = False
+    ) -> Iterator[Self]:
         """Hosts of these names; everything is removed at the end."""
         with contextlib.ExitStack() as stack:
             there = stack.enter_context(namespaces(subnet, len(names)))
@@ -81,14 +137,46 @@ class RemoteHosts:
             hosts = cls(
                 Ground.made(where / "here"), {}, dict(zip(names, there, strict=True)), where
             )
-            lines = [hosts._add(name, f"{subnet}.{i + 1}") for i, name in enumerate(names)]
+            lines = []
+            for i, name in enumerate(names):
+                address = f"{subnet}.{i + 1}"
+                hosts._add(name)
+                access = f"netns: {hosts.namespaces[name]}"
+                if ssh:
+                    place = where / name / "ssh"
+                    place.mkdir(mode=0o700)
+                    server = SshServer(hosts.namespaces[name], address, place, 1000 * i)
+                    stack.callback(server.end)
+                    access = server.keys()
+                lines.append(hosts._line(name, address, access))
             for ground in hosts.others.values():
                 stack.callback(ground.penstock, "undo", "--all")
             hosts._write(subnet, lines)
             yield hosts
 
-    def _add(self, name: str, address: str) -> str:
-        """Create a host; its line in the hosts file."""
+    def grounds(self) -> list[Ground]:
+        """The coordinator and the hosts."""
+        return [self.here, *self.others.values()]
+
+    def note(self) -> None:
+        """Note the tokens in the journals, by which their objects are recognised."""
+        for ground in self.grounds():
+            ground.seen()
+
+    def nothing_left(self) -> None:
+        """No change of any host is open, and nothing of the nodes is there."""
+        for ground in self.grounds():
+            assert ground.journal().open_entries() == []
+            assert ground.tokens or ground is self.here
+            left = {
+                k: v for k, v in ground.seen().items() if v and k not in ("groups", "processes")
+            }
+            groups = [g for r in _roots() for g in r.glob("penstock-*")]
+            left["groups"] = [g for g in groups if any(t in g.name for t in ground.tokens)]
+            assert not any(left.values()), left
+
+    def _add(self, name: str) -> None:
+        """Create a host."""
         own = self.where / name
         own.mkdir()
         ground = self.others[name] = Ground.made(own)
@@ -97,9 +185,14 @@ class RemoteHosts:
         python = own / "python"
         python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         python.chmod(0o755)
+
+    def _line(self, name: str, address: str, access: str) -> str:
+        """Line of a host in the hosts file; `access`: how it is reached."""
+        ground = self.others[name]
+        state, python = ground.environment["PENSTOCK_STATE"], ground.where / "python"
         return (
-            f"  - {{name: {name}, netns: {self.namespaces[name]}, address: {address}, link: 1 Gbit/s, "
-            f"mtu: 1500, state: {state}, python: {python}}}"
+            f"  - {{name: {name}, {access}, address: {address}, link: 1 Gbit/s, mtu: 1500, "
+            f"state: {state}, python: {python}}}"
         )
 
     def _write(self, subnet: str, workers: list[str]) -> None:

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.host.cgroups.cgroup import hierarchies
 from penstock.spec.units import parse_duration
 
-from .node_ground import NODES, Ground
+from .node_ground import NODES
 from .remote_hosts import RemoteHosts
 
 pytestmark = [*NODES, pytest.mark.long]
@@ -77,32 +76,6 @@ class Hosts(RemoteHosts):
         done = self.here.penstock("hosts", *words)
         assert done.returncode == 0, done.stderr
         return done.stdout
-
-    def grounds(self) -> list[Ground]:
-        return [self.here, *self.others.values()]
-
-    def note(self) -> None:
-        """Note the tokens in the journals, by which their objects are recognised."""
-        for ground in self.grounds():
-            ground.seen()
-
-    def nothing_left(self) -> None:
-        """No change of any host is open, and nothing of the nodes is there."""
-        for ground in self.grounds():
-            assert ground.journal().open_entries() == []
-            assert ground.tokens or ground is self.here
-            left = {
-                k: v for k, v in ground.seen().items() if v and k not in ("groups", "processes")
-            }
-            groups = [g for r in _roots() for g in r.glob("penstock-*")]
-            left["groups"] = [g for g in groups if any(t in g.name for t in ground.tokens)]
-            assert not any(left.values()), left
-
-
-def _roots() -> set[Path]:
-    """Roots of the hierarchies of control groups."""
-    layout = hierarchies()
-    return {*layout.v1.values(), *([layout.unified] if layout.unified else [])}
 
 
 @pytest.fixture(name="hosts")
