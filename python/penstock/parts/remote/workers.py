@@ -164,20 +164,25 @@ class WorkerPool:
 
     def end(self, name: str) -> None:
         """Stop a worker by closing its input; kill it after 15 s."""
-        one = self._running.pop(name)
-        if one.process.stdin is not None:
-            with contextlib.suppress(OSError):
-                one.process.stdin.close()
-        try:
-            one.process.wait(_ENDS_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            one.process.kill()
-            one.process.wait()
-        one.log.close()
+        self._end([name])
 
     def _end_all(self) -> None:
-        for name in list(self._running):
-            self.end(name)
+        self._end(list(self._running))
+
+    def _end(self, names: Sequence[str]) -> None:
+        ending = [self._running.pop(name) for name in names]
+        for one in ending:
+            if one.process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    one.process.stdin.close()
+        until = time.monotonic() + _ENDS_WITHIN_S
+        for one in ending:
+            try:
+                one.process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                one.process.kill()
+                one.process.wait()
+            one.log.close()
 
     def _open(self, stack: contextlib.ExitStack) -> str:
         """Start the scheduler and connect to it; returns its address."""
