@@ -160,6 +160,10 @@ def test_what_simgrid_has_alone_is_named(inside: str, words: str) -> None:
             SIMGRID % '<cluster id="k" radical="9-1" speed="1f" bw="1MBps" lat="0"/>',
             "radical '9-1'",
         ),
+        (
+            SIMGRID % '<cluster id="k" radical="0-3,5,2" speed="1f" bw="1MBps" lat="0"/>',
+            "radical '0-3,5,2'; expected each number once",
+        ),
     ],
 )
 def test_what_is_no_platform_of_simgrid_is_refused(text: str, words: str) -> None:

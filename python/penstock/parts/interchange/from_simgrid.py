@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -308,15 +309,18 @@ class _Reader:
 
     def radical(self, element: Element) -> int:
         text = element.attributes.get("radical", "")
-        count = 0
+        ranges: list[tuple[int, int]] = []
         for part in text.split(","):
             match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9}))?\s*", part)
             if match is None or int(match[2] or match[1]) < int(match[1]):
                 raise mistake(
                     self.path, element.line, f"radical {text!r}", "numbers such as 0-99,104"
                 )
-            count += int(match[2] or match[1]) - int(match[1]) + 1
-        return count
+            ranges.append((int(match[1]), int(match[2] or match[1])))
+        ranges.sort()
+        if any(after[0] <= before[1] for before, after in pairwise(ranges)):
+            raise mistake(self.path, element.line, f"radical {text!r}", "each number once")
+        return sum(last - first + 1 for first, last in ranges)
 
     def host_link(self, element: Element) -> None:
         original = element.attributes.get("id", "")
