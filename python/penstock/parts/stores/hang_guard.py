@@ -69,7 +69,7 @@ def watched_servers(
     separate thread, with all that died since the block began.
     """
     if not all(store.cluster.nodes[name].here for name in _servers(store)):
-        with _asked_servers(store, died):
+        with _servers_by_engine(store, died):
             yield
         return
     names = _running(store)
@@ -94,7 +94,7 @@ def watched_servers(
 
 
 @contextlib.contextmanager
-def _asked_servers(
+def _servers_by_engine(
     store: Store, died: Callable[[Sequence[str], Sequence[str]], None]
 ) -> Iterator[None]:
     """As `watched_servers`, for servers on other hosts, whose processes are not seen: by the engine alone."""

@@ -24,12 +24,12 @@ def run(
     argv: list[str], timeout_s: float, stdin: str = "", env: dict[str, str] | None = None
 ) -> dict[str, Any]:
     """Status (None: killed after a timeout) and output of a command; `stdin`: its input, in base64."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as given:
-        given.write(base64.b64decode(stdin))
-        given.seek(0)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as content:
+        content.write(base64.b64decode(stdin))
+        content.seek(0)
         process = subprocess.Popen(
             argv,
-            stdin=given,
+            stdin=content,
             stdout=out,
             stderr=out,
             env={**os.environ, **(env or {})},
