@@ -39,7 +39,7 @@ class Cost:
 
     `ratio` > 1 if `level` is the worse; `low` and `high` are simultaneous 95 % bounds for all
     combinations, NaN without replicates. `at_level` and `at_other` are geometric means of the response.
-    `error` is the standard error of the ratio's logarithm, `told` an independent test of the difference.
+    `error` is the standard error of the ratio's logarithm, `independent` another test of the difference.
     """
 
     where: dict[str, str]
@@ -50,7 +50,7 @@ class Cost:
     at_level: float
     at_other: float
     error: float = math.nan
-    told: bool | None = None
+    independent: bool | None = None
     #: maximum bias by degraded runs, as a logarithm of the ratio
     bias: float = 0.0
 
@@ -58,9 +58,9 @@ class Cost:
     def sure(self) -> bool:
         """True if it differs significantly from 1; without replicates only the bias of degraded runs can
         prevent that."""
-        if self.told is None and math.isnan(self.low):
+        if self.independent is None and math.isnan(self.low):
             return not 0 < abs(math.log(self.ratio)) <= self.bias
-        return not self.low <= 1 <= self.high if self.told is None else self.told
+        return not self.low <= 1 <= self.high if self.independent is None else self.independent
 
     @property
     def farthest(self) -> float:
@@ -317,7 +317,7 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
                 average,
                 low=average.ratio * math.exp(-own - below),
                 high=average.ratio * math.exp(own + above),
-                told=of_effect,
+                independent=of_effect,
             )
             built = [average] if alone else built
     return FactorCost(
