@@ -94,6 +94,11 @@ class RunningNode:
             raise Refused(f"node {self.name} is frozen; state=running thaws it")
         return enter_argv(entrance, argv, env=env, cwd=cwd, user=user)
 
+    @property
+    def here(self) -> bool:
+        """True if its processes are those of this host, which shares its clock."""
+        return True
+
     def open_entrance(self) -> Entrance:
         """Its entrance. Raises Refused if the node is not up."""
         if self.entrance is None:
