@@ -571,3 +571,17 @@ def test_texts_and_numbers_of_json_lines_stay_what_they_are(tmp_path: Path) -> N
     )
     row = read_table(tmp_path / "t.jsonl").to_pylist()[0]
     assert row == {"node": "007", "x": number, "n": 9007199254740993, "a_time": 50000000}
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_tables_with_another_separator(separator: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("t,v\n1,5\n2,6\n".replace(",", separator))
+    assert read_table(tmp_path / "t.csv")["v"].to_pylist() == [5, 6]
+
+
+def test_decimal_commas_are_no_texts(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("t;v;name\n1;1,5;a,5\n2;2,5;b\n")
+    table = read_table(tmp_path / "t.csv")
+    with pytest.raises(BadInput, match="found '1,5'; expected numbers with a decimal point"):
+        next(batches_of(table["v"], metric="v", labels={}))
+    assert next(batches_of(table["name"], metric="n", labels={})).points.num_rows == 2

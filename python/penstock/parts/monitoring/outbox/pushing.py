@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.archive.series import delimited
 from penstock.errors import Away, BadInput, PenstockError, printable
 from penstock.parts.monitoring.experiments.points import (
     MOST_POINTS,
@@ -31,6 +32,8 @@ from penstock.parts.monitoring.outbox.client import Client, patiently
 #: number of points of one batch
 BATCH_POINTS = 100_000
 MOST_BYTES = 4 << 30
+#: bytes from which the separator of a table is recognised
+_HEAD_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,10 @@ class Pushed:
     points: int
     batches: int
     source: str
+
+
+#: a number with a decimal comma or with groups of digits, which would be a text
+_DECIMAL_COMMA = r"^[+-]?[0-9][0-9.' ]*,[0-9]+$"
 
 
 def read_table(place: Path, table: str | None = None) -> pa.Table:
@@ -79,7 +86,10 @@ def parsed(file: IO[bytes], ending: str, name: str) -> pa.Table:
         elif ending == ".csv":
             import pyarrow.csv
 
-            table = pyarrow.csv.read_csv(file)
+            separator = delimited.separator_of(file.read(_HEAD_BYTES))
+            file.seek(0)
+            options = pyarrow.csv.ParseOptions(delimiter=separator)
+            table = pyarrow.csv.read_csv(file, parse_options=options)
         else:
             actual = ending or "no ending"
             raise BadInput(f"{name}: found {actual}; expected .csv, .jsonl or .parquet")
@@ -149,6 +159,8 @@ def batches_of(
     if values.null_count or (utc_ns is not None and utc_ns.null_count):
         raise BadInput(f"found {values.null_count} empty cells; expected a value in each row")
     kind, values = _as_values(values)
+    if kind == "text" and pc.all(pc.match_substring_regex(values, _DECIMAL_COMMA)).as_py():
+        raise BadInput(f"found {values[0].as_py()!r}; expected numbers with a decimal point")
     label_text = canonical_labels(labels)
     source_name = source or f"push-{_digest(metric, label_text, values, utc_ns)}"
     count = len(values)
