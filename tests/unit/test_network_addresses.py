@@ -101,7 +101,10 @@ def test_a_patch_touches_what_it_names() -> None:
         ({"delay": -0.1}, "expected 0 to 60 s"),
         ({"delay": {"mean": 1}}, "expected mean_s"),
         ({"delay": {"mean_s": 0.01, "jitter_s": 0.001}}, "without the name"),
-        ({"delay": {"mean_s": 0.01, "jitter_s": 0.02, "distribution": "uniform"}}, "expected at most the mean"),
+        (
+            {"delay": {"mean_s": 0.01, "jitter_s": 0.02, "distribution": "uniform"}},
+            "at most the mean",
+        ),
         ({"delay": {"mean_s": 0.01, "distribution": "gauss"}}, "expected constant, uniform"),
         ({"reorder": 0.1}, "reorder without delay"),
     ],
