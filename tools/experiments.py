@@ -458,7 +458,8 @@ def _short(text: str) -> str:
 def page(folder: Path = RESULTS) -> str:
     """The complete page."""
     found = results(folder)
-    parts, count = [], {}
+    parts: list[str] = []
+    count: dict[str, int] = {}
     for text, experiments in EXPERIMENTS.items():
         rows = [line(one, found) for one in experiments]
         for row in rows:
