@@ -226,7 +226,9 @@ def test_what_is_refused_is_sent_once_and_told_with_the_server_s_words(store: Ex
     other = InfluxReceiver("i", {"port": 0})
     with (
         at_work(other, MemorySink()),
-        pytest.raises(BadInput, match=r"found status 404 .*expected a URL that accepts remote write"),
+        pytest.raises(
+            BadInput, match=r"found status 404 .*expected a URL that accepts remote write"
+        ),
     ):
         RemoteWrite(at(other)).send(run)
 
