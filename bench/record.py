@@ -92,7 +92,7 @@ def option(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="NAME",
-        help="keep the rows in bench/results/NAME.json (default: the name of this script)",
+        help="store the rows in bench/results/NAME.json (default: the name of this script)",
     )
 
 
@@ -140,7 +140,7 @@ def keep(
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"{name or script.stem}.json"
     file.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"kept in {file}", file=sys.stderr)
+    print(f"stored in {file}", file=sys.stderr)
 
 
 def _title(script: Path) -> str:

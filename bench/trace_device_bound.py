@@ -299,7 +299,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="pairs per mode (15; quick 2)")
     parser.add_argument("--case", action="append", help="only cases whose name has this in it")
     parser.add_argument(
-        "--directory", type=Path, help="where the data lies (a temporary directory)"
+        "--directory", type=Path, help="directory of the data (default: a temporary one)"
     )
     parser.add_argument("--json", action="store_true")
     record.option(parser)

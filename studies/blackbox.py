@@ -254,7 +254,7 @@ def main() -> int:
     )
     options.add_argument("--replicates", type=int, help="of the programs (default 2, quick 1)")
     options.add_argument("--model", default="tree", choices=tuple(LEARNERS), help="of the claims")
-    options.add_argument("--points", type=Path, help="keep the learnt points in this Parquet file")
+    options.add_argument("--points", type=Path, help="store the learnt points in this Parquet file")
     options.add_argument("--swap", action="store_true", help="plant models of other disks")
     given = options.parse_args()
     if given.program and (

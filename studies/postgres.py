@@ -195,9 +195,13 @@ def kept(found: dict[str, Judged]) -> list[record.Row]:
 def main() -> int:
     """Exit status: 0 every goal is met, 1 something failed, 3 one is not met or not measured."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("-o", "--out", type=Path, help="default: out/postgres, or what is kept")
+    options.add_argument(
+        "-o", "--out", type=Path, help="default: out/postgres; with --compare the recorded archive"
+    )
     options.add_argument("--quick", action="store_true", help="one replicate")
-    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
+    options.add_argument(
+        "--compare", action="store_true", help="evaluate existing results; measure nothing"
+    )
     options.add_argument("--keep", type=Path, help="write there what a prediction reads of it")
     options.add_argument("--json", action="store_true", help="the rows as one object")
     record.option(options)

@@ -198,7 +198,7 @@ def main() -> int:
     options.add_argument("--quick", action="store_true", help="a few cells, half a minute")
     options.add_argument("--guest", action="store_true", help="io.max in the guest as well")
     options.add_argument("--only", choices=("fuse", "cgroup1", "cgroup2", "planted"))
-    options.add_argument("--full", action="store_true", help="the whole factorial on throttles")
+    options.add_argument("--full", action="store_true", help="the complete factorial on throttles")
     options.add_argument("--seconds", type=float, help="longest cell on throttled disks")
     options.add_argument("--workers", type=int, default=4, help="throttled cells side by side")
     options.add_argument("--figures", type=Path, help="directory of the SVG file (default OUT)")

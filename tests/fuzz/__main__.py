@@ -1,7 +1,7 @@
-"""`python -m tests.fuzz`: every target with its share of the inputs; a table; status 1 where one failed.
+"""`python -m tests.fuzz`: every target with its share of the inputs, and a table; status 1 if one failed.
 
 With `--all`, the crates' own properties (proptest) and the HTTP interface (schemathesis) as well.
-`--replay TARGET FILE` feeds one kept input again.
+`--replay TARGET FILE` repeats one stored input.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def interface(examples: int) -> Outcome:
 
 
 def replay(target: Target, path: Path) -> int:
-    """Feeds one kept input again in a child process, as a target may give up its rights; the status."""
+    """Exit status of one stored input, in a child process, because a target may give up its rights."""
     data = path.read_bytes()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
         child = os.fork()
@@ -137,14 +137,14 @@ def main() -> int:
         "--least", type=int, default=10_000, help="to each target (default: %(default)s)"
     )
     record.option(parser)
-    parser.add_argument("--all", action="store_true", help="beside these inputs, crates and HTTP")
+    parser.add_argument("--all", action="store_true", help="also crates and HTTP")
     parser.add_argument("--seed", type=int, default=1, help="of all draws (default: %(default)s)")
-    parser.add_argument("--only", nargs="+", help="these targets, that many inputs together")
+    parser.add_argument("--only", nargs="+", help="only these targets, which share the inputs")
     parser.add_argument(
-        "--keep", type=Path, default=Path("out/fuzz"), help="where failing inputs are kept"
+        "--keep", type=Path, default=Path("out/fuzz"), help="directory for inputs that fail"
     )
     parser.add_argument(
-        "--replay", nargs=2, metavar=("TARGET", "FILE"), help="feed one kept input again"
+        "--replay", nargs=2, metavar=("TARGET", "FILE"), help="repeat one stored input"
     )
     asked = parser.parse_args()
     targets = all_targets(by_route=True)
