@@ -202,7 +202,7 @@ def main() -> int:
     options.add_argument(
         "--compare", action="store_true", help="evaluate existing results; measure nothing"
     )
-    options.add_argument("--keep", type=Path, help="write there what a prediction reads of it")
+    options.add_argument("--keep", type=Path, help="directory for the inputs of a prediction")
     options.add_argument("--json", action="store_true", help="the rows as one object")
     record.option(options)
     given = options.parse_args()
