@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +59,38 @@ def test_a_command_runs_in_all_nodes_of_a_host_at_once(tmp_path: Path) -> None:
         "a": (0, b"2\n"),
         "b": (0, b"1\n"),
     }
+
+
+def test_an_interrupted_command_ends_with_its_children() -> None:
+    """A child has the output of the command: the call returns when it has ended as well."""
+    line = ["sh", "-c", "sleep 100 & wait"]
+    with ThreadPoolExecutor(1) as runner:
+        call = runner.submit(agent.execute, "lab", ["a"], line, {})
+        until = time.monotonic() + 30
+        while not agent._COMMANDS and time.monotonic() < until:
+            time.sleep(0.01)
+        assert len(agent._COMMANDS) == 1
+        time.sleep(0.2)
+        agent.interrupt()
+        done = call.result(30)["a"]
+    assert done["status"] == 128 + signal.SIGTERM
+    assert set() == agent._COMMANDS
+
+
+def test_an_interrupt_is_passed_to_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[Sequence[str]] = []
+
+    class Interrupted(Pool):
+        def call_all(self, *_: object) -> tuple[dict[str, Any], dict[str, str]]:
+            raise KeyboardInterrupt
+
+        def interrupt(self, function: Callable[[], None], hosts: Sequence[str]) -> None:
+            assert function is agent.interrupt
+            passed.append(hosts)
+
+    with pytest.raises(KeyboardInterrupt):
+        cluster(a="left", b="right").execute_in(Interrupted(), ["a", "b"], ["x"])  # type: ignore[arg-type]
+    assert passed == [["left", "right"]]
 
 
 def test_output_is_in_the_order_of_the_nodes(capfd: pytest.CaptureFixture[str]) -> None:

@@ -158,6 +158,12 @@ class WorkerPool:
             exchanges.append(Exchange(before, *read))
         return offset_of(exchanges)
 
+    def interrupt(self, function: Callable[[], None], names: Sequence[str]) -> None:
+        """Call a function on hosts whose workers are busy; hosts that do not respond are ignored."""
+        with contextlib.suppress(Exception):
+            addresses = [self._running[name].address for name in names if name in self._running]
+            self.client.run(function, workers=addresses, on_error="ignore")
+
     def last_message(self, name: str) -> str:
         """Last line that a worker printed."""
         return last_line(self._log(name)) or "none"

@@ -7,6 +7,8 @@ confirmed is stopped by `undo` of the host once the worker has ended.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +31,8 @@ from penstock.writing import write_atomic
 
 #: largest output of a command that is returned [bytes]
 _MOST_OUTPUT = 16 << 20
+#: process groups of commands in nodes
+_COMMANDS: set[int] = set()
 #: clusters that wait for the other hosts
 _UNCONFIRMED: dict[str, Cluster] = {}
 
@@ -111,14 +115,27 @@ def execute(
         return dict(zip(lines, runners.map(_run, lines.values()), strict=True))
 
 
+def interrupt() -> None:
+    """Terminate the commands that run in nodes for this worker."""
+    for group in list(_COMMANDS):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGTERM)
+
+
 def _run(line: Sequence[str]) -> Executed:
     pipe = subprocess.PIPE
     with (
-        subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as child,
+        subprocess.Popen(
+            line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+        ) as child,
         ThreadPoolExecutor(2) as readers,
     ):
-        (out, more_out), (err, more_err) = readers.map(_beginning, (child.stdout, child.stderr))
-        status = exit_status(child)
+        _COMMANDS.add(child.pid)
+        try:
+            (out, more_out), (err, more_err) = readers.map(_beginning, (child.stdout, child.stderr))
+            status = exit_status(child)
+        finally:
+            _COMMANDS.discard(child.pid)
     return {"status": status, "stdout": out, "stderr": err, "cut": more_out or more_err}
 
 

@@ -189,7 +189,11 @@ class RemoteCluster:
         calls = {
             host: (self.name, own, list(argv), options) for host, own in self.by_host(nodes).items()
         }
-        results, failures = pool.call_all(agent.execute, calls)
+        try:
+            results, failures = pool.call_all(agent.execute, calls)
+        except KeyboardInterrupt:
+            pool.interrupt(agent.interrupt, list(calls))
+            raise
         done = {node: result for by_node in results.values() for node, result in by_node.items()}
         for node in (n for n in nodes if n in done):
             result = done[node]
