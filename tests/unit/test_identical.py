@@ -60,7 +60,7 @@ def test_a_judge_that_errs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "effects", rash)
     found = simulated(tmp_path, "{kind: full, replicates: 4}", 60, a=TWO)
     assert not found.holds
-    assert "More than 5 % of studies" in list(identical_lines(found))[-1]
+    assert "More than 5 % of the studies" in list(identical_lines(found))[-1]
 
 
 def test_settings_that_are_kept_vary_together(tmp_path: Path) -> None:
