@@ -42,5 +42,5 @@ def test_an_engine_that_cannot_is_told_so_before_anything_is_put_up() -> None:
         file = written(ground, "glusterfs", "gt-no")
         if subprocess.run(["which", "glusterd"], capture_output=True).returncode == 0:
             said = penstock(ground, "store", "up", "glusterfs", "-p", file, "--watch", status=2)
-            assert "glusterfs: found no way to watch for tags; tags create the file anew" in said
+            assert "glusterfs: tags cannot be watched: tags replace the file" in said
         clean(ground)
