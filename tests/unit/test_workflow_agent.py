@@ -91,8 +91,10 @@ def test_hints_are_set_by_the_task(agent: Agent, tmp_path: Path) -> None:
         os.setxattr(tmp_path, "user.penstock.try", b"x")
     except OSError:
         pytest.skip("no extended attributes here")
-    steps = [{"op": "set_xattr", "path": str(path), "attributes": attributes}]
-    steps.append({"op": "write", "path": str(path), "offset_bytes": 0, "size_bytes": 10})
+    steps = (
+        {"op": "set_xattr", "path": str(path), "attributes": attributes},
+        {"op": "write", "path": str(path), "offset_bytes": 0, "size_bytes": 10},
+    )
     send(agent, "tags", *steps)
     said = answer(agent)
     assert said["error"] == ""
