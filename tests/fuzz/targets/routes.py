@@ -75,10 +75,12 @@ _HOST = re.compile(r"/api/v1/(clusters|disks|journal|host)")
 _STREAM = ("get", "/api/v1/live")
 _HIDDEN = (("post", "/search"), ("post", "/query"), ("post", "/annotations"), ("get", "/exp/"))
 _DEPTHS = (500, 990, 3000, 100_000)
-# a body may say that it is in one of these, and who is shut in loads no modules any more
+# encodings of bodies, and the one that Jinja reads strings of templates with; a process that is shut in
+# loads no more modules
 importlib.import_module("importlib.readers")
 for _name in (
     "utf-8-sig",
+    "unicode-escape",
     "utf-16",
     "utf-16-le",
     "utf-16-be",
