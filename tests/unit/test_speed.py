@@ -69,7 +69,7 @@ def test_a_plan_says_what_run_would_refuse(tmp_path: Path, monkeypatch: pytest.M
     keep(tmp_path / "state", FLOOR)
     (refused,) = said(tmp_path, 1)
     assert refused.startswith(
-        "penstock run refuses this: profile sata-ssd at time_scale 1 is faster"
+        "penstock run refuses this: profile sata-ssd at time_scale 1 is too fast"
     )
     honest = time_scales(FLOOR)["sata-ssd"]
     assert f"nearest sustainable time_scale is {honest:g}" in refused
