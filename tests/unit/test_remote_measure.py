@@ -17,6 +17,7 @@ from penstock.parts.remote.cluster import path_probe
 from penstock.parts.remote.cluster.hosts_file import read_inventory, read_unmeasured
 from penstock.parts.remote.cluster.measure import measured_paths
 from penstock.parts.remote.cluster.path_probe import RoundTrips, close, listen, round_trips
+from tests.support.ports import free_port
 from tests.unit.cluster_hosts import facts, write_hosts
 
 HOSTS = """
@@ -29,11 +30,8 @@ workers:
 
 
 @pytest.fixture(name="port")
-def free_port() -> Iterator[int]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.2", 0))
-        port = int(probe.getsockname()[1])
-    yield port
+def echo_port() -> Iterator[int]:
+    yield free_port()
     close()
 
 
