@@ -53,6 +53,8 @@ def test_answer_names_time_bottleneck_cost_and_energy() -> None:
     assert prediction_text.answer(one).headline.endswith(
         "(one run simulated, no interval); the bottleneck is the in-queue of nodes-0, 97 % busy."
     )
+    few = replace(p, interval=order_statistics([4.6, 4.7, 4.8, 4.9, 5.0]))
+    assert "(66.6 % between 4.6 and 5 s)" in prediction_text.answer(few).headline
 
 
 def test_nothing_is_predicted_outside_of_the_model() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,7 +83,8 @@ def interval(prediction: Prediction) -> str:
         return " (one run simulated, no interval)"
     if i.low == i.high:
         return " (every run alike)"
-    reached = i.level if calibrated or i.attained >= i.level else i.attained
+    # rounded down: few runs attain a fraction such as 2/3
+    reached = i.level if calibrated or i.attained >= i.level else math.floor(1000 * i.attained) / 1000
     return f" ({quantities.percent(reached)} between {quantities.seconds_range(i.low, i.high)})"
 
 
