@@ -354,7 +354,7 @@ def test_freezing_stops_a_node_and_no_other(ground: Ground) -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        (ClusterSpec("gt", (NodeSpec("a"), NodeSpec("a"))), "a is there 2 times"),
+        (ClusterSpec("gt", (NodeSpec("a"), NodeSpec("a"))), "node a occurs 2 times"),
         (ClusterSpec("gt", (NodeSpec("a b"),)), "node name: found 'a b'"),
         (ClusterSpec("g/t", (NodeSpec("a"),)), "cluster name"),
         (ClusterSpec("gt", (NodeSpec("a", cpu_ratio=1.5),)), r"share in \]0, 1\]"),
