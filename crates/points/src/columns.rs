@@ -3,50 +3,50 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Series that one reader knows.
+/// Maximum number of series of one reader.
 pub const MOST_SERIES: usize = 100_000;
-/// Points of one batch.
+/// Maximum number of points of one batch.
 pub const MOST_POINTS: usize = 2_000_000;
-/// Characters of a metric's name.
+/// Maximum length of a metric's name in characters.
 pub const MOST_NAME: usize = 500;
-/// Characters of a series' labels as JSON.
+/// Maximum length of a series' labels as JSON, in characters.
 pub const MOST_LABELS: usize = 4_000;
-/// Characters of a value that is a text.
+/// Maximum length of a text value in characters.
 pub const MOST_TEXT: usize = 10_000;
-/// Bytes of one line.
+/// Maximum length of one line in bytes.
 pub const MOST_LINE: usize = 1 << 16;
-/// Refused lines of which it is said what was wrong.
+/// Maximum number of refused lines with a description.
 const MOST_TOLD: usize = 10;
-/// The bits of Prometheus' staleness marker, a NaN.
+/// Bits of Prometheus' staleness marker, a NaN.
 pub const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
-/// Bits of the NaN that stands for any other value that is not finite, and that no program makes.
+/// Bits of the NaN that replaces all other non-finite values. No program produces it.
 pub const NO_VALUE_BITS: u64 = 0x7ff0_0000_0000_0003;
 
-/// Why a point is left out.
+/// Reason why a point is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
-    /// It is not what the protocol says.
+    /// The point violates the protocol.
     Malformed,
-    /// Its value is no finite number.
+    /// The value is not a finite number.
     NotFinite,
-    /// Prometheus' staleness marker: its series ends here.
+    /// The value is Prometheus' staleness marker: the series ends here.
     Stale,
     /// A native histogram, which has no single value.
     Histogram,
-    /// Its time is the newest of its series once more, with another value.
+    /// The point has the newest time of its series, but a different value.
     Conflict,
-    /// Its time is before the newest of its series.
+    /// The time is before the newest time of the series.
     Backwards,
-    /// Its time and value are the newest of its series once more.
+    /// The point has the time and the value of the newest point of the series.
     Duplicate,
-    /// A name, its labels, a text or its line is longer than is taken, or it has too many labels.
+    /// A name, the labels, a text or the line is too long, or there are too many labels.
     TooLong,
-    /// It would be of one series more, or one point of a batch more, than is taken.
+    /// The point exceeds the maximum number of series, or of points in a batch.
     TooMany,
 }
 
 impl Refusal {
-    /// As it is counted under.
+    /// Name of the reason in counts.
     pub fn name(self) -> &'static str {
         match self {
             Refusal::Malformed => "malformed",
@@ -62,16 +62,16 @@ impl Refusal {
     }
 }
 
-/// A value of a point.
+/// Value of a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
     /// A finite number.
     Float(f64),
-    /// A whole number.
+    /// An integer.
     Integer(i64),
     /// A text.
     Text(&'a str),
-    /// Yes or no.
+    /// A Boolean.
     Boolean(bool),
 }
 
@@ -82,36 +82,36 @@ pub struct Batch {
     pub metrics: Vec<Arc<str>>,
     /// Labels that occur, as JSON sorted by name without spaces.
     pub label_sets: Vec<Arc<str>>,
-    /// Of each point.
+    /// Index into `metrics`, per point.
     pub metric: Vec<i32>,
-    /// Of each point.
+    /// Index into `label_sets`, per point.
     pub labels: Vec<i32>,
-    /// Of each point, since 1970-01-01 UTC.
+    /// Time since 1970-01-01 UTC, per point [ns].
     pub utc_ns: Vec<i64>,
-    /// Of each point: 0 float, 1 integer, 2 text, 3 boolean.
+    /// Type of the value, per point: 0 float, 1 integer, 2 text, 3 boolean.
     pub kind: Vec<u8>,
-    /// Of each point: a float's bits, an integer, a boolean; 0 for a text.
+    /// Value per point: the bits of a float, an integer, or a boolean; 0 for a text.
     pub bits: Vec<i64>,
-    /// Values of the points that are texts, in their order.
+    /// Values of the text points, in order.
     pub texts: Vec<String>,
-    /// How many of the points have no value: a NaN stands for what was refused as not finite or stale, so that the
-    /// reader's user knows that something came at this time.
+    /// Number of points without a value. A NaN replaces a value that was refused as not finite or stale, and shows that
+    /// a point arrived at this time.
     pub valueless: usize,
-    /// Exemplars that came with the points; none is stored.
+    /// Number of exemplars that came with the points. They are not stored.
     pub exemplars: u64,
-    /// How many were left out, and why.
+    /// Number of refused points by reason.
     pub refused: BTreeMap<Refusal, u64>,
-    /// Of the first of them the line, from 1, and what was wrong there.
+    /// Line number (from 1) and description of the first refused lines.
     pub told: Vec<(usize, String)>,
 }
 
 impl Batch {
-    /// Leaves out what stands in a line.
+    /// Count a refused point of a line.
     pub fn refuse(&mut self, line: usize, why: Refusal, what: &str) {
         self.refuse_all(line, why, what, 1);
     }
 
-    /// Leaves out several points of a line.
+    /// Count several refused points of a line.
     pub fn refuse_all(&mut self, line: usize, why: Refusal, what: &str, points: u64) {
         *self.refused.entry(why).or_default() += points;
         if self.told.len() < MOST_TOLD {
@@ -124,16 +124,16 @@ struct Known {
     metric: u32,
     labels: u32,
     newest_ns: i64,
-    /// Fingerprint of the value at that time.
+    /// Fingerprint of the newest value.
     newest: u64,
 }
 
-/// Texts by number.
+/// Texts with numbers.
 #[derive(Default)]
 struct Texts {
     numbers: HashMap<Arc<str>, u32>,
     texts: Vec<Arc<str>>,
-    /// Place of each in the batch of a number.
+    /// Number of the last batch that uses the text, and the index there; per text.
     places: Vec<(u64, i32)>,
 }
 
@@ -159,35 +159,35 @@ impl Texts {
     }
 }
 
-/// A place in a batch.
+/// Position in a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
-    /// Points that are in it.
+    /// Number of points so far.
     pub points: usize,
-    /// How many of them have no value.
+    /// Number of points without a value so far.
     pub valueless: usize,
     texts: usize,
 }
 
-/// What was counted since the last call, beside the points.
+/// Counters of the points since the last call.
 #[derive(Debug, Default)]
 pub struct Counted {
-    /// Points that were refused, by reason.
+    /// Number of refused points by reason.
     pub refused: BTreeMap<Refusal, u64>,
-    /// Of the first of them the line, from 1, and what was wrong there.
+    /// Line number (from 1) and description of the first refused lines.
     pub told: Vec<(usize, String)>,
-    /// Exemplars, of which none is stored.
+    /// Number of exemplars. They are not stored.
     pub exemplars: u64,
 }
 
-/// What a reader makes of the spelling of a series that it has not seen: metric and labels.
+/// Metric and labels of a series, parsed from its text in the protocol, or the reason to refuse the series.
 pub type Spelled = Result<(String, BTreeMap<String, String>), (Refusal, String)>;
 
-/// Reads what one source sends, batch after batch; knows the series and the newest time of each.
+/// Reader of the batches of one source. It stores the series and the newest time of each.
 pub struct Reader {
     most_series: usize,
     in_order: bool,
-    /// series by the bytes that name them in the protocol
+    /// series number by the bytes that identify the series in the protocol
     spelled: HashMap<Box<[u8]>, u32>,
     known: HashMap<(u32, u32), u32>,
     series: Vec<Known>,
@@ -195,14 +195,14 @@ pub struct Reader {
     label_sets: Texts,
     batches: u64,
     batch: Batch,
-    /// series, time and value that were newest before each point since the last mark
+    /// series, newest time and newest value before each point since the last mark
     before: Vec<(u32, i64, u64)>,
 }
 
 impl Reader {
-    /// A reader that knows no series yet, and will know `most_series` at most. Where `in_order` is set, a point
-    /// whose time is before the newest of its series is refused; one of the same time replaces it where its protocol
-    /// says so.
+    /// Create a reader without series, for at most `most_series`. With `in_order`, a point is refused if its time is
+    /// before the newest time of its series. A point with the newest time replaces the last one if the protocol allows
+    /// it.
     pub fn new(most_series: usize, in_order: bool) -> Self {
         Reader {
             most_series,
@@ -218,12 +218,12 @@ impl Reader {
         }
     }
 
-    /// How many series it knows.
+    /// Number of known series.
     pub fn known(&self) -> usize {
         self.series.len()
     }
 
-    /// Metric and labels of the series that it knows, in the order in which they came, from the `first` on.
+    /// Metric and labels of the known series in order of arrival, beginning with number `first`.
     pub fn known_from(&self, first: usize) -> impl Iterator<Item = (&str, &str)> {
         self.series.iter().skip(first).map(|known| {
             (
@@ -233,13 +233,13 @@ impl Reader {
         })
     }
 
-    /// How far the batch has come, for `back_to`.
+    /// Mark the current position in the batch, for `back_to`.
     pub fn mark(&mut self) -> Mark {
         self.before.clear();
         self.here()
     }
 
-    /// As `mark`, for counting alone.
+    /// Current position in the batch, for counts only.
     pub fn here(&self) -> Mark {
         Mark {
             points: self.batch.utc_ns.len(),
@@ -248,7 +248,7 @@ impl Reader {
         }
     }
 
-    /// Leaves out the points of the batch that came after the last mark of it: sent again, they are new.
+    /// Remove the points after the last mark from the batch. A sender can then repeat them.
     pub fn back_to(&mut self, mark: Mark) {
         while let Some((series, newest_ns, newest)) = self.before.pop() {
             let known = &mut self.series[series as usize];
@@ -264,7 +264,7 @@ impl Reader {
         batch.texts.truncate(mark.texts);
     }
 
-    /// What was counted since the last call; the points stay in the batch.
+    /// Take the counters since the last call. The points stay in the batch.
     pub fn take_counted(&mut self) -> Counted {
         let batch = &mut self.batch;
         Counted {
@@ -274,18 +274,18 @@ impl Reader {
         }
     }
 
-    /// What was read since the last call.
+    /// Take the points since the last call.
     pub fn take(&mut self) -> Batch {
         self.batches += 1;
         std::mem::take(&mut self.batch)
     }
 
-    /// Leaves out what stands in a line.
+    /// Count a refused point of a line.
     pub(crate) fn refuse(&mut self, line: usize, why: Refusal, what: &str) {
         self.batch.refuse(line, why, what);
     }
 
-    /// Leaves out several points of a line.
+    /// Count several refused points of a line.
     pub(crate) fn refuse_all(&mut self, line: usize, why: Refusal, what: &str, points: u64) {
         self.batch.refuse_all(line, why, what, points);
     }
@@ -295,7 +295,7 @@ impl Reader {
         self.batch.exemplars += count;
     }
 
-    /// The series that `spelling` names; `meaning` says what it means where it is new.
+    /// Number of the series that `spelling` identifies. `meaning` parses the spelling of a new series.
     pub(crate) fn series(
         &mut self,
         spelling: &[u8],
@@ -350,7 +350,7 @@ impl Reader {
                 number
             }
         };
-        // one series can be spelled in many ways
+        // one series can have many spellings
         if self.spelled.len() >= 4 * self.most_series {
             self.spelled.clear();
         }
@@ -358,13 +358,13 @@ impl Reader {
         Ok(number)
     }
 
-    /// Takes a point of a line, or refuses it: also one with another value for the newest time of its series.
+    /// Add or refuse a point. A different value for the newest time of the series is refused.
     #[inline]
     pub(crate) fn point(&mut self, line: usize, series: u32, utc_ns: i64, value: Value<'_>) {
         self.take_point(line, series, utc_ns, value, false);
     }
 
-    /// As `point`, where a later value for a time replaces the one before, as in InfluxDB and Carbon.
+    /// Add a point like `point`, but replace an earlier value for the same time, as InfluxDB and Carbon do.
     #[inline]
     pub(crate) fn latest(&mut self, line: usize, series: u32, utc_ns: i64, value: Value<'_>) {
         self.take_point(line, series, utc_ns, value, true);
@@ -444,7 +444,7 @@ impl Reader {
     }
 }
 
-/// By which two values of one series are told to be the same.
+/// Fingerprint to compare two values of one series.
 fn fingerprint(value: Value<'_>) -> u64 {
     match value {
         Value::Float(value) => value.to_bits(),

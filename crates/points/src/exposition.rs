@@ -1,7 +1,7 @@
-//! What exporters show: the Prometheus text format 0.0.4 and OpenMetrics 1.0.
+//! Text formats of exporters: the Prometheus text format 0.0.4 and OpenMetrics 1.0.
 //!
-//! Source: "Exposition formats" of Prometheus; "OpenMetrics 1.0.0". Values that are no finite number (a quantile of
-//! nothing) give no point and are counted.
+//! Source: "Exposition formats" of Prometheus; "OpenMetrics 1.0.0". Values that are not finite numbers, such as a
+//! quantile without observations, are refused and counted.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,19 @@ fn malformed(what: &str) -> Wrong {
     (Refusal::Malformed, what.to_owned())
 }
 
-/// What belongs to a target: labels of its series, and which wins where both have one.
+/// Settings of a target: labels to add, precedence of labels, and source of times.
 pub struct OfTarget<'a> {
-    /// Labels of all of its series.
+    /// Labels to add to all series of the target.
     pub added: &'a [(String, String)],
-    /// A label of the target's own wins over one that is added; else it becomes `exported_…`.
+    /// If set, the target's own label has precedence over an added one. Otherwise it is renamed to `exported_…`.
     pub honor_labels: bool,
-    /// A time of its own is kept: seconds in OpenMetrics, milliseconds otherwise.
+    /// Use the times of the target: seconds in OpenMetrics, milliseconds otherwise.
     pub own_times: bool,
 }
 
-/// Reads what one target showed at `now_ns`.
+/// Read the response of one target at `now_ns`.
 ///
-/// The error says that it breaks off: OpenMetrics has to end with `# EOF`.
+/// Error: the response is incomplete, because OpenMetrics must end with `# EOF`.
 pub fn read(
     reader: &mut Reader,
     text: &[u8],
@@ -34,7 +34,7 @@ pub fn read(
     open_metrics: bool,
     of: &OfTarget<'_>,
 ) -> Result<(), String> {
-    // targets show the same names: what is added tells their series apart
+    // several targets have the same series: the added labels are a part of the spelling
     let mut spelling = vec![u8::from(of.honor_labels)];
     for (name, value) in of.added {
         for text in [name, value] {
@@ -75,7 +75,7 @@ pub fn read(
     Ok(())
 }
 
-/// What is added to the labels, and behind it what stands in a line.
+/// Added labels, followed by the series of a line.
 struct Spelling {
     bytes: Vec<u8>,
     added: usize,
@@ -149,7 +149,7 @@ fn sample(
     Ok((series, value, time))
 }
 
-/// Behind the brace that ends the labels which begin at `from`.
+/// Position after the brace that closes the labels, which begin at `from`.
 fn end_of_labels(line: &[u8], from: usize) -> Result<usize, Wrong> {
     let (mut at, mut quoted) = (from, false);
     while at < line.len() {
@@ -204,11 +204,11 @@ fn meaning(name: &[u8], labels: Option<&[u8]>, of: &OfTarget<'_>) -> Spelled {
     Ok((name.to_owned(), together(found, of)))
 }
 
-/// Labels of a series with those of its target, as Prometheus puts them together.
+/// Merge the labels of a series with those of its target, as Prometheus does.
 fn together(mut own: BTreeMap<String, String>, of: &OfTarget<'_>) -> BTreeMap<String, String> {
     let mut exported = Vec::new();
     for (name, value) in of.added {
-        // an empty label is one that is not there, but for `honor_labels`: then it takes the target's away
+        // an empty label counts as missing, but with `honor_labels` it removes the added one
         let theirs = own.get(name).filter(|v| of.honor_labels || !v.is_empty());
         match theirs {
             Some(_) if of.honor_labels => continue,
@@ -229,7 +229,7 @@ fn together(mut own: BTreeMap<String, String>, of: &OfTarget<'_>) -> BTreeMap<St
     own
 }
 
-/// A text in quotes, and what stands behind it.
+/// A quoted text, and the rest of the line after it.
 fn quoted(text: &str) -> Result<(String, &str), Wrong> {
     let mut characters = text.char_indices();
     if characters.next().map(|(_, c)| c) != Some('"') {

@@ -1,4 +1,4 @@
-//! Graphite's plaintext protocol: `path value time`, a line each, the path with or without `;tag=value`.
+//! Graphite's plaintext protocol: one line `path value time` per point, the path with optional `;tag=value`.
 //!
 //! Source: "Feeding In Your Data", "Graphite Tag Support" of Graphite 1.1.
 
@@ -9,7 +9,7 @@ use crate::number;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// Reads lines; one whose time is -1 is of `now_ns`. The last need not have an end.
+/// Read lines. A time of -1 stands for `now_ns`. The last line may lack its line end.
 pub fn read(reader: &mut Reader, text: &[u8], now_ns: i64) {
     for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.trim_ascii();

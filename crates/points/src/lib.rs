@@ -1,4 +1,4 @@
-//! Points of series in the protocols that others speak, to columns.
+//! Readers for points of series in the protocols of other programs. The result is columns.
 //!
 //! ```text
 //!  line protocol, Graphite, pickle, Prometheus text, remote write ──▶ Reader ──▶ Batch (columns)
@@ -6,8 +6,9 @@
 //!                                        series known so far, newest time of each
 //! ```
 //!
-//! Whatever arrives, a reader ends, takes memory in proportion to what it was given, and says of each line that it
-//! left out why: [`Refusal`]. What it knows of series is bounded by [`MOST_SERIES`]. No sockets and no Python here.
+//! A reader terminates on any input and uses memory in proportion to its input. It reports the reason for each refused
+//! line: [`Refusal`]. The number of series is limited by [`MOST_SERIES`]. The crate has no sockets and does not depend
+//! on Python.
 #![warn(missing_docs)]
 
 pub mod columns;

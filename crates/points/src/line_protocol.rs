@@ -1,21 +1,21 @@
 //! InfluxDB line protocol: `measurement,tag=value field=1.5,other=2i 1700000000000000000`.
 //!
-//! Source: "Line protocol reference" of InfluxDB 1.x. A field is the metric `measurement_field`, the field `value`
-//! is the metric `measurement`.
+//! Source: "Line protocol reference" of InfluxDB 1.x. A field becomes the metric `measurement_field`; the field `value`
+//! becomes the metric `measurement`.
 
 use std::collections::BTreeMap;
 
 use crate::columns::{Reader, Refusal, Spelled, Value, MOST_LINE};
 use crate::number;
 
-/// What is wrong with a line.
+/// Reason why a line is refused.
 type Wrong = (Refusal, String);
 
 fn malformed(what: &str) -> Wrong {
     (Refusal::Malformed, what.to_owned())
 }
 
-/// Reads lines; one without a time is of `now_ns`, times are in units of `unit_ns`.
+/// Read lines. Times are in units of `unit_ns`; a line without a time has `now_ns`.
 pub fn read(reader: &mut Reader, text: &[u8], now_ns: i64, unit_ns: i64) {
     let mut at = 0;
     let mut line = 0;
@@ -37,7 +37,7 @@ pub fn read(reader: &mut Reader, text: &[u8], now_ns: i64, unit_ns: i64) {
                 at += used;
             }
             Err((mut why, mut what)) => {
-                // no field of it is taken: each of them was a point
+                // all fields of the line are refused, and each counts as a point
                 let (length, fields) = extent(&rest[indent..]);
                 if length > MOST_LINE {
                     why = Refusal::TooLong;
@@ -52,7 +52,7 @@ pub fn read(reader: &mut Reader, text: &[u8], now_ns: i64, unit_ns: i64) {
     }
 }
 
-/// One line: how many bytes of `text` it takes, with its end.
+/// Read one line. Return its length in bytes of `text`, with the line end.
 fn read_line(
     reader: &mut Reader,
     line: usize,
@@ -64,7 +64,7 @@ fn read_line(
     let text = &text[..text.len().min(MOST_LINE)];
     let key_end = up_to(text, 0, b" ").ok_or_else(|| malformed("a line without fields"))?;
     let fields = skip(text, key_end, b' ');
-    // the time stands behind the fields: it is looked for before any point is taken
+    // the time follows the fields: find it before any point is added
     let fields_end = end_of_fields(text, fields)?;
     let time = skip(text, fields_end, b' ');
     let end = memchr::memchr(b'\n', &text[time..]).map_or(text.len(), |n| time + n);
@@ -81,7 +81,7 @@ fn read_line(
             .and_then(|stamp| stamp.checked_mul(unit_ns))
             .ok_or_else(|| malformed("a time that is no whole number in range"))?
     };
-    // all of a line or nothing
+    // accept all fields of a line or none
     let mut taken = Vec::with_capacity(8);
     let mut at = fields;
     while at < fields_end {
@@ -117,7 +117,7 @@ fn read_line(
     Ok((end + 1).min(text.len().max(1)))
 }
 
-/// How many bytes a line takes that was not read, with its end, and how many fields seem to be in it, one at least.
+/// Length of a line that was not parsed, with its end [bytes], and its estimated number of fields, at least 1.
 fn extent(text: &[u8]) -> (usize, u64) {
     let physical = memchr::memchr(b'\n', text).map_or(text.len(), |n| n + 1);
     let Some(key_end) = up_to(text, 0, b" ") else {
@@ -129,7 +129,7 @@ fn extent(text: &[u8]) -> (usize, u64) {
             memchr::memchr(b'\n', &text[fields_end..]).map_or(text.len(), |n| fields_end + n + 1),
             &text[from..fields_end],
         ),
-        // a text that does not end would take all lines behind it
+        // a text without a closing quote would extend over all lines after it
         Err(_) => (physical, &text[from.min(physical)..physical]),
     };
     let (mut count, mut quoted, mut in_value, mut at) = (0, false, false, 0);
@@ -155,7 +155,7 @@ fn extent(text: &[u8]) -> (usize, u64) {
     (end, (count + u64::from(!empty)).max(1))
 }
 
-/// Where one of `ends` stands that no backslash is before, on this line; None where there is none.
+/// Position of the first byte of `ends` on this line without a backslash before it; None if there is none.
 fn up_to(text: &[u8], from: usize, ends: &[u8]) -> Option<usize> {
     let mut at = from;
     while at < text.len() {
@@ -177,7 +177,7 @@ fn skip(text: &[u8], from: usize, what: u8) -> usize {
         .count()
 }
 
-/// Where the fields that begin at `from` end: at a space or the line's end outside of a text.
+/// End of the fields that begin at `from`: a space or line end outside of a text.
 fn end_of_fields(text: &[u8], from: usize) -> Result<usize, Wrong> {
     let (mut at, mut quoted, mut in_value) = (from, false, false);
     while at < text.len() {
@@ -203,13 +203,13 @@ fn end_of_fields(text: &[u8], from: usize) -> Result<usize, Wrong> {
     Ok(at)
 }
 
-/// A field's value as it was read.
+/// Parsed value of a field.
 enum Found {
     Plain(Value<'static>),
     Text(String),
 }
 
-/// A field's value and where it ends.
+/// Value of a field, and its end.
 fn value_of(text: &[u8], from: usize) -> Result<(Found, usize), Wrong> {
     if text.get(from) == Some(&b'"') {
         let mut at = from + 1;
@@ -238,7 +238,7 @@ fn value_of(text: &[u8], from: usize) -> Result<(Found, usize), Wrong> {
         [digits @ .., b'i'] => Value::Integer(whole(digits).ok_or_else(no_value)?),
         [digits @ .., b'u'] => {
             let value: u64 = whole(digits).ok_or_else(no_value)?;
-            // above 2^63 as the nearest float: points have no unsigned integers
+            // above 2^63, the nearest float: points have no unsigned integers
             i64::try_from(value).map_or(Value::Float(value as f64), Value::Integer)
         }
         _ => Value::Float(number::float(word).ok_or_else(no_value)?),
@@ -250,7 +250,7 @@ fn whole<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Metric and labels of a measurement with its tags, and of a field.
+/// Metric and labels of a measurement with its tags and one field.
 fn meaning(key: &[u8], field: &[u8]) -> Spelled {
     let parts = split(key, b',');
     let mut labels = BTreeMap::new();
@@ -286,7 +286,7 @@ fn split(text: &[u8], by: u8) -> Vec<&[u8]> {
     parts
 }
 
-/// A name without its backslashes.
+/// Name without backslashes.
 fn plain(text: &[u8]) -> Result<String, Wrong> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn time_may_not_go_backwards_and_series_are_bounded() {
         let batch = of("m value=1 5\nm value=1 5\nm value=2 5\nm value=3 4\nm value=4 6\n");
-        // as in InfluxDB a later value replaces the one before
+        // as in InfluxDB, a later value replaces an earlier one
         assert_eq!(batch.utc_ns, [5, 5, 6]);
         assert_eq!(batch.refused[&Refusal::Duplicate], 1);
         assert_eq!(batch.refused[&Refusal::Backwards], 1);

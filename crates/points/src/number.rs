@@ -1,11 +1,11 @@
-//! Numbers and times in text.
+//! Parsers of numbers and times.
 
-/// A number in ASCII, as Rust spells it: `1`, `-0.5`, `1e9`, `inf`, `NaN`.
+/// Number in ASCII, in Rust's syntax: `1`, `-0.5`, `1e9`, `inf`, `NaN`.
 pub fn float(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A whole number of any size in two's complement, the lowest byte first, as the nearest float.
+/// Nearest float of an integer of any size, in two's complement, lowest byte first.
 pub fn float_of_bytes(bytes: &[u8]) -> f64 {
     let negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
     let mut carry = negative;
@@ -22,7 +22,7 @@ pub fn float_of_bytes(bytes: &[u8]) -> f64 {
     while magnitude.last() == Some(&0) {
         magnitude.pop();
     }
-    // 128 bits are enough to round 53 rightly, if the lowest of them says whether anything is below
+    // 128 bits suffice to round 53 bits correctly, if the lowest one shows whether a lower bit is set
     let shift = magnitude.len().saturating_sub(16);
     let mut high = magnitude[shift..]
         .iter()
@@ -37,7 +37,7 @@ pub fn float_of_bytes(bytes: &[u8]) -> f64 {
     }
 }
 
-/// Seconds, or other units of `unit_ns`, as nanoseconds; decimals are exact as far as nanoseconds go.
+/// Time in units of `unit_ns`, as nanoseconds. Decimals are exact to the nanosecond.
 pub fn time_ns(text: &[u8], unit_ns: i64) -> Option<i64> {
     let (negative, digits) = match text.first()? {
         b'-' => (true, &text[1..]),
@@ -82,7 +82,7 @@ mod tests {
             float_of_bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 0x80]),
             -2_f64.powi(71)
         );
-        // half of the last place, and one more far below: rounded up
+        // half of the last place plus a much smaller bit: rounded up
         let mut bytes = vec![0; 30];
         (bytes[0], bytes[22], bytes[29]) = (1, 0x08, 1);
         let unit = 2_f64.powi(8 * 29);

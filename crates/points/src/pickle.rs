@@ -1,9 +1,9 @@
 //! Graphite's pickle protocol, restricted: a list of `(path, (time, value))`, read as Carbon reads it.
 //!
-//! A pickle is a program for a stack machine. This one makes numbers, texts, lists and tuples; what would be any other
-//! object is a value without content ([`Value::Other`]): no class is found and nothing is called. So one entry that is
-//! no point is refused, and the others are read. Values are kept once and named by number, so that a list which holds
-//! itself, or another many times over, costs nothing.
+//! A pickle is a program for a stack machine. This machine creates numbers, texts, lists and tuples. Any other object
+//! becomes a value without content ([`Value::Other`]): no class is looked up and nothing is called. An entry that is
+//! not a point is refused, and the others are read. Values are stored once and referred to by number. So a list that
+//! contains itself, or another one many times, needs no extra memory.
 //!
 //! Source: Python's `pickletools`; "The pickle protocol" of Graphite 1.1; `float(value)` of its `protocols.py`.
 
@@ -11,7 +11,7 @@ use crate::columns::{Reader, Refusal};
 use crate::graphite;
 use crate::number;
 
-/// Operations of one pickle.
+/// Maximum number of operations of one pickle.
 const MOST_STEPS: usize = 8_000_000;
 const SHORT: &str = "a pickle that takes more than it has";
 
@@ -22,15 +22,15 @@ enum Value<'a> {
     Integer(i64),
     Float(f64),
     Text(&'a [u8]),
-    /// A text that was written in escapes.
+    /// Text with escapes.
     Escaped(usize),
     List(usize),
     Tuple(usize),
-    /// An object of another kind, which is not made.
+    /// Object of another type, which is not created.
     Other,
 }
 
-/// Reads one pickle, without the length before it. The error says why it is none.
+/// Read one pickle, without the length before it. Error: the reason why it is not a valid one.
 pub fn read(reader: &mut Reader, data: &[u8], now_ns: i64) -> Result<(), String> {
     let mut machine = Machine {
         data,
@@ -91,13 +91,13 @@ impl<'a> Machine<'a> {
         Ok((path, ns, value))
     }
 
-    /// What Python's `float()` makes of a value.
+    /// Result of Python's `float()` for a value.
     fn float(&self, of: Value<'a>) -> Option<f64> {
         match of {
             Value::Boolean(value) => Some(f64::from(u8::from(value))),
             Value::Integer(value) => Some(value as f64),
             Value::Float(value) => Some(value),
-            // what carbon's own relay sends of a text
+            // Carbon's relay sends texts
             other => number::float(self.text(other)?.trim_ascii()),
         }
     }
@@ -225,7 +225,7 @@ impl<'a> Machine<'a> {
                         self.escaped.push(text);
                     }
                 }
-                // objects of other kinds: classes, calls, sets, dictionaries, what lies outside
+                // objects of other types: classes, calls, sets, dictionaries, external objects
                 b'c' => {
                     self.line()?;
                     self.line()?;
@@ -332,7 +332,7 @@ impl<'a> Machine<'a> {
         Ok(&rest[..length])
     }
 
-    /// Takes so many values, for an object that is not made.
+    /// Pop `takes` values and push an object that is not created.
     fn other(&mut self, takes: usize) -> Result<(), String> {
         for _ in 0..takes {
             self.pop()?;
@@ -397,7 +397,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Places are given one after the other by every pickler; a far one would only take memory.
+    /// Picklers use consecutive places. A distant place would only need memory.
     fn remember(&mut self, place: usize) -> Result<(), String> {
         let value = *self.stack.last().ok_or(SHORT)?;
         if place > self.at {
@@ -421,7 +421,7 @@ impl<'a> Machine<'a> {
 }
 
 impl Value<'_> {
-    /// As Python calls it.
+    /// Name of the type in Python.
     fn kind(self) -> &'static str {
         match self {
             Value::Nothing => "None",
@@ -436,8 +436,8 @@ impl Value<'_> {
     }
 }
 
-/// A text of protocol 0 without its escapes, in UTF-8: Python's `raw-unicode-escape`, or the escapes of its
-/// `repr`. What is none stays as it is.
+/// Decode the escapes of a text in protocol 0 to UTF-8: Python's `raw-unicode-escape`, or those of `repr`. Invalid
+/// escapes stay unchanged.
 fn unescaped(text: &[u8], raw: bool) -> Vec<u8> {
     let mut made = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -546,7 +546,7 @@ mod tests {
             let mut reader = Reader::new(10, true);
             assert!(read(&mut reader, data, 0).is_err(), "{data:?}");
         }
-        // a list in itself, a thousand times
+        // a list that contains itself, a thousand times
         let mut data = b"]q\x00".to_vec();
         for _ in 0..1000 {
             data.extend(b"h\x00a");

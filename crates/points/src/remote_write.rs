@@ -1,4 +1,4 @@
-//! Prometheus remote write 1.0: a `WriteRequest` in protocol buffers, in both directions. Snappy is the caller's.
+//! Prometheus remote write 1.0: a `WriteRequest` in protocol buffers, to read and to write. The caller handles Snappy.
 //!
 //! ```text
 //! WriteRequest { repeated TimeSeries timeseries = 1; repeated Metadata metadata = 3; }
@@ -8,7 +8,7 @@
 //! Sample       { double value = 1; int64 timestamp = 2; }        // milliseconds
 //! ```
 //!
-//! Native histograms are refused and counted, exemplars counted.
+//! Native histograms are refused and counted. Exemplars are counted.
 //!
 //! Source: "Prometheus Remote-Write 1.0 specification".
 
@@ -17,12 +17,12 @@ use std::collections::BTreeMap;
 use crate::columns::{Reader, Refusal, Spelled, Value};
 use crate::wire::{put_bytes, put_varint, Field, Fields};
 
-/// The label that holds the metric's name.
+/// Label with the metric's name.
 const NAME: &str = "__name__";
 const MOST_SERIES_BYTES: usize = 1 << 16;
 const MS_NS: i64 = 1_000_000;
 
-/// Reads a message. The error says why it is none.
+/// Read a message. Error: the reason why it is not a valid one.
 pub fn read(reader: &mut Reader, message: &[u8]) -> Result<(), String> {
     let mut spelling = Vec::new();
     for (number, field) in Fields(message).enumerate() {
@@ -61,10 +61,10 @@ fn one_series(
     Ok(())
 }
 
-/// The number of a series, or why it is none.
+/// Number of a series, or the reason to refuse it.
 pub(crate) type Series = Result<u32, (Refusal, String)>;
 
-/// The series that is spelled so.
+/// Find or register the series that `spelling` identifies.
 pub(crate) fn known(
     reader: &mut Reader,
     spelling: &[u8],
@@ -79,7 +79,7 @@ pub(crate) fn known(
     reader.series(spelling, meaning)
 }
 
-/// One sample of a series: value and time [ms], alike in both versions.
+/// Read one sample of a series: value and time [ms]. Both versions have the same format.
 pub(crate) fn sample(
     reader: &mut Reader,
     number: usize,
@@ -102,7 +102,7 @@ pub(crate) fn sample(
     Ok(())
 }
 
-/// A native histogram, which is refused.
+/// Refuse a native histogram.
 pub(crate) fn histogram(reader: &mut Reader, number: usize, series: &Series) {
     match series {
         Ok(_) => reader.refuse(
@@ -133,7 +133,7 @@ fn meaning(spelling: &[u8]) -> Spelled {
     of_labels(&found)
 }
 
-/// Metric and labels of a series by its labels with `__name__`.
+/// Metric and labels of a series, from its labels with `__name__`.
 pub(crate) fn of_labels(found: &[(&[u8], &[u8])]) -> Spelled {
     let malformed = |what: &str| (Refusal::Malformed, what.to_owned());
     let mut labels = BTreeMap::new();
@@ -155,17 +155,17 @@ pub(crate) fn of_labels(found: &[(&[u8], &[u8])]) -> Spelled {
     Ok((metric, labels))
 }
 
-/// One series to be sent: its labels without the name, times in milliseconds and values.
+/// Series to send: labels without the name, times in milliseconds, and values.
 pub struct Sent<'a> {
     /// The metric's name.
     pub metric: &'a str,
     /// Its labels.
     pub labels: &'a BTreeMap<String, String>,
-    /// When, and what.
+    /// Times [ms since 1970] and values.
     pub samples: &'a [(i64, f64)],
 }
 
-/// Appends a series to a message; labels are sorted by name, as receivers want them.
+/// Append a series to a message. Labels are sorted by name, as receivers require.
 pub fn write(message: &mut Vec<u8>, series: &Sent<'_>) {
     let mut all: BTreeMap<&str, &str> = series
         .labels

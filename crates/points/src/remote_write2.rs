@@ -1,4 +1,4 @@
-//! Prometheus remote write 2.0: a `Request` in protocol buffers, whose texts are numbers into a table of symbols.
+//! Prometheus remote write 2.0: a `Request` in protocol buffers. Texts are indices into a table of symbols.
 //!
 //! ```text
 //! Request    { repeated string symbols = 4; repeated TimeSeries timeseries = 5; }
@@ -6,8 +6,8 @@
 //!              repeated Exemplar exemplars = 4; Metadata metadata = 5; int64 created_timestamp = 6; }
 //! ```
 //!
-//! Labels are pairs of references, name and value; the first symbol is empty. Samples are as in 1.0. Native
-//! histograms are refused and counted, exemplars counted.
+//! Labels are pairs of references, name and value. The first symbol is empty. Samples are the same as in 1.0. Native
+//! histograms are refused and counted. Exemplars are counted.
 //!
 //! Source: "Prometheus Remote-Write 2.0 specification".
 
@@ -15,12 +15,12 @@ use crate::columns::{Reader, Refusal};
 use crate::remote_write::{histogram, known, of_labels, sample, Series};
 use crate::wire::{put_bytes, Field, Fields};
 
-/// Symbols of one message.
+/// Maximum number of symbols of one message.
 const MOST_SYMBOLS: usize = 2_000_000;
 
-/// Reads a message. The error says why it is none.
+/// Read a message. Error: the reason why it is not a valid one.
 pub fn read(reader: &mut Reader, message: &[u8]) -> Result<(), String> {
-    // the symbols may stand behind the series that need them
+    // the symbols may follow the series that refer to them
     let mut symbols: Vec<&[u8]> = Vec::new();
     for field in Fields(message) {
         match field? {
@@ -126,7 +126,7 @@ mod tests {
         made
     }
 
-    /// A sample of value 1.5 at so many milliseconds.
+    /// Sample of value 1.5 at `ms` milliseconds.
     fn at(ms: u8) -> Vec<u8> {
         let mut sample = vec![1 << 3 | 1];
         sample.extend(1.5_f64.to_le_bytes());
@@ -143,7 +143,7 @@ mod tests {
         put_bytes(&mut series, 3, b"");
         put_bytes(&mut series, 4, b"");
         put_bytes(&mut series, 5, b"");
-        // references that are not packed
+        // unpacked references
         let mut other = vec![1 << 3, 1, 1 << 3, 2];
         put_bytes(&mut other, 2, &at(9));
         let mut strange = Vec::new();

@@ -1,8 +1,8 @@
-//! The wire format of protocol buffers, as far as messages with numbers, texts and messages need it.
+//! Wire format of protocol buffers, limited to numbers, texts and nested messages.
 //!
-//! Fields are read where they lie: a message of nothing but empty ones takes no memory beyond its own.
+//! Fields are not copied: a message of many empty fields needs no memory beyond its own.
 
-/// A field's content.
+/// Content of a field.
 #[derive(Clone, Copy, Debug)]
 pub enum Field<'a> {
     Varint(u64),
@@ -11,7 +11,7 @@ pub enum Field<'a> {
     Fixed32,
 }
 
-/// The fields of a message, by number. The error says what is wrong; nothing comes behind it.
+/// Iterator over the fields of a message, by number. It ends after an error, which describes the problem.
 pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
@@ -59,7 +59,7 @@ impl<'a> Fields<'a> {
         Ok(found)
     }
 
-    /// Reads a number, as in a packed field.
+    /// Read a number, as in a packed field.
     pub fn varint(&mut self) -> Result<u64, String> {
         let mut value = 0;
         for shift in (0..70).step_by(7) {
@@ -76,7 +76,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends a number.
+/// Append a number.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -85,7 +85,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends a field of bytes.
+/// Append a field of bytes.
 pub fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     put_varint(out, u64::from(number << 3 | 2));
     put_varint(out, bytes.len() as u64);
