@@ -1,4 +1,4 @@
-//! Clocks in nanoseconds, and sleeps that end in time.
+//! Clocks in nanoseconds, and a timer slack for punctual sleeps.
 
 fn read(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec {
@@ -20,12 +20,12 @@ pub fn since_boot_ns() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
 
-/// CLOCK_REALTIME, which the kernel stamps packets with.
+/// CLOCK_REALTIME, the clock of the kernel's packet timestamps.
 pub fn real_ns() -> u64 {
     read(libc::CLOCK_REALTIME)
 }
 
-/// Processor time of this whole process.
+/// Processor time of all threads of this process.
 pub fn process_cpu_ns() -> u64 {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
@@ -35,7 +35,7 @@ pub fn thread_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// From now on sleeps of the calling thread end as punctually as the kernel can: a timer slack of 1 ns.
+/// Set the timer slack of the calling thread to 1 ns, so that its sleeps end as punctually as the kernel can.
 pub fn be_punctual() {
     // SAFETY: sets the calling thread's own timer slack.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64, 0, 0, 0) };

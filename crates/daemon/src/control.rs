@@ -1,4 +1,4 @@
-//! The control socket: one JSON object per line in, one out.
+//! The control socket: one JSON object per line for each request and each reply.
 
 use std::fmt::Display;
 use std::fs;
@@ -10,12 +10,12 @@ use serde_json::{json, Value};
 
 use crate::{private, Error};
 
-/// Longest request in bytes: a schedule of a hundred thousand changes fits, a flood does not.
+/// Longest request in bytes. A schedule of 100,000 changes fits; a flood does not.
 pub const LONGEST_REQUEST: usize = 16 << 20;
 
-/// Listens at `path`, whoever was there before; only our own user can connect.
+/// Listen at `path` and replace an existing file there. Only our own user can connect.
 ///
-/// A directory in which others could replace the socket is refused.
+/// Refuse a directory in which other users could replace the socket.
 pub fn listen(path: &Path) -> Result<UnixListener, Error> {
     let bind = || -> io::Result<UnixListener> {
         private::check_parent(path)?;
@@ -29,12 +29,12 @@ pub fn listen(path: &Path) -> Result<UnixListener, Error> {
     bind().map_err(|error| Error::host(format!("control socket {}", path.display()), error))
 }
 
-/// Connections of those who may ask: root and our own user. Others are hung up on.
+/// Iterate over connections from root and our own user. Close other connections.
 pub fn incoming(listener: &UnixListener) -> impl Iterator<Item = UnixStream> + '_ {
     listener.incoming().flatten().filter(private::may_ask)
 }
 
-/// The connection of the next one who may ask; as `accept` of a listener that does not block.
+/// Accept the next connection from root or our own user. Like `accept` of a non-blocking listener.
 pub fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
     loop {
         let (stream, _) = listener.accept()?;
@@ -44,7 +44,7 @@ pub fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
     }
 }
 
-/// The lines of a client, until it leaves or sends one that is longer than [`LONGEST_REQUEST`].
+/// Iterate over the lines of a client until it disconnects or sends a line longer than [`LONGEST_REQUEST`].
 pub fn lines(stream: &UnixStream) -> impl Iterator<Item = String> + '_ {
     let mut reader = BufReader::new(stream);
     std::iter::from_fn(move || {
@@ -62,7 +62,7 @@ pub fn lines(stream: &UnixStream) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// What a client is told: the answer's fields and `ok`, or the error.
+/// Reply to a client: the fields of the answer with `ok`, or the error.
 pub fn reply<E: Display>(answer: Result<Value, E>) -> Value {
     match answer {
         Ok(Value::Object(mut fields)) => {
@@ -74,7 +74,7 @@ pub fn reply<E: Display>(answer: Result<Value, E>) -> Value {
     }
 }
 
-/// Answers a client until it leaves.
+/// Answer the requests of a client until it disconnects.
 pub fn converse<E: Display>(stream: &UnixStream, mut obey: impl FnMut(&str) -> Result<Value, E>) {
     let mut out = stream;
     for line in lines(stream) {

@@ -1,4 +1,4 @@
-//! The control socket of a daemon that has one thread: looked at between rounds of its work.
+//! The control socket of a single-threaded daemon, polled between rounds of its work.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -19,7 +19,7 @@ struct Caller {
     received: Vec<u8>,
 }
 
-/// Where clients ask, and who owns the daemon; the socket goes with it.
+/// Control socket and owner of the daemon. Dropping the desk removes the socket.
 pub struct Desk {
     path: PathBuf,
     listener: UnixListener,
@@ -29,7 +29,7 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// Listens at `path`; with an owner, its end is the daemon's too.
+    /// Listen at `path`. With an owner, the daemon ends when the owner ends.
     pub fn open(path: &Path, owner: Option<Owner>) -> Result<Self, Error> {
         let listener = listen(path)?;
         listener
@@ -44,7 +44,7 @@ impl Desk {
         })
     }
 
-    /// Waits until somebody asks, at most so long.
+    /// Wait for a request, at most `wait_ms` milliseconds.
     pub fn wait(&self, wait_ms: u64) {
         let watch = |fd| libc::pollfd {
             fd,
@@ -63,8 +63,8 @@ impl Desk {
         };
     }
 
-    /// Answers what has been asked by `answer(line)`, which also says whether it was the last; true when the
-    /// daemon is to end.
+    /// Answer pending requests with `answer(line)`, which also returns true for the last request. Return true
+    /// when the daemon must end.
     pub fn serve(&mut self, mut answer: impl FnMut(&[u8]) -> (Value, bool)) -> bool {
         while let Ok(stream) = accept(&self.listener) {
             if stream.set_nonblocking(true).is_ok() {
@@ -99,7 +99,7 @@ impl Drop for Desk {
 }
 
 impl Caller {
-    /// The whole lines that have come; None when the caller has gone, or sends a line without end.
+    /// Complete lines received so far. None if the client disconnected or sent an overlong line.
     fn lines(&mut self) -> Option<Vec<Vec<u8>>> {
         let mut chunk = [0; 4096];
         loop {

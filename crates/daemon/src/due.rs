@@ -1,15 +1,15 @@
-//! What waits for its time, in the order in which it is due.
+//! Queue of items ordered by due time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Something due at a time; of two due at the same, the one that came first goes first.
+/// Item with a due time. Items with the same due time keep their order of insertion.
 #[derive(Debug)]
 pub struct Due<T> {
-    /// When.
+    /// Due time.
     pub due_ns: u64,
     number: u64,
-    /// What.
+    /// The item.
     pub what: T,
 }
 
@@ -30,7 +30,7 @@ impl<T> Ord for Due<T> {
     }
 }
 
-/// All that waits.
+/// Items waiting for their due time.
 #[derive(Debug)]
 pub struct Waiting<T> {
     heap: BinaryHeap<Reverse<Due<T>>>,
@@ -47,7 +47,7 @@ impl<T> Default for Waiting<T> {
 }
 
 impl<T> Waiting<T> {
-    /// Adds one; true if it is the first to come now.
+    /// Add an item. Return true if it is now the earliest.
     pub fn put(&mut self, due_ns: u64, what: T) -> bool {
         self.number += 1;
         let first = self.next_ns().is_none_or(|next_ns| due_ns < next_ns);
@@ -59,17 +59,17 @@ impl<T> Waiting<T> {
         first
     }
 
-    /// When the next is due.
+    /// Due time of the earliest item.
     pub fn next_ns(&self) -> Option<u64> {
         self.heap.peek().map(|first| first.0.due_ns)
     }
 
-    /// The next, due or not.
+    /// Remove and return the earliest item, due or not.
     pub fn take(&mut self) -> Option<Due<T>> {
         self.heap.pop().map(|first| first.0)
     }
 
-    /// The next that is due by `now_ns`.
+    /// Remove and return the earliest item if it is due by `now_ns`.
     pub fn take_due(&mut self, now_ns: u64) -> Option<Due<T>> {
         if self.next_ns()? > now_ns {
             return None;
@@ -77,7 +77,7 @@ impl<T> Waiting<T> {
         self.take()
     }
 
-    /// Changes what waits, times included.
+    /// Change the waiting items, including their due times.
     pub fn change(&mut self, mut how: impl FnMut(&mut Due<T>)) {
         let mut all = std::mem::take(&mut self.heap).into_vec();
         for Reverse(due) in &mut all {
@@ -86,12 +86,12 @@ impl<T> Waiting<T> {
         self.heap = BinaryHeap::from(all);
     }
 
-    /// How many wait.
+    /// Number of waiting items.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Whether nothing waits.
+    /// True if no item waits.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }

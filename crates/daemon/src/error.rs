@@ -1,25 +1,25 @@
-//! What can go wrong in a daemon, said so that a person can act on it.
+//! Errors of a daemon, worded so that a person can act on them.
 
 use std::io;
 
-/// Failure of a command or of the start.
+/// Error of a command or of the start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request itself makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Bad(String),
-    /// The host refused something.
+    /// The host refused an operation.
     #[error("{what}: {source}")]
     Host {
-        /// What was being done.
+        /// Operation that failed.
         what: String,
-        /// The host's answer.
+        /// Error of the host.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// A host error with what was being done when it happened.
+    /// Host error with the operation that failed.
     pub fn host(what: impl Into<String>, source: io::Error) -> Self {
         Error::Host {
             what: what.into(),
@@ -27,7 +27,7 @@ impl Error {
         }
     }
 
-    /// The last error of the C library with what was being done.
+    /// Last error of the C library with the operation that failed.
     pub fn last(what: impl Into<String>) -> Self {
         Error::host(what, io::Error::last_os_error())
     }

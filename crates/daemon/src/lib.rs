@@ -1,7 +1,8 @@
-//! What the daemons have in common: the disk server, the relay, the sampler and the tracer.
+//! Common code of the daemons: the disk server, the relay, the sampler and the tracer.
 //!
-//! Each is started with one JSON object, says `ready` to a descriptor, answers one JSON object per line on a
-//! socket with one, and ends when it is told to, by a signal, or when the process that owns it is gone.
+//! A daemon starts with one JSON object as its configuration and writes `ready` to a descriptor. On a socket it
+//! answers each JSON object (one per line) with another. It ends on request, on a signal, or when its owner
+//! process ends.
 
 pub mod clock;
 pub mod control;

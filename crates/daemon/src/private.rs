@@ -1,4 +1,4 @@
-//! Files, directories and sockets that only the user who runs the daemon, and root, can reach.
+//! Files, directories and sockets that only root and the user of the daemon can reach.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -20,7 +20,8 @@ fn refused(why: String) -> io::Error {
     io::Error::new(ErrorKind::PermissionDenied, why)
 }
 
-/// Makes a new, empty file of mode 0600 in place of whatever has the name; a link there is not followed.
+/// Create an empty file of mode 0600 and replace an existing file of that name. A symbolic link is not
+/// followed.
 pub fn file(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -29,7 +30,7 @@ pub fn file(path: &Path) -> io::Result<File> {
     new_file(path)
 }
 
-/// Makes a new, empty file of mode 0600. Error: there is one, or a link.
+/// Create an empty file of mode 0600. Fails if a file or link of that name exists.
 pub fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -40,8 +41,8 @@ pub fn new_file(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Makes the directory if absent and keeps others out of it. One that is a link, or that another user owns, is
-/// refused.
+/// Create the directory if absent and set its permissions to exclude other users. Refuse a link and a directory
+/// of another user.
 pub fn directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let facts = fs::symlink_metadata(path)?;
@@ -59,7 +60,7 @@ pub fn directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Refuses a directory in which another user could replace what we put there.
+/// Refuse a directory in which another user could replace our files.
 pub(crate) fn check_parent(path: &Path) -> io::Result<()> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -99,7 +100,7 @@ fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
     }
 }
 
-/// Whether root or our own user is at the other end.
+/// True if the peer is root or our own user.
 pub(crate) fn may_ask(stream: &UnixStream) -> bool {
     peer_uid(stream).is_ok_and(|uid| uid == 0 || uid == own_uid())
 }

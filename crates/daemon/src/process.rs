@@ -1,12 +1,12 @@
-//! A daemon among processes: its limits, its signals, its owner.
+//! Process settings of a daemon: limits, signals, owner.
 
 use std::fs;
 use std::io::Write;
 use std::os::fd::FromRawFd;
 use std::time::Duration;
 
-/// All descriptors that the host allows; signals to end wait until [`told_to_end`] asks; not the first to be
-/// killed when memory is short.
+/// Raise the descriptor limit, block the termination signals until [`told_to_end`] waits for them, and lower
+/// the OOM score.
 pub fn prepare() {
     all_descriptors();
     // SAFETY: plain system calls on this process; each may fail without harm.
@@ -15,12 +15,12 @@ pub fn prepare() {
         libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
     }
-    // Allowed to the privileged only.
+    // Only privileged processes may do this.
     let _ = fs::write("/proc/self/oom_score_adj", "-900");
 }
 
-/// Lets this process have all descriptors that the host allows: with the right to it, as many as the kernel can give
-/// one process (`fs.nr_open`).
+/// Raise the descriptor limit to the maximum that the host allows. A privileged process gets the kernel's limit
+/// for one process (`fs.nr_open`).
 pub fn all_descriptors() {
     let most = fs::read_to_string("/proc/sys/fs/nr_open").ok();
     let most = most.and_then(|text| text.trim().parse().ok());
@@ -47,18 +47,18 @@ pub fn all_descriptors() {
     }
 }
 
-/// How a thread comes to a processor.
+/// Scheduling class of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Before all ordinary threads of the host, in turn with others of its kind.
+    /// Before all ordinary threads of the host, round-robin with other real-time threads.
     RealTime,
     /// Before ordinary threads of its own control group.
     Favoured,
-    /// As any other.
+    /// Same as any other thread.
     Ordinary,
 }
 
-/// Gives this thread, and those that it starts from now on, the best standing that the host allows.
+/// Give this thread, and threads that it starts from now on, the best scheduling class that the host allows.
 pub fn go_first() -> Standing {
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: plain system calls on the calling thread.
@@ -73,7 +73,8 @@ pub fn go_first() -> Standing {
     }
 }
 
-/// Gives this thread, and those that it starts from now on, a file mode creation mask apart from the process's.
+/// Give this thread, and threads that it starts from now on, a file mode creation mask separate from the
+/// process's.
 pub fn own_umask(mask: libc::mode_t) {
     // SAFETY: plain system calls on the calling thread; both always succeed.
     unsafe {
@@ -94,7 +95,7 @@ fn set(signals: &[libc::c_int]) -> libc::sigset_t {
     }
 }
 
-/// Waits for a signal to end, at most `wait`; a terminal that hangs up is none.
+/// Wait at most `wait` for SIGTERM or SIGINT. Ignore the hang-up of a terminal (SIGHUP).
 pub fn told_to_end(wait: Duration) -> bool {
     let signals = set(&[libc::SIGTERM, libc::SIGINT]);
     let wait = libc::timespec {
@@ -105,7 +106,7 @@ pub fn told_to_end(wait: Duration) -> bool {
     unsafe { libc::sigtimedwait(&signals, std::ptr::null_mut(), &wait) > 0 }
 }
 
-/// Tells the starter, by a descriptor that it passed for this one line, that the daemon answers.
+/// Write `ready` to a descriptor that the parent process passed for this purpose.
 pub fn say_ready(fd: Option<i32>) {
     if let Some(fd) = fd {
         // SAFETY: passed to this process to be written once and closed; nobody else owns it.
@@ -114,7 +115,7 @@ pub fn say_ready(fd: Option<i32>) {
     }
 }
 
-/// The process whose end is the daemon's too.
+/// Process that owns the daemon: the daemon ends with it.
 #[derive(Debug, Clone, Copy)]
 pub struct Owner {
     pid: i32,
@@ -122,7 +123,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The process of that number as it is now.
+    /// The process that has this number now.
     pub fn new(pid: i32) -> Self {
         Owner {
             pid,
@@ -130,18 +131,18 @@ impl Owner {
         }
     }
 
-    /// Whether it has ended, even if another process has got its number.
+    /// True if the process has ended, even if its number is in use again.
     pub fn is_gone(&self) -> bool {
         self.started.is_none() || start_time(self.pid) != self.started
     }
 }
 
-/// Start time of a process in clock ticks, by which it is told from a later one of its number.
+/// Start time of a process in clock ticks. It distinguishes the process from a later one with the same number.
 fn start_time(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     if fields.next()? == "Z" {
-        return None; // ended, and not yet waited for
+        return None; // zombie
     }
     fields.nth(18)?.parse().ok()
 }

@@ -1,9 +1,10 @@
-//! Makes this process one of a virtual node's, with no more rights than the node has.
+//! Move this process into a virtual node, with at most the rights of the node.
 //!
 //!     penstock-enter JSON COMMAND…
 //!
-//! runs a command in the node that the object describes and ends as the command does; without a command it is
-//! the first process of a node that is being made, for ever. What cannot be entered is status 125.
+//! Runs a command in the node that the JSON object describes and ends with its status. Without a command, the
+//! process becomes the first process of a new node and never ends. If the node cannot be entered, the status is
+//! 125.
 
 mod rights;
 mod sealed;
@@ -23,29 +24,29 @@ use crate::rights::Rights;
 
 const CANNOT_ENTER: i32 = 125;
 
-/// A node, and how to be in it.
+/// Description of a node, and settings of the process in it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Node {
-    /// Its first process; none where that is what this becomes.
+    /// The node's first process. None if this process becomes the first one.
     pid: Option<i32>,
-    /// Files of its control groups that a process of one thread enters by writing 0.
+    /// Files of its control groups. A single-threaded process enters a group by writing 0.
     #[serde(default)]
     groups: Vec<PathBuf>,
-    /// Bits of the capabilities that it has.
+    /// Capabilities of the node, as a bit mask.
     capabilities: u64,
-    /// The compiled filter of its system calls (seccomp(2)).
+    /// Compiled filter of the node's system calls (seccomp(2)).
     filter: PathBuf,
-    /// The whole environment: nothing of the caller's is handed on.
+    /// Complete environment. The environment of the caller is not inherited.
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// A directory of the node.
+    /// Working directory, a path in the node.
     #[serde(default)]
     cwd: Option<PathBuf>,
     /// User and group.
     #[serde(default)]
     user: Option<(u32, u32)>,
-    /// A pipe that gets `ready`, or what went wrong.
+    /// Pipe that receives `ready` or an error message.
     #[serde(default)]
     ready_fd: Option<i32>,
 }
@@ -77,7 +78,7 @@ fn named(what: impl std::fmt::Display, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// The last system call's error, with what it was about.
+/// Return `result` of a system call, or the last error with the name of the operation.
 fn check(result: i64, what: &str) -> io::Result<i64> {
     if result < 0 {
         return Err(named(what, io::Error::last_os_error()));
@@ -85,7 +86,7 @@ fn check(result: i64, what: &str) -> io::Result<i64> {
     Ok(result)
 }
 
-/// Forks what becomes the command; the namespace of processes holds for children alone.
+/// Fork a child that runs the command. Only children enter a new PID namespace.
 fn enter(node: &Node, pid: i32, command: &[OsString]) -> io::Result<()> {
     sealed::run_from_memory()?;
     let rights = Rights::load(&node.filter, node.capabilities, node.user)?;
@@ -93,7 +94,8 @@ fn enter(node: &Node, pid: i32, command: &[OsString]) -> io::Result<()> {
         let path = format!("/proc/{pid}/ns/{kind}");
         File::open(&path).map_err(|error| named(format!("the node is gone ({path})"), error))
     };
-    // the group's comes after the groups, the root's last: paths are the host's until then
+    // Join the cgroup namespace after the groups, and the mount namespace last: until then paths are those of
+    // the host.
     let spaces = ["cgroup", "ipc", "uts", "net", "mnt"].map(open);
     join(&open("pid")?)?;
     // SAFETY: this process has one thread.
@@ -136,7 +138,7 @@ fn join(space: &File) -> io::Result<()> {
     .map(drop)
 }
 
-/// Waits for the child, stops when it does, and ends as it does.
+/// Wait for the child, stop when it stops, and end with its status.
 fn end_as(child: i32) -> ! {
     let mut status = 0;
     // SAFETY: plain system calls on this process and its child.
@@ -153,7 +155,7 @@ fn end_as(child: i32) -> ! {
                 libc::kill(child, libc::SIGCONT);
             } else if libc::WIFSIGNALED(status) {
                 let signal = libc::WTERMSIG(status);
-                libc::prctl(libc::PR_SET_DUMPABLE, 0); // the child has left its core already
+                libc::prctl(libc::PR_SET_DUMPABLE, 0); // the child has written its core already
                 libc::signal(signal, libc::SIG_DFL);
                 libc::kill(libc::getpid(), signal);
                 exit(128 + signal);
@@ -164,7 +166,7 @@ fn end_as(child: i32) -> ! {
     }
 }
 
-/// Takes the rights and waits for ever: SIGCHLD is ignored, so that the kernel buries orphans.
+/// Drop to the node's rights and wait forever. SIGCHLD is ignored, so that the kernel reaps orphans.
 fn hold(node: &Node) -> io::Result<()> {
     let fd = node
         .ready_fd

@@ -1,4 +1,4 @@
-//! What a process of a node may do: capabilities, and the system calls that pass a filter.
+//! Rights of a process of a node: capabilities and a system call filter.
 
 use std::fs;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::{check, named};
 
-/// Of linux/capability.h: sets of 64 bits by two halves.
+/// From linux/capability.h: sets of 64 bits in two halves.
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
 #[repr(C)]
@@ -23,7 +23,7 @@ struct Half {
     inheritable: u32,
 }
 
-/// Rights that were read, and are to be taken.
+/// Rights to which a process is about to be limited.
 pub struct Rights {
     filter: Vec<libc::sock_filter>,
     capabilities: u64,
@@ -31,7 +31,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Reads the filter, while its path still means something.
+    /// Read the filter. Call this while its path is still valid.
     pub fn load(filter: &Path, capabilities: u64, user: Option<(u32, u32)>) -> io::Result<Self> {
         let raw = fs::read(filter).map_err(|error| named(filter.display(), error))?;
         let filter = raw
@@ -50,8 +50,8 @@ impl Rights {
         })
     }
 
-    /// Gives up everything else, for good. The filter first: with it, but with more capabilities than they
-    /// have, no process of the node can look into this one.
+    /// Drop all other rights permanently. Install the filter before dropping capabilities: while this process has
+    /// more capabilities than the processes of the node, none of them can inspect it.
     pub fn keep_only(mut self) -> io::Result<()> {
         let program = libc::sock_fprog {
             len: u16::try_from(self.filter.len()).map_err(io::Error::other)?,
@@ -72,7 +72,7 @@ impl Rights {
                 {
                     let error = io::Error::last_os_error();
                     if error.raw_os_error() == Some(libc::EINVAL) {
-                        break; // the kernel has no more
+                        break; // the kernel has no more capabilities
                     }
                     return Err(named("capabilities", error));
                 }

@@ -1,5 +1,5 @@
-//! A process in a node shows the program it runs (`/proc/PID/exe`), and the node's root may write to what it
-//! sees there. So what enters a node runs from a copy in memory that nobody can change.
+//! A process in a node exposes its program (`/proc/PID/exe`), and the node's root may write to that file.
+//! Therefore a process that enters a node runs from a sealed copy in memory.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -13,7 +13,8 @@ const ITSELF: &str = "/proc/self/exe";
 const SEALS: libc::c_int =
     libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
 
-/// Starts this program again from memory, with the same words; returns where that was done.
+/// Execute this program again from memory, with the same arguments. Return at once if it runs from memory
+/// already.
 pub fn run_from_memory() -> io::Result<()> {
     let mut itself = File::open(ITSELF).map_err(|error| named(ITSELF, error))?;
     // SAFETY (all): valid descriptors and terminated strings.

@@ -1,4 +1,4 @@
-//! What the relay is told: its configuration and its commands.
+//! Configuration and commands of the relay.
 
 use std::path::PathBuf;
 
@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame::Mac;
 
-/// Start of the daemon.
+/// Configuration at the start of the daemon.
 #[derive(Debug, Deserialize)]
 pub struct RelayConfig {
     /// Control socket.
     pub socket: PathBuf,
     /// Process with which the relay ends.
     pub owner_pid: Option<i32>,
-    /// Stays when its owner ends.
+    /// Keep running when the owner ends.
     #[serde(default)]
     pub outlive_owner: bool,
-    /// Where to say that it is ready.
+    /// Descriptor that receives `ready`.
     pub ready_fd: Option<i32>,
-    /// Network namespace of the links; the own one by default.
+    /// Network namespace of the links; default: the relay's own.
     pub netns: Option<PathBuf>,
-    /// Of all draws.
+    /// Seed of all random draws.
     #[serde(default)]
     pub seed: u64,
-    /// Memory that waiting frames may take; what comes beyond is dropped and counted.
+    /// Memory limit of waiting frames, in bytes. Frames beyond it are dropped and counted.
     #[serde(default = "most_bytes")]
     pub most_bytes: usize,
 }
@@ -32,14 +32,14 @@ fn most_bytes() -> usize {
     256 << 20
 }
 
-/// How a delay varies about its mean.
+/// Distribution of a delay about its mean.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Distribution {
-    /// Not at all.
+    /// No variation.
     #[default]
     Constant,
-    /// Evenly, by at most the jitter.
+    /// Uniform, within ± the jitter.
     Uniform,
     /// Normal; the jitter is its standard deviation.
     Normal,
@@ -51,32 +51,32 @@ pub enum Distribution {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Delay {
-    /// Its mean, seconds.
+    /// Mean delay, seconds.
     pub mean_s: f64,
-    /// How far it varies, seconds.
+    /// Jitter, seconds.
     pub jitter_s: f64,
-    /// How it varies.
+    /// Distribution of the jitter.
     pub distribution: Distribution,
 }
 
-/// What happens to frames on one way of a link; shares are probabilities per frame.
+/// Impairments of frames in one direction of a link. Shares are probabilities per frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Impairment {
-    /// How long a frame takes.
+    /// Delay of a frame.
     pub delay: Delay,
-    /// Frames that do not arrive.
+    /// Share of frames that are lost.
     pub loss: f64,
-    /// Frames that arrive twice.
+    /// Share of frames that arrive twice.
     pub duplicate: f64,
-    /// Frames of which one bit is turned.
+    /// Share of frames with one flipped bit.
     pub corrupt: f64,
-    /// Frames that are not delayed and so overtake others.
+    /// Share of frames that are sent without delay and so overtake others.
     pub reorder: f64,
 }
 
 impl Impairment {
-    /// What is wrong with it, if anything.
+    /// Return a message about the first invalid value, if any.
     pub fn check(&self) -> Result<(), String> {
         for (name, share) in [
             ("loss", self.loss),
@@ -100,62 +100,63 @@ impl Impairment {
     }
 }
 
-/// One command; every answer carries `applied_ns`, CLOCK_MONOTONIC.
+/// Command of the control socket. Every reply carries `applied_ns`, CLOCK_MONOTONIC.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "cmd", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Command {
-    /// Whether it is there.
+    /// Check that the relay responds.
     Ping {},
-    /// The end.
+    /// End the relay.
     Shutdown {},
-    /// Takes a link into a network: frames that arrive on it are relayed.
+    /// Add a link to a network. Frames that arrive on it are relayed.
     Port {
-        /// Network's number.
+        /// Number of the network.
         network: u32,
-        /// Port's number, unique in all networks.
+        /// Number of the port, unique in all networks.
         port: u32,
-        /// The link's index.
+        /// Interface index of the link.
         ifindex: i32,
-        /// Exchanges no frames with other isolated ports.
+        /// Exchange no frames with other isolated ports.
         #[serde(default)]
         isolated: bool,
     },
-    /// Nodes behind a tunnel: their numbers take the place of the tunnel's port in delays of pairs.
+    /// Declare nodes behind a tunnel. In delays of pairs, their numbers replace that of the tunnel's port.
     Remote {
-        /// Network's number.
+        /// Number of the network.
         network: u32,
-        /// Number and hardware address of each node; numbers are those of no port.
+        /// Number and hardware address of each node. No port may have one of these numbers.
         nodes: Vec<(u32, Mac)>,
     },
-    /// Lets a link go.
+    /// Remove a link from its network.
     Unport {
-        /// Port's number.
+        /// Number of the port.
         port: u32,
     },
-    /// Changes what a link does; a way that is not given stays.
+    /// Change the impairments of a link. An absent direction stays unchanged.
     Link {
-        /// Port's number.
+        /// Number of the port.
         port: u32,
-        /// To frames that come from its node.
+        /// Impairments of frames from the node.
         out: Option<Impairment>,
-        /// To frames that go to its node.
+        /// Impairments of frames to the node.
         #[serde(rename = "in")]
         inwards: Option<Impairment>,
     },
-    /// Delays from port (or remote node) to port, beside the links' own; those never given have the network's,
-    /// those not given now stay. A negative one shortens the delays of both links.
+    /// Set delays between ports or remote nodes, added to the delays of the links. Absent pairs keep their
+    /// delay; a pair that was never set has the network's default. A negative delay shortens the delays of both
+    /// links.
     Pairs {
-        /// Network's number.
+        /// Number of the network.
         network: u32,
-        /// Delay of every other pair, seconds.
+        /// Default delay of a pair, seconds.
         default_s: Option<f64>,
-        /// From, to, seconds.
+        /// Source, destination, delay in seconds.
         #[serde(default)]
         delays: Vec<(u32, u32, f64)>,
     },
-    /// Counters and lateness.
+    /// Return counters and lateness.
     Stats {
-        /// Forgets the lateness seen so far.
+        /// Reset the lateness statistics.
         #[serde(default)]
         reset: bool,
     },

@@ -1,4 +1,4 @@
-//! The control socket: one JSON object per line in, one out; and the relay's end.
+//! The control socket (one JSON object per line for each request and each reply) and the end of the relay.
 
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,7 +18,7 @@ use crate::engine::{wake_fd, Asked, Engine};
 const OWNER_CHECK: Duration = Duration::from_millis(500);
 const SIGNAL_CHECK: Duration = Duration::from_secs(3600);
 
-/// Where commands go.
+/// Queue of commands to the engine.
 #[derive(Clone)]
 struct Desk {
     commands: Sender<Asked>,
@@ -40,12 +40,12 @@ impl Desk {
 
 static ONE: u64 = 1;
 
-/// Relays until told to stop; `config_json` is a [`RelayConfig`].
+/// Relay until a command or signal ends it; `config_json` is a [`RelayConfig`].
 pub fn run(config_json: &str) -> Result<(), Error> {
     let config: RelayConfig = serde_json::from_str(config_json)
         .map_err(|error| Error::Bad(format!("configuration of the relay: {error}")))?;
     process::prepare();
-    // A network does not wait for a processor.
+    // Forwarding must not wait for a processor.
     process::go_first();
     if let Some(path) = &config.netns {
         enter(path)?;
@@ -75,7 +75,7 @@ pub fn run(config_json: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Moves this thread, and those that it starts, into a network namespace.
+/// Move this thread, and threads that it starts from now on, into a network namespace.
 fn enter(path: &Path) -> Result<(), Error> {
     let file = fs::File::open(path)
         .map_err(|error| Error::host(format!("network namespace {}", path.display()), error))?;

@@ -1,4 +1,4 @@
-//! The one thread that reads, decides, waits and sends.
+//! The single thread that reads, routes, delays and sends frames.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,7 +23,7 @@ const LONGEST_SPIN_NS: u64 = 80_000;
 const EVENTS: usize = 64;
 const COMMANDS: u64 = u64::MAX;
 
-/// A command and where its answer goes.
+/// A command and the channel of its reply.
 pub type Asked = (Command, Sender<Result<Value, Error>>);
 
 #[derive(Default)]
@@ -57,7 +57,8 @@ struct Net {
 }
 
 impl Net {
-    /// Delay between two nodes; one behind a tunnel without a delay of its own has that of the tunnel's port.
+    /// Delay between two nodes, in nanoseconds. A node behind a tunnel without its own delay has that of the
+    /// tunnel's port.
     fn pair_ns(&self, from: u32, to: u32, frame: (Mac, Mac)) -> i64 {
         let node = |mac: Mac, port: u32| *self.remote.get(&mac).unwrap_or(&port);
         let nodes = (node(frame.0, from), node(frame.1, to));
@@ -69,7 +70,7 @@ impl Net {
     }
 }
 
-/// Everything the relay knows.
+/// State of the relay.
 pub struct Engine {
     epoll: OwnedFd,
     commands: Receiver<Asked>,
@@ -88,7 +89,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Waits for commands that `wake` (an eventfd) announces.
+    /// Create an engine that waits for commands. `wake` (an eventfd) announces them.
     pub fn new(
         commands: Receiver<Asked>,
         wake: RawFd,
@@ -136,7 +137,7 @@ impl Engine {
         }
     }
 
-    /// Relays until a command says that it is over.
+    /// Relay until a shutdown command.
     pub fn serve(mut self, wake: RawFd) {
         be_punctual();
         // SAFETY: zeroed events are valid.
@@ -184,7 +185,8 @@ impl Engine {
         }
     }
 
-    /// Sleeps until a frame comes, a command, or shortly before the next frame is due; gives events.
+    /// Sleep until a frame or command arrives, or until shortly before the next frame is due. Return the number
+    /// of events.
     fn wait(&mut self, events: &mut [libc::epoll_event]) -> usize {
         let start = now_ns();
         let sleep_ns = self
@@ -215,7 +217,7 @@ impl Engine {
         usize::try_from(ready).unwrap_or(0)
     }
 
-    /// How long before a frame is due the thread is up: as long as it lately overslept.
+    /// Adapt the time by which the thread wakes before a frame is due to the recent oversleeping.
     fn learn(&mut self, overslept_ns: u64) {
         let wanted = (overslept_ns + overslept_ns / 4).clamp(SHORTEST_SPIN_NS, LONGEST_SPIN_NS);
         if wanted > self.spin_ns {
@@ -240,7 +242,7 @@ impl Engine {
         self.arrived = arrived;
     }
 
-    /// Decides what becomes of a frame from a port, and sends it or has it wait.
+    /// Route a frame from a port. Send it now or queue it until it is due.
     fn relay(&mut self, from: u32, arrived_ns: u64, mut frame: Frame) {
         let Some(port) = self.ports.get_mut(&from) else {
             return self.pool.take(frame);
@@ -288,7 +290,7 @@ impl Engine {
             }
             let copies = 1 + u32::from(out.twice) + u32::from(into.twice);
             for number in 1..=copies {
-                // the last of the last takes the frame itself
+                // the last copy to the last target takes the frame itself
                 let last = at + 1 == targets.len() && number == copies;
                 let copy = if last {
                     left.take()
@@ -312,7 +314,7 @@ impl Engine {
         let now = now_ns();
         if due_ns <= now {
             if self.line.next_due_ns().is_some_and(|next| next <= due_ns) {
-                self.send_due(); // what became due since the turn began goes first: pairs keep their order
+                self.send_due(); // send frames that became due in this turn first, to keep the order of each pair
             }
             self.turn.add(now - due_ns);
             self.send(to, &frame);
@@ -499,7 +501,7 @@ fn count_in(counts: &mut Counts, fate: &Fate) {
     }
 }
 
-/// An eventfd by which the control threads wake the engine.
+/// Create the eventfd by which the control threads wake the engine.
 pub fn wake_fd() -> io::Result<OwnedFd> {
     // SAFETY: a plain call; the descriptor is owned from here on.
     unsafe {
@@ -527,9 +529,9 @@ mod tests {
         let tunnel = 9;
         assert_eq!(net.pair_ns(1, tunnel, (near, far)), -3);
         assert_eq!(net.pair_ns(tunnel, 1, (far, near)), 4);
-        assert_eq!(net.pair_ns(1, tunnel, (near, other)), 0); // that of the tunnel's port
+        assert_eq!(net.pair_ns(1, tunnel, (near, other)), 0); // delay of the tunnel's port
         assert_eq!(net.pair_ns(1, tunnel, (near, [0xff; 6])), 0);
-        assert_eq!(net.pair_ns(tunnel, 1, (other, near)), 7); // that of the network
+        assert_eq!(net.pair_ns(tunnel, 1, (other, near)), 7); // default of the network
         assert_eq!(net.pair_ns(1, 2, (near, near)), 7);
     }
 }

@@ -1,27 +1,27 @@
-//! What becomes of a frame on one way of a link: drawn from a seed, the way and the frame's number on it.
+//! Fate of a frame in one direction of a link, drawn from a seed, the direction and the frame's number in it.
 
 use penstock_station::Draws;
 
 use crate::config::Impairment;
 use crate::jitter::Jitter;
 
-/// What happens to one frame.
+/// Fate of one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fate {
-    /// It does not arrive.
+    /// The frame is lost.
     pub lost: bool,
-    /// It arrives twice.
+    /// The frame arrives twice.
     pub twice: bool,
-    /// A number by which a bit is chosen and turned.
+    /// Random number that selects the bit to flip; None without corruption.
     pub turned: Option<u64>,
-    /// It is not delayed and overtakes others.
+    /// The frame is not delayed and overtakes others.
     pub overtakes: bool,
-    /// How long it takes.
+    /// Delay in nanoseconds.
     pub delay_ns: u64,
 }
 
 impl Fate {
-    /// Nothing happens to it.
+    /// No impairment.
     pub const PLAIN: Fate = Fate {
         lost: false,
         twice: false,
@@ -31,7 +31,7 @@ impl Fate {
     };
 }
 
-/// One way of a link: what is asked of it, and how many frames have gone it.
+/// One direction of a link: its impairments and the number of frames so far.
 #[derive(Debug, Clone)]
 pub struct Way {
     asked: Impairment,
@@ -43,7 +43,7 @@ pub struct Way {
 }
 
 impl Way {
-    /// A way of its own number, on which nothing happens yet.
+    /// Direction without impairments; `key` is its number.
     pub fn new(seed: u64, key: u64) -> Self {
         Way {
             asked: Impairment::default(),
@@ -55,25 +55,25 @@ impl Way {
         }
     }
 
-    /// What is asked of it.
+    /// Impairments of this direction.
     pub fn asked(&self) -> &Impairment {
         &self.asked
     }
 
-    /// Changes what is asked; the draws go on.
+    /// Change the impairments. The sequence of draws continues.
     pub fn ask(&mut self, asked: Impairment) {
         self.jitter = Jitter::new(asked.delay);
         self.plain = asked == Impairment::default();
         self.asked = asked;
     }
 
-    /// The next frame's fate.
+    /// Fate of the next frame.
     pub fn next(&mut self) -> Fate {
         if self.plain {
             return Fate::PLAIN;
         }
         self.frames += 1;
-        // one draw each, whatever is asked: raising the loss does not change which frames are delayed how long
+        // one draw each for every setting: a higher loss does not change the delays of other frames
         let mut draws = Draws::keyed(self.seed, 0, self.key, self.frames);
         let mut happens = |share: f64| draws.uniform() < share;
         let lost = happens(self.asked.loss);

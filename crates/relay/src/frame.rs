@@ -1,16 +1,17 @@
-//! Frames as packet sockets give them: a header of virtio, the Ethernet frame, perhaps of several segments.
+//! Frames of packet sockets: a virtio header and an Ethernet frame, which may contain several segments.
 
-/// struct virtio_net_hdr: flags, kind of segments, header length, segment size, where to sum, where to put it.
+/// struct virtio_net_hdr: flags, segment type, header length, segment size, start of the checksum, offset to
+/// store it.
 pub const VIRTIO_BYTES: usize = 10;
-/// What fits beside an Ethernet frame of 1500 bytes: all but large segments.
+/// Size of the first buffer: an Ethernet frame of 1500 bytes and its headers. Only large segments need more.
 pub const HEAD_BYTES: usize = 2048;
-/// The rest of the largest that the kernel gives: segments up to 64 KiB, their headers.
+/// Size of the second buffer: the rest of the largest frame, with segments up to 64 KiB and their headers.
 pub const TAIL_BYTES: usize = 66 * 1024;
 
 const NEEDS_SUM: u8 = 1;
 const ETHERNET_BYTES: usize = 14;
 
-/// Six bytes of an address.
+/// Hardware address.
 pub type Mac = [u8; 6];
 
 /// One frame in buffers of the pool.
@@ -18,12 +19,12 @@ pub type Mac = [u8; 6];
 pub struct Frame {
     pub head: Box<[u8; HEAD_BYTES]>,
     pub tail: Option<Box<[u8; TAIL_BYTES]>>,
-    /// Bytes, the header of virtio included.
+    /// Length in bytes, with the virtio header.
     pub len: usize,
 }
 
 impl Frame {
-    /// Whether it is long enough to be one.
+    /// True if the frame has complete headers.
     pub fn is_whole(&self) -> bool {
         self.len >= VIRTIO_BYTES + ETHERNET_BYTES
     }
@@ -34,12 +35,12 @@ impl Frame {
         mac
     }
 
-    /// To whom it goes.
+    /// Destination address.
     pub fn to(&self) -> Mac {
         self.mac(0)
     }
 
-    /// From whom it comes.
+    /// Source address.
     pub fn from(&self) -> Mac {
         self.mac(6)
     }
@@ -49,12 +50,12 @@ impl Frame {
         self.len.saturating_sub(VIRTIO_BYTES) as u64
     }
 
-    /// Memory that it holds.
+    /// Memory of the frame's buffers, in bytes.
     pub fn held_bytes(&self) -> usize {
         HEAD_BYTES + self.tail.as_ref().map_or(0, |_| TAIL_BYTES)
     }
 
-    /// A copy in buffers of its own.
+    /// Copy of the frame in its own buffers.
     pub fn copy(&self) -> Frame {
         Frame {
             head: self.head.clone(),
@@ -63,10 +64,10 @@ impl Frame {
         }
     }
 
-    /// Turns one bit behind the Ethernet header; which one, `number` says.
+    /// Flip one bit behind the Ethernet header; `number` selects the bit.
     ///
-    /// A checksum that is still to be made is made first: else the kernel would make it of the turned bit, and
-    /// nobody could tell.
+    /// Complete an offloaded checksum first. Otherwise the kernel would compute it over the flipped bit, and no
+    /// receiver could detect the corruption.
     pub fn turn_bit(&mut self, number: u64) {
         let end = self.len.min(HEAD_BYTES);
         self.complete_sum(end);
@@ -85,11 +86,11 @@ impl Frame {
         let word = |at: usize| usize::from(u16::from_ne_bytes([self.head[at], self.head[at + 1]]));
         let start = VIRTIO_BYTES + word(6);
         let place = start + word(8);
-        // a node says where it begins: behind the addresses, as the sum of a packet does
+        // the node states the start of the checksum: it must lie behind the addresses, as for a normal packet
         if start < VIRTIO_BYTES + ETHERNET_BYTES || place + 2 > end {
             return;
         }
-        // what is there already is the sum of the pseudo header
+        // the field contains the sum of the pseudo header
         let sum = ones_complement(&self.head[start..end]);
         let sum = if sum == 0xffff { sum } else { !sum };
         self.head[place..place + 2].copy_from_slice(&sum.to_be_bytes());
@@ -109,33 +110,33 @@ fn ones_complement(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// Buffers that are free.
+/// Free buffers.
 #[derive(Debug, Default)]
-#[allow(clippy::vec_box)] // they move into frames, whose bytes must stay where they are
+#[allow(clippy::vec_box)] // the boxes move into frames; their bytes must not move
 pub struct Pool {
     heads: Vec<Box<[u8; HEAD_BYTES]>>,
     tails: Vec<Box<[u8; TAIL_BYTES]>>,
 }
 
-/// More free buffers than these are given back to the system.
+/// Limit of free buffers per kind. Further buffers are freed.
 const MOST_FREE: usize = 512;
 
 impl Pool {
-    /// A buffer for the beginning of a frame.
+    /// Return a buffer for the first part of a frame.
     pub fn head(&mut self) -> Box<[u8; HEAD_BYTES]> {
         self.heads
             .pop()
             .unwrap_or_else(|| Box::new([0; HEAD_BYTES]))
     }
 
-    /// A buffer for the rest of a large one.
+    /// Return a buffer for the rest of a large frame.
     pub fn tail(&mut self) -> Box<[u8; TAIL_BYTES]> {
         self.tails
             .pop()
             .unwrap_or_else(|| vec![0; TAIL_BYTES].into_boxed_slice().try_into().unwrap())
     }
 
-    /// Takes a frame's buffers back.
+    /// Return the buffers of a frame to the pool.
     pub fn take(&mut self, frame: Frame) {
         if self.heads.len() < MOST_FREE {
             self.heads.push(frame.head);
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
     use crate::switch::{Switch, Towards};
 
-    /// An IPv4 datagram of UDP whose sum is left to the device, as the kernel gives it.
+    /// IPv4 UDP datagram with an offloaded checksum, as the kernel delivers it.
     fn datagram(payload: &[u8]) -> Frame {
         let mut bytes = vec![NEEDS_SUM, 0, 0, 0, 0, 0];
         bytes.extend(34u16.to_ne_bytes());
@@ -184,7 +185,7 @@ mod tests {
         }
     }
 
-    /// What a receiver computes over pseudo header and datagram: all ones where the sum is right.
+    /// Receiver's checksum over pseudo header and datagram: all ones if the checksum is correct.
     fn received(frame: &Frame) -> u16 {
         let ip = VIRTIO_BYTES + ETHERNET_BYTES;
         let mut bytes = frame.head[ip + 12..ip + 20].to_vec();
@@ -221,7 +222,7 @@ mod tests {
     }
 
     fn any_frame() -> impl Strategy<Value = Frame> {
-        // where a checksum is to be put: mostly near, as nodes have it
+        // position of the checksum: mostly near the start, as in real frames
         let word = || prop_oneof![3 => 0u16..80, 1 => any::<u16>()];
         let words = (any::<u8>(), any::<u8>(), word(), word());
         let bytes = vec(any::<u8>(), 14..HEAD_BYTES - VIRTIO_BYTES);
@@ -232,7 +233,7 @@ mod tests {
                 head[6..8].copy_from_slice(&start.to_ne_bytes());
                 head[8..10].copy_from_slice(&offset.to_ne_bytes());
                 head[VIRTIO_BYTES..VIRTIO_BYTES + bytes.len()].copy_from_slice(&bytes);
-                // two in three fit into the head, as most frames do
+                // two thirds fit into the head, as most frames do
                 let large = longer < TAIL_BYTES;
                 Frame {
                     head,
@@ -248,7 +249,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a node sends: one bit behind the addresses is turned, and perhaps the checksum completed.
+        /// For any frame: one bit behind the addresses flips, and the checksum may be completed.
         #[test]
         fn fuzzed_frames_are_turned_within_themselves(frame in any_frame(), number: u64) {
             let mut turned = frame.copy();
@@ -260,7 +261,7 @@ mod tests {
             prop_assert!(turned.head[0] <= frame.head[0]);
         }
 
-        /// Frames from and to made-up addresses go to a port of the network, never back.
+        /// Frames with arbitrary addresses go to another port of the network, never back.
         #[test]
         fn fuzzed_addresses_are_never_sent_back(frames in vec((0u32..3, any_mac(), any_mac()), 1..40)) {
             let mut switch = Switch::default();
@@ -273,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Few, so that they meet; some of groups.
+    /// Few addresses, so that they collide; some are group addresses.
     fn any_mac() -> impl Strategy<Value = Mac> {
         (0u8..4, 0u8..4).prop_map(|(first, last)| [first, 0, 0, 0, 0, last])
     }

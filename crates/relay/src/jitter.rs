@@ -1,17 +1,17 @@
 //! Jitter by table: quantiles of a distribution with mean 0 and standard deviation 1.
 //!
-//! The same tables can be given to netem, whose entries end at four standard deviations: they are cut there and
-//! standardised again, so that mean and deviation are what was asked for.
+//! netem can use the same tables. Its entries end at four standard deviations: the tables are truncated there
+//! and standardised again, so that mean and deviation match the request.
 
 use crate::config::{Delay, Distribution};
 
-/// Entries of a table.
+/// Number of entries of a table.
 pub const TABLE: usize = 4096;
 
 const MOST: f64 = 3.999;
 
-/// Quantiles at (i + 1/2) / [`TABLE`] of a distribution, cut at four standard deviations, with mean 0 and standard
-/// deviation 1; none for the distributions that need no table.
+/// Quantiles of a distribution at (i + 1/2) / [`TABLE`], truncated at four standard deviations, with mean 0 and
+/// standard deviation 1. None for distributions that need no table.
 pub fn quantiles(distribution: Distribution) -> Option<Vec<f64>> {
     let inverse: fn(f64) -> f64 = match distribution {
         Distribution::Constant | Distribution::Uniform => return None,
@@ -21,7 +21,7 @@ pub fn quantiles(distribution: Distribution) -> Option<Vec<f64>> {
     let mut table: Vec<f64> = (0..TABLE)
         .map(|i| inverse((i as f64 + 0.5) / TABLE as f64))
         .collect();
-    // cutting moves mean and deviation, standardising moves what is to be cut: a few rounds settle it
+    // truncation shifts mean and deviation, standardisation shifts the tails: 20 rounds converge
     for _ in 0..20 {
         for x in &mut table {
             *x = x.clamp(-MOST, MOST);
@@ -36,12 +36,12 @@ pub fn quantiles(distribution: Distribution) -> Option<Vec<f64>> {
     Some(table)
 }
 
-/// Pareto with shape 3 and smallest value 1, standardised.
+/// Quantile of the Pareto distribution with shape 3 and minimum 1, standardised.
 fn pareto(u: f64) -> f64 {
     ((1.0 - u).powf(-1.0 / 3.0) - 1.5) / 0.75f64.sqrt()
 }
 
-/// Standard normal quantile by bisection of the distribution function (the table is made once).
+/// Standard normal quantile, by bisection of the distribution function. Each table is computed once.
 fn normal(u: f64) -> f64 {
     let (mut low, mut high) = (-8.0f64, 8.0f64);
     for _ in 0..60 {
@@ -67,7 +67,7 @@ fn distribution_function(x: f64) -> f64 {
     0.5 + sum / (2.0 * std::f64::consts::PI).sqrt()
 }
 
-/// A delay with its table at hand.
+/// A delay with its quantile table.
 #[derive(Debug, Clone, Default)]
 pub struct Jitter {
     delay: Delay,
@@ -75,7 +75,7 @@ pub struct Jitter {
 }
 
 impl Jitter {
-    /// Ready to draw.
+    /// Compute the table of a delay.
     pub fn new(delay: Delay) -> Self {
         let table = if delay.jitter_s > 0.0 {
             quantiles(delay.distribution)
@@ -85,7 +85,7 @@ impl Jitter {
         Jitter { delay, table }
     }
 
-    /// A delay in nanoseconds by a uniform draw in (0, 1); never below 0.
+    /// Delay in nanoseconds for a uniform draw `u` in (0, 1); never negative.
     pub fn draw_ns(&self, u: f64) -> u64 {
         let d = &self.delay;
         let s = match (&self.table, d.distribution) {

@@ -1,9 +1,9 @@
-//! How late frames were sent: a histogram with 16 steps per doubling, 6 % wide.
+//! Histogram of send lateness: 16 bins per doubling, each 6 % wide.
 
 const STEPS: u64 = 16;
 const BUCKETS: usize = 40 * STEPS as usize;
 
-/// Counts of lateness in nanoseconds.
+/// Histogram of lateness in nanoseconds.
 #[derive(Debug, Clone)]
 pub struct Lateness {
     counts: Vec<u64>,
@@ -30,7 +30,7 @@ fn bucket(ns: u64) -> usize {
     (((u64::from(shift) + 1) * STEPS + step) as usize).min(BUCKETS - 1)
 }
 
-/// The largest value of a bucket.
+/// Largest value of a bucket.
 fn upper(bucket: usize) -> u64 {
     let (row, step) = (bucket as u64 / STEPS, bucket as u64 % STEPS);
     if row == 0 {
@@ -40,24 +40,24 @@ fn upper(bucket: usize) -> u64 {
 }
 
 impl Lateness {
-    /// Counts one frame.
+    /// Count one frame.
     pub fn add(&mut self, ns: u64) {
         self.counts[bucket(ns)] += 1;
         self.n += 1;
         self.most_ns = self.most_ns.max(ns);
     }
 
-    /// Frames counted.
+    /// Number of frames counted.
     pub fn n(&self) -> u64 {
         self.n
     }
 
-    /// The largest.
+    /// Largest lateness.
     pub fn most_ns(&self) -> u64 {
         self.most_ns
     }
 
-    /// A quantile, 6 % too large at most; 0 where nothing was counted.
+    /// Quantile of the lateness, at most 6 % too large; 0 without frames.
     pub fn quantile_ns(&self, q: f64) -> u64 {
         let rank = (q * self.n as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

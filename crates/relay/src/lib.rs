@@ -7,10 +7,10 @@
 //!                            learned addresses   seeded draws: out of the sender, the pair, into the receiver
 //! ```
 //!
-//! One thread does it all. A frame is due at the time at which the kernel received it plus its delay, so that a
-//! late reading of the socket does not add to it; what remains is the lateness of sending, which is measured and
-//! given by `stats`. Frames keep their large segments (a header of virtio tells their size), so that bulk traffic
-//! costs one turn per 64 KiB.
+//! One thread does all the work. A frame is due at its kernel receive time plus its delay, so a late read of
+//! the socket does not add to the delay. The remaining lateness of sending is measured and reported by `stats`.
+//! Frames keep their large segments (a virtio header states their size), so bulk traffic costs one turn per 64
+//! KiB.
 
 mod config;
 mod control;

@@ -1,4 +1,4 @@
-//! Frames that wait until they are due, and the order of those that go the same way.
+//! Queue of delayed frames, with the order of frames of each pair of ports.
 
 use std::collections::HashMap;
 
@@ -6,14 +6,14 @@ use penstock_daemon::due::{Due, Waiting};
 
 use crate::frame::Frame;
 
-/// A frame and the port that it leaves by.
+/// A frame and its output port.
 #[derive(Debug)]
 pub struct Leaving {
     pub port: u32,
     pub frame: Frame,
 }
 
-/// All frames that wait.
+/// Queue of delayed frames.
 #[derive(Debug)]
 pub struct Line {
     waiting: Waiting<Leaving>,
@@ -23,7 +23,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Empty; frames beyond `most_bytes` of memory are refused.
+    /// Empty queue with a memory limit of `most_bytes`. Frames beyond it are refused.
     pub fn new(most_bytes: usize) -> Self {
         Line {
             waiting: Waiting::default(),
@@ -33,25 +33,26 @@ impl Line {
         }
     }
 
-    /// When a frame from one port to another may go that is due at `due_ns`: not before those that went before it.
+    /// Send time of a frame from one port to another that is due at `due_ns`: never before earlier frames of
+    /// this pair.
     pub fn in_order(&mut self, from: u32, to: u32, due_ns: u64) -> u64 {
         let last = self.last.entry((from, to)).or_insert(0);
         *last = due_ns.max(*last);
         *last
     }
 
-    /// From now on frames of this port are not held back by those that went before: its delay has changed.
+    /// Forget the order of frames of this port, because its delay has changed.
     pub fn forget_order(&mut self, port: u32) {
         self.last
             .retain(|(from, to), _| *from != port && *to != port);
     }
 
-    /// Forgets the order of all.
+    /// Forget the order of all frames.
     pub fn forget_all(&mut self) {
         self.last.clear();
     }
 
-    /// Takes a frame, or gives it back where there is no room.
+    /// Queue a frame, or return it if the memory limit is reached.
     pub fn put(&mut self, due_ns: u64, port: u32, frame: Frame) -> Result<(), Frame> {
         if self.held_bytes + frame.held_bytes() > self.most_bytes {
             return Err(frame);
@@ -61,19 +62,19 @@ impl Line {
         Ok(())
     }
 
-    /// When the next is due.
+    /// Due time of the earliest frame.
     pub fn next_due_ns(&self) -> Option<u64> {
         self.waiting.next_ns()
     }
 
-    /// The next frame that is due by `now_ns`.
+    /// Remove and return the next frame that is due by `now_ns`.
     pub fn due(&mut self, now_ns: u64) -> Option<Due<Leaving>> {
         let first = self.waiting.take_due(now_ns)?;
         self.held_bytes -= first.what.frame.held_bytes();
         Some(first)
     }
 
-    /// Frames that wait.
+    /// Number of queued frames.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }

@@ -1,4 +1,4 @@
-//! Packet sockets (packet(7)): all frames of one link, with the kernel's time of arrival and large segments whole.
+//! Packet sockets (packet(7)): all frames of one link, with kernel receive times and unsplit large segments.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -14,13 +14,13 @@ const PACKET_VNET_HDR: i32 = 15;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 const PACKET_STATISTICS: i32 = 6;
 const ETH_P_ALL: u16 = 3;
-/// What the kernel keeps of frames that were not read yet.
+/// Receive buffer of the kernel.
 const RECEIVE_BYTES: i32 = 16 << 20;
-/// Frames on their way out, such as those that wait for bandwidth.
+/// Send buffer: frames on their way out, such as those that wait for bandwidth.
 const SEND_BYTES: i32 = 64 << 20;
-/// Frames read at once.
+/// Maximum number of frames per read.
 const BATCH: usize = 16;
-/// An older stamp is a clock that was set.
+/// Oldest credible receive time. An older one means that the clock was set.
 const OLDEST_NS: u64 = 1_000_000_000;
 
 /// A socket on one link.
@@ -48,7 +48,7 @@ fn set(fd: RawFd, level: i32, name: i32, value: i32, what: &str) -> Result<(), E
 }
 
 impl PacketSocket {
-    /// Opens a socket for all frames that arrive on a link.
+    /// Open a socket for all frames that arrive on a link.
     pub fn open(ifindex: i32) -> Result<Self, Error> {
         if ifindex < 1 {
             // packet(7): 0 would be all links
@@ -115,7 +115,7 @@ impl PacketSocket {
         Ok(PacketSocket { fd })
     }
 
-    /// Sends a frame: false where the link's queue dropped it or the link is gone.
+    /// Send a frame. Return false if the link's queue dropped it or the link is gone.
     pub fn send(&self, frame: &Frame) -> bool {
         let first = frame.len.min(HEAD_BYTES);
         let mut parts = [
@@ -138,7 +138,7 @@ impl PacketSocket {
         unsafe { libc::writev(self.fd.as_raw_fd(), parts.as_ptr(), n) >= 0 }
     }
 
-    /// Frames that the kernel had no room for since the last call.
+    /// Number of frames since the last call that did not fit in the kernel's buffer.
     pub fn dropped(&self) -> u64 {
         let mut seen = [0u32; 2];
         let mut size = size_of::<[u32; 2]>() as u32;
@@ -170,14 +170,14 @@ impl AsRawFd for PacketSocket {
 #[derive(Clone, Copy)]
 struct Control([u8; 64]);
 
-/// Reads frames many at once, into buffers of the pool.
+/// Reader of batches of frames, into buffers of the pool.
 pub struct Reader {
     heads: Vec<Option<Box<[u8; HEAD_BYTES]>>>,
     tails: Vec<Option<Box<[u8; TAIL_BYTES]>>>,
 }
 
 impl Reader {
-    /// With no buffers yet.
+    /// Reader without buffers.
     pub fn new() -> Self {
         Reader {
             heads: (0..BATCH).map(|_| None).collect(),
@@ -185,8 +185,8 @@ impl Reader {
         }
     }
 
-    /// Reads what is there, at most [`BATCH`] frames; gives each with its time of arrival (CLOCK_MONOTONIC).
-    /// True if there may be more.
+    /// Read available frames, at most [`BATCH`], each with its receive time (CLOCK_MONOTONIC). Return true if
+    /// more frames may be available.
     pub fn read(
         &mut self,
         socket: &PacketSocket,
@@ -229,7 +229,7 @@ impl Reader {
             )
         };
         let Ok(got) = usize::try_from(got) else {
-            let _ = io::Error::last_os_error(); // nothing there, or the link went down: the socket stays
+            let _ = io::Error::last_os_error(); // nothing to read, or the link is down: keep the socket
             return false;
         };
         let (now, real) = (now_ns(), real_ns());
@@ -255,7 +255,7 @@ impl Reader {
     }
 }
 
-/// The kernel's time of arrival in a message's control data, CLOCK_REALTIME.
+/// Kernel receive time from a message's control data, CLOCK_REALTIME.
 fn stamp_ns(header: &libc::msghdr) -> Option<u64> {
     // SAFETY: the header was filled in by recvmmsg; the macros stay within its control data.
     unsafe {

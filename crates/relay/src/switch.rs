@@ -1,20 +1,20 @@
-//! Which port a frame goes to: addresses are learned from the frames that come, as a bridge does.
+//! Output port of a frame. Addresses are learned from incoming frames, as in a bridge.
 
 use std::collections::HashMap;
 
 use crate::frame::Mac;
 
-/// Addresses kept per network; a node that makes up more fills the table with its own.
+/// Maximum number of addresses per network. A node that forges more fills the table with its own.
 const MOST_ADDRESSES: usize = 65_536;
 
-/// Where a frame goes.
+/// Destination of a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Towards {
     /// One port.
     Port(u32),
-    /// Every port of the network but its own.
+    /// All ports of the network except the input port.
     All,
-    /// It came from the port that it would go to.
+    /// No port: the destination is at the input port.
     Nowhere,
 }
 
@@ -26,7 +26,7 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Learns from a frame on `port` and says where it goes.
+    /// Learn the source address of a frame on `port` and return its destination.
     pub fn route(&mut self, port: u32, from: Mac, to: Mac) -> Towards {
         let group = |mac: Mac| mac[0] & 1 == 1;
         if !group(from) && (self.known.len() < MOST_ADDRESSES || self.known.contains_key(&from)) {
@@ -42,7 +42,7 @@ impl Switch {
         }
     }
 
-    /// A port is gone: what was learned from it as well.
+    /// Remove a port and the addresses learned from it.
     pub fn forget(&mut self, port: u32) {
         self.known.retain(|_, at| *at != port);
         self.ports.retain(|at| *at != port);
