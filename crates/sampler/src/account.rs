@@ -1,4 +1,4 @@
-//! How long each source takes, and whether it can be read.
+//! Duration and success of the readings of each source.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{json, Value};
 
 use crate::spool::Sink;
 
-/// Of one source: told in each sample that has everything, of the readings since the one before.
+/// Statistics of one source. Each complete sample reports the readings since the previous complete sample.
 #[derive(Debug)]
 pub(crate) struct Account {
     name: &'static str,
@@ -33,7 +33,7 @@ impl Account {
         }
     }
 
-    /// One reading.
+    /// Add a reading.
     pub(crate) fn note(&mut self, took_ns: i64, success: bool) {
         self.readings += 1;
         self.total_ns += took_ns;
@@ -45,7 +45,7 @@ impl Account {
         }
     }
 
-    /// Puts the longest of the readings since it was last told, and whether all of them were successes.
+    /// Report the longest reading since the last report, and whether all readings succeeded.
     pub(crate) fn tell(&mut self, sink: &mut dyn Sink) {
         let Self { name, series, .. } = self;
         let [seconds, up] = *series.get_or_insert_with(|| {
@@ -59,7 +59,7 @@ impl Account {
     }
 }
 
-/// What a receipt says of them, by name.
+/// Statistics of all sources for the receipt, by name.
 pub(crate) fn told(accounts: &[Account]) -> Value {
     let of = accounts.iter().map(|a| {
         let said = json!({

@@ -1,4 +1,4 @@
-//! Times as the spool has them, the standing of the sampling thread, and the kernel's ticks.
+//! Clocks of the spool, scheduling of the sampling thread, and the kernel's ticks.
 
 use penstock_daemon::clock;
 
@@ -7,7 +7,7 @@ pub fn monotonic_ns() -> i64 {
     clock::now_ns() as i64
 }
 
-/// Time since the host began, ns: what the kernel stamps processes with.
+/// Time since boot, ns. The kernel uses this clock for start times of processes.
 pub fn since_boot_ns() -> i64 {
     clock::since_boot_ns() as i64
 }
@@ -17,10 +17,10 @@ pub fn thread_cpu_ns() -> i64 {
     clock::thread_cpu_ns() as i64
 }
 
-/// Lets the calling thread wake up on time: timer slack 1 ns and, where allowed, a better nice value.
+/// Reduce the wake-up latency of the calling thread: timer slack of 1 ns and, where permitted, a lower nice value.
 pub fn be_punctual() {
     clock::be_punctual();
-    // SAFETY: takes numbers only and acts on the calling thread; refusal is harmless.
+    // SAFETY: takes numbers only and affects the calling thread; a refusal is harmless.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
 }
 

@@ -1,4 +1,4 @@
-//! A small file that is read again and again through one descriptor.
+//! A small file that is read repeatedly through one descriptor.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 
 const FIRST_BYTES: usize = 16 * 1024;
-/// The kernel gives such files record by record through a buffer of at least a page (seq_file.rst): a first
-/// piece well below that is all there is, and the read that would only say so can be spared.
+/// The kernel serves such files record by record through a buffer of at least a page (seq_file.rst). If the first
+/// read returns much less than that, the file is complete, and the read that would return 0 can be omitted.
 const WHOLE_BYTES: usize = 2048;
 
 /// An open file of /proc, /sys or a control group.
@@ -21,7 +21,7 @@ pub struct Reread {
 }
 
 impl Reread {
-    /// Opens it.
+    /// Open a file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         Ok(Self {
@@ -32,14 +32,14 @@ impl Reread {
         })
     }
 
-    /// Opens it if it is there and can be read.
+    /// Open a file if it exists and can be read.
     pub fn if_there(path: impl AsRef<Path>) -> Option<Self> {
         let mut file = Self::open(path).ok()?;
         file.read().ok()?;
         Some(file)
     }
 
-    /// Its present contents. Read to the end: a long file comes in several pieces.
+    /// Present contents. Reads to the end: a long file needs several reads.
     pub fn read(&mut self) -> Result<&[u8], Error> {
         let mut filled = 0;
         loop {
@@ -65,13 +65,13 @@ impl Reread {
     }
 }
 
-/// The words of a line.
+/// Words of a line.
 pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|b| b.is_ascii_whitespace() || *b == b':')
         .filter(|w| !w.is_empty())
 }
 
-/// A decimal number at the start of a word.
+/// Decimal number at the start of a word.
 pub fn number(word: &[u8]) -> Option<u64> {
     let digits = word.iter().take_while(|b| b.is_ascii_digit()).count();
     if digits == 0 {
@@ -82,7 +82,7 @@ pub fn number(word: &[u8]) -> Option<u64> {
     })
 }
 
-/// The lines of a text.
+/// Lines of a text that are not empty.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|b| *b == b'\n').filter(|l| !l.is_empty())
 }

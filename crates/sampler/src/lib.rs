@@ -1,5 +1,5 @@
-//! Sampling of what a run uses: processors, memory, disks and how long their requests take, network, pressure, its
-//! control group, its processes and its emulated disks, and the numbers that programs leave or print.
+//! Sampler of the resources that a run uses: processors, memory, disks, latency of block requests, network,
+//! pressure, control group, processes and emulated disks. It also samples numbers that programs write or print.
 //!
 //! ```text
 //!  /proc, /sys, cgroup, statistics pages ──▶ sources ──▶ Recorder (one thread) ──▶ spool file
@@ -7,17 +7,17 @@
 //!                                     control socket: start, stop
 //! ```
 //!
-//! Sample `k` is due at `t0 + k * interval`, so the clock does not drift. How late each one was is stored as a
-//! series of its own; a deadline that was missed is counted and never filled in afterwards.
+//! Sample `k` is due at `t0 + k * interval`, so the schedule does not drift. The lateness of each sample is stored as
+//! a series. A missed deadline is counted and never filled in afterwards.
 //!
-//! In the first ten seconds further samples lie between the deadlines, at most 100 ms apart, so that a run of a
-//! second can be drawn. They are a gift: one that is not made is not missed.
+//! In the first ten seconds the sampler takes additional samples between the deadlines, at most 100 ms apart, so that
+//! a run of one second can be plotted. An additional sample that is not taken does not count as missed.
 //!
-//! A sample may leave out what is known not to have changed; one a second, or each deadline of a longer interval,
-//! has everything, and how long each source took.
+//! A sample may omit values that are certain not to have changed. One sample per second is complete, or one at each
+//! deadline if the interval is longer. A complete sample also has the time that each source took.
 //!
-//! The spool is a file of [`spool::Record`]s of 24 bytes; which series a number stands for is in the file
-//! beside it, `SPOOL.series`, one JSON object per line. A torn tail is dropped by the reader.
+//! The spool is a file of [`spool::Record`]s of 24 bytes. The file `SPOOL.series` describes the series by number, one
+//! JSON object per line. The reader drops a torn tail.
 
 mod account;
 pub mod clock;

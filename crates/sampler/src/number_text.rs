@@ -1,6 +1,6 @@
-//! A number in a text that a program left.
+//! Parser of a number in the output of a program.
 
-/// The first number of a text: a sign, digits, a fraction, an exponent. What follows a letter is none (`p99`).
+/// First number of a text: sign, digits, fraction, exponent. Digits after a letter are no number (`p99`).
 pub(crate) fn first(text: &[u8]) -> Option<f64> {
     let mut before = b' ';
     for (at, byte) in text.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The sampling thread.
+//! Sampling thread.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -20,50 +20,50 @@ use crate::spool::{Sink, Spool};
 const SHORTEST_NS: i64 = 1_000_000;
 const LONGEST_NS: i64 = 86_400_000_000_000;
 const FLUSH_EVERY_NS: i64 = 500_000_000;
-/// Samples that have everything lie so far apart, or an interval where that is longer, ns.
+/// Time between complete samples, ns; the interval if that is longer.
 const WHOLE_EVERY_NS: i64 = 1_000_000_000;
 
-/// What a recording came to and cost.
+/// Results and cost of a recording.
 #[derive(Debug, Clone, Serialize)]
 pub struct Receipt {
-    /// When the first sample was due, ns (CLOCK_MONOTONIC).
+    /// Deadline of the first sample, ns (CLOCK_MONOTONIC).
     pub start_ns: i64,
-    /// When it was stopped, ns.
+    /// Time of the stop, ns.
     pub end_ns: i64,
     /// Time between samples, ns.
     pub interval_ns: i64,
-    /// Time between samples in the beginning, ns.
+    /// Time between samples at the beginning, ns.
     pub close_ns: i64,
-    /// How long that is, ns.
+    /// Length of the beginning, ns.
     pub beginning_ns: i64,
-    /// Samples made, those between deadlines not counted.
+    /// Samples taken at deadlines.
     pub samples: u64,
-    /// Samples that were due.
+    /// Number of deadlines.
     pub expected: u64,
-    /// Samples that were due and not made.
+    /// Deadlines without a sample.
     pub missed: u64,
-    /// Samples made between deadlines, in the beginning.
+    /// Samples taken between deadlines at the beginning.
     pub between: u64,
-    /// Half of the samples were at most this late, ns.
+    /// Median lateness, ns.
     pub late_p50_ns: i64,
-    /// 99 % of the samples were at most this late, ns.
+    /// 99th percentile of lateness, ns.
     pub late_p99_ns: i64,
-    /// The latest, ns.
+    /// Maximum lateness, ns.
     pub late_max_ns: i64,
     /// Processor time of the sampling thread, ns.
     pub cpu_ns: i64,
-    /// Reads made of /proc, control groups and pages.
+    /// Reads of /proc, control groups and pages.
     pub reads: u64,
-    /// Bytes left in the spool.
+    /// Size of the spool, bytes.
     pub spool_bytes: u64,
-    /// Readings of a source that failed.
+    /// Failed readings of sources.
     pub errors: u64,
-    /// What single sources say of themselves, by name.
+    /// Reports of individual sources, by name.
     #[serde(flatten)]
     pub told: BTreeMap<&'static str, Value>,
 }
 
-/// A recording under way.
+/// An active recording.
 #[derive(Debug)]
 pub struct Recorder {
     stop: Sender<()>,
@@ -71,12 +71,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts to sample; the first sample is due at once.
+    /// Start sampling; the first sample is due at once.
     pub fn start(request: &StartRequest, default_interval_ns: i64) -> Result<Self, Error> {
         Self::start_with(request, default_interval_ns, None)
     }
 
-    /// The same, with histograms of block latency.
+    /// Start sampling, with histograms of block latency if `latency` is present.
     pub(crate) fn start_with(
         request: &StartRequest,
         default_interval_ns: i64,
@@ -103,7 +103,7 @@ impl Recorder {
         Ok(Self { stop, thread })
     }
 
-    /// Ends it and gives its receipt.
+    /// Stop sampling and return the receipt.
     pub fn stop(self) -> Result<Receipt, Error> {
         drop(self.stop);
         self.thread
@@ -129,9 +129,9 @@ impl Work {
         let cpu_before_ns = thread_cpu_ns();
         let start_ns = monotonic_ns();
         let mut schedule = Schedule::new(start_ns, interval_ns);
-        // the first samples go out at once: whoever is killed early leaves them
+        // write the first samples at once, so that they survive an early kill
         let mut flushed_ns = start_ns - FLUSH_EVERY_NS;
-        // where samples lie between the deadlines, each deadline has everything: the others are thrown away
+        // with additional samples each deadline has a complete sample, because the additional ones are discarded later
         let sparse = schedule.close_ns() == interval_ns;
         let whole_every_ns = if sparse { WHOLE_EVERY_NS } else { interval_ns };
         let mut whole_due_ns = start_ns;
@@ -186,7 +186,7 @@ impl Work {
         })
     }
 
-    /// Reads all sources, and how long each takes; a `whole` sample tells that.
+    /// Read all sources and measure each. A `whole` (complete) sample reports these times.
     fn read(&mut self, whole: bool) {
         let mut before_ns = monotonic_ns();
         for (group, account) in self.groups.iter_mut().zip(&mut self.accounts) {
@@ -207,7 +207,7 @@ impl Work {
     }
 }
 
-/// The smallest of the sorted values that at least this share does not exceed (type 1).
+/// Smallest of the sorted values that is not below this share of them (quantile of type 1).
 fn quantile(sorted: &[i64], share: f64) -> i64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn an_interval_that_cannot_be_kept_is_refused() {
-        // the longest would make deadlines wrap around, and samples without end
+        // the longest interval: a longer one makes deadlines overflow, with an endless series of samples
         for wrong in [999_999, 0, -1, LONGEST_NS + 1, i64::MAX] {
             let request: StartRequest = serde_json::from_value(
                 serde_json::json!({"spool": "/nonexistent/x", "interval_ns": wrong}),

@@ -1,13 +1,13 @@
-//! When samples are due.
+//! Schedule of the samples.
 
-/// Time at the beginning of which samples lie closer, ns: a run that ends in it is drawn from these.
+/// Period after the start with additional samples, ns. A run that ends within it is plotted from these.
 pub const BEGINNING_NS: i64 = 10_000_000_000;
-/// The longest time between samples there, ns.
+/// Longest time between samples in that period, ns.
 pub const CLOSE_NS: i64 = 100_000_000;
 
-/// The deadlines `t0 + k * interval`; while a recording begins, further samples evenly between them.
+/// Deadlines `t0 + k * interval`, and additional samples evenly between them at the beginning of a recording.
 ///
-/// Only the deadlines of the interval are owed: a sample between them that is not made is not missed.
+/// Only the deadlines of the interval are mandatory. An additional sample that is not taken is not missed.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     start_ns: i64,
@@ -20,21 +20,21 @@ pub struct Schedule {
     between: u64,
 }
 
-/// A sample that is to be made now.
+/// A sample that is due now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// The number of its interval.
+    /// Number of its interval.
     pub number: i64,
     /// Its deadline, ns.
     pub due_ns: i64,
-    /// How long ago that was, ns.
+    /// Time since the deadline, ns.
     pub lateness_ns: i64,
-    /// Whether it lies between two deadlines of the interval.
+    /// True if it lies between two deadlines of the interval.
     pub between: bool,
 }
 
 impl Schedule {
-    /// Deadlines from `start_ns` on.
+    /// Create a schedule whose first deadline is `start_ns`.
     pub fn new(start_ns: i64, interval_ns: i64) -> Self {
         Self {
             start_ns,
@@ -53,19 +53,19 @@ impl Schedule {
         self.next_ns
     }
 
-    /// Time between samples at the beginning, ns: the interval, if that is short enough.
+    /// Time between samples at the beginning, ns. It is the interval if that is short enough.
     pub fn close_ns(&self) -> i64 {
         self.interval_ns / self.parts
     }
 
-    /// At `now_ns`: the latest sample whose deadline has come, if any; those before it are missed.
+    /// Return the latest sample whose deadline is at or before `now_ns`, if any. Earlier ones are counted as missed.
     ///
     /// ```
     /// use penstock_sampler::schedule::Schedule;
     /// let mut schedule = Schedule::new(1_000, 100);
     /// assert_eq!(schedule.take(1_000).unwrap().number, 0);
     /// assert_eq!(schedule.take(1_099), None);
-    /// let late = schedule.take(1_350).unwrap(); // 1 and 2 are lost, 3 was due at 1300
+    /// let late = schedule.take(1_350).unwrap(); // 1 and 2 are missed, 3 was due at 1300
     /// assert_eq!((late.number, late.lateness_ns), (3, 50));
     /// assert_eq!(schedule.missed(), 2);
     /// ```
@@ -99,7 +99,7 @@ impl Schedule {
         })
     }
 
-    /// Samples made at deadlines of the interval.
+    /// Samples taken at deadlines of the interval.
     pub fn made(&self) -> u64 {
         self.made
     }
@@ -109,12 +109,12 @@ impl Schedule {
         self.missed
     }
 
-    /// Samples made between deadlines of the interval.
+    /// Samples taken between deadlines of the interval.
     pub fn between(&self) -> u64 {
         self.between
     }
 
-    /// At the end: counts the deadlines that passed before `end_ns` without a sample as missed too.
+    /// End the schedule: also count as missed the deadlines before `end_ns` that have no sample.
     pub fn close(&mut self, end_ns: i64) {
         while self.start_ns + (self.next + 1) * self.interval_ns <= end_ns {
             self.missed += 1;
@@ -167,7 +167,7 @@ mod tests {
                 let apart = pair[1].due_ns - pair[0].due_ns;
                 let beginning = pair[0].due_ns - 7 < BEGINNING_NS;
                 let planned = if beginning { close } else { interval };
-                // what the parts of an interval leave over is in its last one
+                // the last part of an interval includes the remainder of the division
                 assert!((0..=2).contains(&(apart - planned)), "{pair:?}");
             }
             assert!(schedule.between() > 0 && schedule.missed() == 0);

@@ -1,4 +1,4 @@
-//! The control socket: one JSON object per line in, one out.
+//! Control socket: one JSON object per line as request, one as response.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -24,7 +24,7 @@ struct State {
     recorder: Option<Recorder>,
 }
 
-/// Serves until it is told to shut down, or until its owner is gone. `config` is a JSON object.
+/// Serve until a client requests shutdown or the owner ends. `config` is a JSON object.
 pub fn serve(config: &str) -> Result<(), Error> {
     let config: SamplerConfig = serde_json::from_str(config)?;
     let latency = config.block_latency.then(BlockLatency::load).transpose()?;
@@ -67,7 +67,7 @@ pub fn serve(config: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Answers a client until it leaves; true if it asked for the end.
+/// Answer a client until it disconnects. Return true if it requested shutdown.
 fn converse(stream: &UnixStream, state: &Mutex<State>) -> bool {
     let mut out = stream;
     for line in control::lines(stream) {

@@ -1,4 +1,4 @@
-//! The file samples are left in.
+//! Spool file of the samples.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,29 +12,29 @@ use crate::error::Error;
 pub const RECORD_BYTES: usize = 24;
 const FLUSH_BYTES: usize = 64 * 1024;
 
-/// A number of a series at a time.
+/// A value of a series at a time.
 pub type Record = [u8; RECORD_BYTES];
 
-/// What a series is: written once to `SPOOL.series`.
+/// Description of a series, written once to `SPOOL.series`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Series {
-    /// Its number in the records.
+    /// Number of the series in the records.
     pub series: u64,
-    /// The row of [`crate::sources`] that it comes from, or `sampler`.
+    /// Source: a row of [`crate::sources`], or `sampler`.
     pub source: &'static str,
-    /// Which one: a processor, a device, an interface, a disk, a process.
+    /// Entity: a processor, a device, an interface, a disk, a process.
     pub entity: String,
-    /// What is counted or measured.
+    /// Quantity that is counted or measured.
     pub metric: String,
     /// Its unit.
     pub unit: &'static str,
-    /// Whether it only grows, so that differences count.
+    /// True if values only increase, so that differences are of interest.
     pub cumulative: bool,
 }
 
-/// Where sources put what they read.
+/// Destination of the values that sources read.
 pub trait Sink {
-    /// Registers a series and gives its number.
+    /// Register a series and return its number.
     fn series(
         &mut self,
         source: &'static str,
@@ -43,19 +43,19 @@ pub trait Sink {
         unit: &'static str,
         cumulative: bool,
     ) -> u64;
-    /// Puts a value of this sample.
+    /// Add a value to this sample.
     fn put(&mut self, series: u64, value: f64) {
         self.put_at(self.time_ns(), series, value);
     }
-    /// Puts a value of an earlier sample.
+    /// Add a value to an earlier sample.
     fn put_at(&mut self, time_ns: i64, series: u64, value: f64);
-    /// When this sample is made, ns.
+    /// Time of this sample, ns.
     fn time_ns(&self) -> i64;
-    /// Whether this sample has everything: in those between, what did not change may be left out.
+    /// True if this sample is complete. Other samples may omit values that did not change.
     fn whole(&self) -> bool;
 }
 
-/// The spool being written.
+/// Writer of the spool.
 #[derive(Debug)]
 pub struct Spool {
     records: File,
@@ -68,7 +68,7 @@ pub struct Spool {
     written_bytes: u64,
 }
 
-/// Path of the file that says what the series are.
+/// Path of the file that describes the series.
 pub fn series_path(spool: &Path) -> PathBuf {
     let mut name = spool.as_os_str().to_owned();
     name.push(".series");
@@ -76,7 +76,7 @@ pub fn series_path(spool: &Path) -> PathBuf {
 }
 
 impl Spool {
-    /// Makes both files anew.
+    /// Create both files; existing ones are truncated.
     pub fn create(path: &Path) -> Result<Self, Error> {
         let names = series_path(path);
         Ok(Self {
@@ -91,17 +91,17 @@ impl Spool {
         })
     }
 
-    /// Begins a sample: what is put from now on has this time; whether it is to have everything.
+    /// Begin a sample. It sets the time of the values that follow. A `whole` sample is complete.
     pub fn begin(&mut self, time_ns: i64, whole: bool) {
         (self.time_ns, self.whole) = (time_ns, whole);
     }
 
-    /// Whether enough is pending to be worth a write.
+    /// True if enough is pending to be worth a write.
     pub fn is_full(&self) -> bool {
         self.pending.len() >= FLUSH_BYTES
     }
 
-    /// Writes what is pending.
+    /// Write the pending records.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.records
             .write_all(&self.pending)
@@ -136,7 +136,7 @@ impl Sink for Spool {
             unit,
             cumulative,
         };
-        // a name that cannot be written makes its records unreadable, which the reader reports
+        // without the description the records cannot be read, which the reader reports
         if let Ok(mut line) = serde_json::to_vec(&named) {
             line.push(b'\n');
             let _ = self.names.write_all(&line);

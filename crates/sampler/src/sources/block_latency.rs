@@ -1,7 +1,7 @@
-//! Histograms of how long requests to block devices take, by BPF (`penstock_probe::latency`).
+//! Histograms of the latency of requests to block devices, by BPF (`penstock_probe::latency`).
 //!
-//! The entity of a bucket is `DEVICE le=SECONDS`, that of a sum `DEVICE`; what the programs themselves take is of
-//! `all`. A bucket that nothing was counted in is left out until something is.
+//! The entity of a bucket is `DEVICE le=SECONDS`, that of a sum is `DEVICE`, and that of the cost of the programs is
+//! `all`. A bucket has no series before its first request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ const OWN: [Metric; 4] = [
     Metric("reading_time", "ns", false),
 ];
 
-/// The programs, which stay in the kernel from one recording to the next.
+/// The BPF programs; they stay loaded from one recording to the next.
 pub(crate) type Shared = Arc<Mutex<BlockLatency>>;
 
 pub(super) fn sources(shared: &Shared) -> Box<dyn Source> {

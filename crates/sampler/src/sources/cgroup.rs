@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::file::{lines, number, words, Reread};
 use crate::spool::Sink;
 
-/// The name of the run's own group; those of virtual nodes are called by the node.
+/// Name of the run's own group. The groups of a virtual node have the name of the node.
 pub(super) const RUN: &str = "run";
 
 const MEMORY_V1: &[(&[u8], Metric)] = &[
@@ -112,7 +112,7 @@ fn keyed(name: &str, file: Reread, fields: &'static [(&'static [u8], Metric)]) -
     })
 }
 
-/// A file that is one number.
+/// A file with a single number.
 struct Single {
     name: String,
     file: Reread,
@@ -137,7 +137,7 @@ impl Source for Single {
     }
 }
 
-/// A file of lines `KEY NUMBER`.
+/// A file with lines `KEY NUMBER`.
 struct Keyed {
     name: String,
     file: Reread,
@@ -173,7 +173,7 @@ const IO: [Metric; 2] = [
     Metric("written_bytes", "B", true),
 ];
 
-/// What goes before the number of a device: nothing in the run's own group, else the name of the node.
+/// Prefix of a device number: empty in the run's own group, else the name of the node.
 fn above(name: &str) -> Vec<u8> {
     if name == RUN {
         Vec::new()

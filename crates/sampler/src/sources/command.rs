@@ -1,8 +1,8 @@
-//! Commands that print a number, each run at its own interval by a thread of its own, so that no sample waits.
+//! Commands that print a number. Each runs at its own interval in its own thread, so that no sample waits.
 //!
-//! What a run came to is in the first sample after its end: `up`, the `seconds` that it took and, where it was a
-//! success, its `value`. A run that is late, fails, prints too much or no number is a gap. One that is not done
-//! when the next is due is killed, with all that it started; so is what an ended one left behind.
+//! The first sample after the end of an execution has its results: `up`, its duration `seconds` and, after a success,
+//! its `value`. An execution that is late, fails, prints too much or prints no number leaves a gap. One that is still
+//! running when the next is due is killed with its process group. Background processes of an ended one are killed too.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::AsRawFd;
@@ -30,7 +30,7 @@ const METRICS: [Metric; 3] = [
 const MOST: usize = 16;
 const SHORTEST_NS: i64 = 1_000_000_000;
 const MOST_BYTES: usize = 64 * 1024;
-/// A run is looked at so often; the more rarely, the longer it takes.
+/// Time between checks of an execution: the shortest and the longest. It grows with the duration.
 const LOOKS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(20)];
 
 pub(super) fn sources(request: &StartRequest) -> Vec<Box<dyn Source>> {
@@ -48,7 +48,7 @@ pub(super) fn sources(request: &StartRequest) -> Vec<Box<dyn Source>> {
     })]
 }
 
-/// Why a run came to no number.
+/// Reason why an execution has no number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failure {
     Start,
@@ -109,7 +109,7 @@ impl Drop for Running {
     }
 }
 
-/// Run k is due at t0 + k × interval; one that could not begin in its interval is left out.
+/// Execution k is due at t0 + k × interval. One that cannot begin within its interval is skipped.
 fn again_and_again(
     words: &str,
     directory: &Path,
@@ -138,7 +138,7 @@ fn again_and_again(
     }
 }
 
-/// Runs it once, until `until` at the latest; None where the recording ended meanwhile.
+/// Execute the command once, at most to `until`. Return None if the recording ended meanwhile.
 fn run(
     words: &str,
     directory: &Path,
@@ -160,7 +160,7 @@ fn run(
     let mut text = Vec::new();
     let mut look = LOOKS[0];
     let failure = loop {
-        // before what it printed is looked at for the last time
+        // check for the end first, so that the last read below gets all of the output
         let ended = has_ended(&child);
         take_in(&mut output, &mut text);
         if text.len() > MOST_BYTES {
@@ -189,12 +189,12 @@ fn run(
 }
 
 fn unblocked(output: ChildStdout) -> Option<ChildStdout> {
-    // SAFETY: sets a flag of a descriptor that is open and ours
+    // SAFETY: sets a flag of a descriptor that is open and owned by this process
     let set = unsafe { libc::fcntl(output.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
     (set == 0).then_some(output)
 }
 
-/// What it has printed since, no more than is too much.
+/// Read the output that is available, up to the limit.
 fn take_in(output: &mut Option<ChildStdout>, text: &mut Vec<u8>) {
     let mut piece = [0; 4096];
     while let Some(open) = output {
@@ -210,7 +210,7 @@ fn take_in(output: &mut Option<ChildStdout>, text: &mut Vec<u8>) {
     }
 }
 
-/// Whether it has; it stays there to be waited for, so that its number is nobody else's.
+/// True if the child has ended. It remains a zombie, so that its process number is not reused.
 fn has_ended(child: &Child) -> bool {
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: `told` is as large as the call writes, and any bytes are numbers
@@ -220,7 +220,7 @@ fn has_ended(child: &Child) -> bool {
     }
 }
 
-/// Kills what is left of its group, and says whether it was a success.
+/// Kill the rest of the process group. Return true if the command succeeded.
 fn end(child: &mut Child) -> bool {
     // SAFETY: takes numbers only; the group is that of a child that was not waited for
     unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
@@ -302,7 +302,7 @@ mod tests {
             ("no-such-command", Err(Failure::Status)),
             ("echo none", Err(Failure::NoNumber)),
             ("while :; do echo 123456789; done", Err(Failure::TooMuch)),
-            // what goes on behind is not waited for
+            // background processes do not delay the result
             ("sleep 600 & echo 4", Ok(4.0)),
         ] {
             assert_eq!(once(words, LONG), Some(came), "{words}");
@@ -331,7 +331,7 @@ mod tests {
             all.filter_map(|e| std::fs::read(e.path().join("cmdline")).ok())
                 .any(|line| line.windows(mark.len()).any(|w| w == mark.as_bytes()))
         };
-        // one that was killed is there until its parent, or who takes its place, has waited for it
+        // a killed process remains until its parent, or the reaper of orphans, has waited for it
         while left() {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -355,7 +355,7 @@ mod tests {
         assert!(!memory.values.contains_key("command/a/up"));
         let told = source.told().unwrap().1;
         assert_eq!(told, json!({"a": {"runs": 0}, "b": {"runs": 1}}));
-        drop(source); // which would take an hour
+        drop(source); // must not wait for an hour
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::file::{lines, number, words, Reread};
 use crate::spool::Sink;
 
-/// Guest time is in `user` and `nice` already and is left out.
+/// Guest time is omitted, because `user` and `nice` include it.
 const STATES: [Metric; 8] = [
     Metric("user", "s", true),
     Metric("nice", "s", true),
@@ -42,7 +42,7 @@ pub(super) fn sources(
     });
     let load = Reread::if_there(root.join("proc/loadavg"))
         .map(|file| Box::new(Load { file, series: None }) as Box<dyn Source>);
-    // the parent of the run's cpuacct group counts the whole host in nanoseconds
+    // the parent of the run's cpuacct group has the time of the entire host in nanoseconds
     let exact = cgroups
         .get("cpuacct")
         .and_then(|group| Reread::if_there(group.parent()?.join("cpuacct.usage")))

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::file::{lines, number, words, Reread};
 use crate::spool::Sink;
 
-/// The counters after the device name, in the file's order; sectors are of 512 bytes whatever the device's.
+/// Counters after the device name, in the order of the file. A sector is 512 bytes on any device.
 const FIELDS: [Metric; 11] = [
     Metric("reads", "1", true),
     Metric("reads_merged", "1", true),
@@ -52,7 +52,7 @@ impl Source for Diskstats {
                 *value =
                     number(word).unwrap_or(0) as f64 * if sectors { SECTOR_BYTES } else { 1.0 };
             }
-            // a device that was never used, such as a loop device without a file, is left out until it is
+            // a device that was never used, such as a loop device without a file, has no series before its first use
             if values.iter().all(|v| *v == 0.0) && !self.devices.knows(name) {
                 continue;
             }

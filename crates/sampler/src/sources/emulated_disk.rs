@@ -1,4 +1,4 @@
-//! Statistics pages of emulated disks: little-endian 64-bit words under a sequence lock.
+//! Statistics pages of emulated disks: little-endian 64-bit words protected by a sequence lock.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -71,7 +71,7 @@ struct StatsPage {
 }
 
 impl StatsPage {
-    /// The page at a moment when nobody was writing it; None if that moment does not come.
+    /// Consistent copy of the page; None if every attempt collided with a writer.
     fn settled(&mut self) -> Result<Option<[u8; PAGE_BYTES]>, Error> {
         let mut page = [0; PAGE_BYTES];
         let mut after = [0; WORD];
@@ -103,7 +103,7 @@ impl Source for StatsPage {
     fn sample(&mut self, sink: &mut dyn Sink) -> Result<(), Error> {
         if let Some(page) = self.settled()? {
             let first = self.series.first(self.disk.as_bytes(), sink);
-            // The page was written when a request last came or went; what is in flight has been since.
+            // The page dates from the last arrival or completion of a request. The requests in flight are so since then.
             let in_flight = word(&page, FIRST_COUNTER + IN_FLIGHT);
             let since_ns = now_ns().saturating_sub(word(&page, PUBLISHED_NS));
             for at in 0..COUNTERS.len() {

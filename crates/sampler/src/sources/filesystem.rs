@@ -1,7 +1,7 @@
-//! File systems on devices of this host, by statvfs(3): how large they are and how much is free.
+//! Size and free space of file systems on devices of this host, by statvfs(3).
 //!
-//! Which ones is read once, from /proc/self/mounts; of one that is mounted at several places the first counts.
-//! What a server elsewhere or a program serves is left out: asking for it may take for ever.
+//! The list is read once, from /proc/self/mounts. Of a device with several mount points the first counts.
+//! Network file systems and those served by a program are excluded, because a query may block forever.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::file::lines;
 use crate::spool::Sink;
 
-/// Free: to all, as `df` says it; what is kept for root is not free.
+/// `free` is the space available to all users, as in `df`. It excludes blocks reserved for root.
 const FIELDS: [Metric; 2] = [Metric("size", "B", false), Metric("free", "B", false)];
 const MOST: usize = 200;
 
@@ -30,7 +30,7 @@ pub(super) fn sources(root: &Path) -> Option<Box<dyn Source>> {
     }))
 }
 
-/// Mount points, one of each device; octal escapes undone (fstab(5)).
+/// Mount points, one per device, with octal escapes decoded (fstab(5)).
 fn places(text: &[u8]) -> Vec<CString> {
     let mut devices = HashSet::new();
     let mut found = Vec::new();
@@ -84,11 +84,11 @@ impl Source for FileSystems {
         for place in &self.places {
             let mut told = MaybeUninit::<libc::statvfs64>::zeroed();
             self.calls += 1;
-            // SAFETY: the path ends with a zero byte, and `told` is as large as the call writes
+            // SAFETY: the path ends with a zero byte, and `told` has the size of the structure
             if unsafe { libc::statvfs64(place.as_ptr(), told.as_mut_ptr()) } != 0 {
-                continue; // unmounted since
+                continue; // unmounted in the meantime
             }
-            // SAFETY: the call succeeded, and any bytes are numbers
+            // SAFETY: the call succeeded, and any bytes are valid numbers
             let told = unsafe { told.assume_init() };
             let first = self.entities.first(place.as_bytes(), sink);
             sink.put(first, told.f_blocks as f64 * told.f_frsize as f64);
@@ -130,7 +130,7 @@ mod tests {
             memory.get("filesystem///free"),
         );
         assert!(0.0 < free && free < size);
-        assert_eq!(memory.values.len(), 2); // nothing of the place that is not there
+        assert_eq!(memory.values.len(), 2); // nothing for the path that does not exist
         assert_eq!(source.reads(), 2);
     }
 }

@@ -1,7 +1,7 @@
-//! What can be sampled: one file per source, all of one shape.
+//! Sources of samples, one file each, with a common interface.
 //!
-//! A source opens its files once and reads them anew for each sample. A file that is not there is no failure:
-//! that source is absent. Adding a source is a file here and a line in [`all`].
+//! A source opens its files once and rereads them for each sample. A missing file is no failure: the source is absent.
+//! To add a source, add a file here and a line in [`all`].
 
 pub(crate) mod block_latency;
 mod cgroup;
@@ -25,25 +25,25 @@ use crate::config::StartRequest;
 use crate::error::Error;
 use crate::spool::Sink;
 
-/// Something that is read once per sample.
+/// A source that is read once per sample.
 pub trait Source: Send {
-    /// Reads it and puts its values.
+    /// Read the source and add its values to the sample.
     fn sample(&mut self, sink: &mut dyn Sink) -> Result<(), Error>;
     /// System calls made so far.
     fn reads(&self) -> u64;
-    /// What the receipt is to say of it, under a name.
+    /// Report for the receipt, with its name.
     fn told(&self) -> Option<(&'static str, Value)> {
         None
     }
 }
 
-/// Sources of one name: the name is the first column of what they leave.
+/// Sources with a common name, the first column of their series.
 pub(crate) struct Group {
     pub(crate) name: &'static str,
     pub(crate) sources: Vec<Box<dyn Source>>,
 }
 
-/// The sources a request asks for and the host has; `latency` where it is to be sampled.
+/// Sources that the request enables and the host offers. `latency` enables block latency.
 pub(crate) fn all(request: &StartRequest, latency: Option<&Shared>) -> Vec<Group> {
     let root = request.root.as_path();
     let nodes = || request.nodes.iter();
@@ -89,7 +89,7 @@ pub(crate) fn all(request: &StartRequest, latency: Option<&Shared>) -> Vec<Group
     table
 }
 
-/// A metric of an entity: name, unit, whether it only grows.
+/// Metric of an entity: name, unit, true if cumulative.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Metric(
     pub(crate) &'static str,
@@ -97,7 +97,7 @@ pub(crate) struct Metric(
     pub(crate) bool,
 );
 
-/// The series of entities that come and go, such as the lines of a table.
+/// Series of entities that appear and disappear, such as the lines of a table.
 #[derive(Debug)]
 pub(crate) struct Entities {
     source: &'static str,
@@ -114,12 +114,12 @@ impl Entities {
         }
     }
 
-    /// Whether it has been seen before.
+    /// True if the entity has series.
     pub(crate) fn knows(&self, entity: &[u8]) -> bool {
         self.first.contains_key(entity)
     }
 
-    /// Number of the first of the entity's series; the others follow in the order of the metrics.
+    /// Number of the entity's first series; the others follow in the order of the metrics. Registers a new entity.
     pub(crate) fn first(&mut self, entity: &[u8], sink: &mut dyn Sink) -> u64 {
         if let Some(first) = self.first.get(entity) {
             return *first;
@@ -138,7 +138,7 @@ impl Entities {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! A sink that remembers.
+    //! A sink that stores the values.
 
     use std::collections::BTreeMap;
     use std::path::PathBuf;
@@ -148,7 +148,7 @@ pub(crate) mod testing {
     pub(crate) struct Memory {
         names: Vec<String>,
         pub(crate) values: BTreeMap<String, f64>,
-        /// What was put, in its order: when, what, how much.
+        /// Values in order of arrival: time, series, value.
         pub(crate) put: Vec<(i64, String, f64)>,
         pub(crate) time_ns: i64,
         pub(crate) whole: bool,
@@ -203,7 +203,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// The recorded /proc and control groups of the tests.
+    /// Recorded /proc and control groups for tests.
     pub(crate) fn fixture(name: &str) -> PathBuf {
         PathBuf::from(env!("CARGO_MANIFEST_DIR"))
             .join("tests/fixtures")

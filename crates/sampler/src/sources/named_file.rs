@@ -1,7 +1,7 @@
-//! Files that a program leaves a number in, by a name that was given to each.
+//! Files that contain a number, with a name for each.
 //!
-//! A file is opened anew for each sample: a program may put another one in its place. One that is not there, is
-//! no ordinary file, or holds no number is a gap, and `up` is 0.
+//! A file is reopened for each sample, because a program may replace it. A file that is missing, is not regular or
+//! holds no number leaves a gap, and `up` is 0.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -15,7 +15,7 @@ use crate::spool::Sink;
 
 const SOURCE: &str = "file";
 const METRICS: [Metric; 2] = [Metric("value", "1", false), Metric("up", "1", false)];
-/// The number is in the first so many bytes.
+/// Length of the part at the start of the file in which the number is searched.
 const MOST_BYTES: usize = 4096;
 const MOST: usize = 64;
 
@@ -37,7 +37,7 @@ struct Files {
     calls: u64,
 }
 
-/// The number in a file; a pipe without a writer is not waited for.
+/// Number in a file. Does not block on a pipe without a writer.
 fn number_in(path: &Path) -> Option<f64> {
     let file = OpenOptions::new()
         .read(true)
@@ -102,7 +102,7 @@ mod tests {
         let there = sampled();
         let of = |metric: &str| there[&format!("file/depth/{metric}")];
         assert_eq!((of("value"), of("up"), there.len()), (12.0, 1.0, 4));
-        // put in its place by a rename, as programs do that are never read half
+        // replaced by a rename, as programs do to prevent partial reads
         std::fs::write(place.join("new"), "depth 13\n").unwrap();
         std::fs::rename(place.join("new"), place.join("depth")).unwrap();
         assert_eq!(sampled()["file/depth/value"], 13.0);

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::file::{lines, number, words, Reread};
 use crate::spool::Sink;
 
-/// Metric and its column after the interface's name.
+/// Metrics, and the column of each after the interface's name.
 const FIELDS: [Metric; 8] = [
     Metric("received_bytes", "B", true),
     Metric("received_packets", "1", true),
@@ -20,14 +20,14 @@ const FIELDS: [Metric; 8] = [
 ];
 const COLUMNS: [usize; FIELDS.len()] = [0, 1, 2, 3, 8, 9, 10, 11];
 
-/// Among the groups of a node: the table of its interfaces.
+/// Key among the groups of a node; its value is the path of the node's interface table.
 pub(super) const OF_NODE: &str = "net";
 
 pub(super) fn sources(root: &Path) -> Option<Box<dyn Source>> {
     opened(&root.join("proc/net/dev"), Vec::new())
 }
 
-/// The interfaces of a virtual node, called `NODE INTERFACE`, by the table of its first process.
+/// Interfaces of a virtual node, named `NODE INTERFACE`, from the table of its first process.
 pub(super) fn of_node(node: &str, table: &Path) -> Option<Box<dyn Source>> {
     opened(table, format!("{node} ").into_bytes())
 }
@@ -49,7 +49,7 @@ struct Interfaces {
 impl Source for Interfaces {
     fn sample(&mut self, sink: &mut dyn Sink) -> Result<(), Error> {
         for line in lines(self.file.read()?) {
-            // the two heading lines have no colon; a name may have one of its own (an alias, eth0:1)
+            // the two heading lines have no colon; a name may contain one (an alias, eth0:1)
             let Some(colon) = line.iter().rposition(|b| *b == b':') else {
                 continue;
             };

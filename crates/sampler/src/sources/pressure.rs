@@ -17,7 +17,7 @@ pub(super) fn sources(root: &Path) -> impl Iterator<Item = Box<dyn Source>> {
         })
 }
 
-/// One pressure file, of the host or of a control group.
+/// A pressure file of the host or of a control group.
 pub(super) struct Pressure {
     file: Reread,
     source: &'static str,
@@ -85,6 +85,6 @@ mod tests {
         }
         assert_eq!(memory.get("psi/host/io_some"), 14_933_394.0);
         assert_eq!(memory.get("psi/host/io_full"), 13_831_970.0);
-        assert_eq!(memory.values.len(), 2); // the recorded host offers io only
+        assert_eq!(memory.values.len(), 2); // the recorded host has io only
     }
 }

@@ -1,4 +1,4 @@
-//! Which processes: members of control groups, descendants of a process, and those of a name.
+//! Selection of processes: members of control groups, descendants of a process, and processes by name.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -9,16 +9,16 @@ use super::kept::Stat;
 use crate::config::StartRequest;
 use crate::file::{lines, number};
 
-/// Members of groups are looked for so often at the most, ns.
+/// Shortest time between two searches for members of groups, ns.
 const GROUPS_NS: i64 = 100_000_000;
-/// All of /proc, and groups within groups, so often, ns.
+/// Shortest time between two scans of /proc and of nested groups, ns.
 const SCAN_NS: i64 = 250_000_000;
-/// A process that is none of ours is looked at again after so long: it may have become another program, or
-/// have ended and left its number to one that is ours.
+/// Longest time until an unselected process is checked again, ns. It may have executed another program, or its
+/// number may belong to a new process.
 const LONGEST_AGAIN_NS: i64 = 32_000_000_000;
 const MOST_GROUPS: usize = 256;
 
-/// A process and the node in whose group it is; empty for none.
+/// Process number, and the node of its group; an empty name means no node.
 pub(super) type Found = (u32, String);
 
 struct Members {
@@ -26,19 +26,19 @@ struct Members {
     directory: PathBuf,
 }
 
-/// One that was looked at and is none of ours.
+/// An unselected process that was checked.
 struct Other {
     again_ns: i64,
     after_ns: i64,
 }
 
-/// Where processes are looked for.
+/// Search for processes.
 pub(super) struct Finder {
     proc: PathBuf,
     bases: Vec<(String, PathBuf)>,
     groups: Vec<Members>,
     tree: Option<u32>,
-    /// Descendants began no earlier, ticks since the host did.
+    /// Earliest start of a descendant, ticks since boot.
     began: u64,
     ours: HashSet<u32>,
     patterns: Vec<String>,
@@ -49,7 +49,7 @@ pub(super) struct Finder {
 }
 
 impl Finder {
-    /// `began`: when the recording did, ticks since the host did.
+    /// `began` is the start of the recording, ticks since boot.
     pub(super) fn new(request: &StartRequest, began: u64) -> Self {
         let of_run = std::iter::once((String::new(), &request.cgroups));
         let of_nodes = request.nodes.iter().map(|(n, groups)| (n.clone(), groups));
@@ -57,7 +57,7 @@ impl Finder {
             .chain(of_nodes)
             .filter(|_| request.processes)
             .filter_map(|(node, groups)| {
-                // the kernel lists members the faster in a hierarchy of version 1; `net` is no group
+                // the kernel lists members faster in a v1 hierarchy; `net` is not a group
                 let old = groups.iter().filter(|(name, _)| *name != "unified");
                 let directory = old
                     .map(|(_, directory)| directory)
@@ -84,12 +84,12 @@ impl Finder {
         }
     }
 
-    /// System calls made, about.
+    /// Approximate number of system calls.
     pub(super) fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Who is there now; None where it is not yet time to look again.
+    /// Processes at present; None before the next search is due.
     pub(super) fn look(&mut self, now_ns: i64) -> Option<Vec<Found>> {
         let scan = now_ns >= self.scan_at_ns;
         if !scan && (now_ns < self.groups_at_ns || self.bases.is_empty()) {
@@ -126,12 +126,12 @@ impl Finder {
         let mut found = Vec::new();
         for group in &self.groups {
             self.calls += 4;
-            // opened anew: version 1 tells an open file the same members again and again, if it is asked often
-            // (the list of kernel/cgroup/cgroup-v1.c is kept for a second after its last use)
+            // reopened: an open file of version 1 may repeat an old list of members
+            // (kernel/cgroup/cgroup-v1.c keeps the list for a second after its last use)
             let Ok(text) = fs::read(group.directory.join("cgroup.procs")) else {
-                continue; // it was removed
+                continue; // the group was removed
             };
-            // 0 is a process of a namespace above ours
+            // 0 is a process outside this PID namespace
             let pids = lines(&text).filter_map(number).filter(|pid| *pid > 0);
             found.extend(pids.map(|pid| (pid as u32, group.node.clone())));
         }
@@ -179,7 +179,7 @@ impl Finder {
         }
         if let Some(root) = self.tree {
             let began = self.began;
-            // children may be told before their parents
+            // children may precede their parents in the list
             loop {
                 let more: Vec<u32> = new
                     .iter()
@@ -198,13 +198,13 @@ impl Finder {
         found.extend(ours.iter().map(|pid| (*pid, String::new())));
     }
 
-    /// One that was ours has ended: its number may come to be another's.
+    /// Remove an ended process, because its number may be reused.
     pub(super) fn forget(&mut self, pid: u32) {
         self.ours.remove(&pid);
     }
 }
 
-/// A group and those within it.
+/// Add a group and all nested groups to the list.
 fn beneath(node: &str, base: &Path, there: &mut Vec<(String, PathBuf)>) {
     let Ok(status) = fs::metadata(base) else {
         return;
@@ -213,7 +213,7 @@ fn beneath(node: &str, base: &Path, there: &mut Vec<(String, PathBuf)>) {
         return;
     }
     there.push((node.to_owned(), base.to_owned()));
-    // a directory has two links and one of each within it
+    // a directory has two links and one more for each subdirectory
     if status.nlink() <= 2 {
         return;
     }
@@ -224,7 +224,7 @@ fn beneath(node: &str, base: &Path, there: &mut Vec<(String, PathBuf)>) {
     }
 }
 
-/// Whether a name is of a pattern with `*` and `?`.
+/// True if a name matches a pattern with `*` and `?`.
 fn fits(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn descendants_that_began_since_whoever_is_told_first() {
         let place = Place::new("tree");
-        // 30 was there before; 20 is a child of 40, which comes after it; 50 is another's
+        // 30 began earlier; 20 is a child of 40, which is later in the list; 50 is no descendant
         for (pid, parent, start) in [
             (10, 1, 5),
             (20, 40, 105),
@@ -334,7 +334,7 @@ mod tests {
         );
         assert_eq!(found(&mut finder, 0), [20, 40]);
         fs::remove_dir_all(place.path().join("proc/40")).unwrap();
-        process(&place, 20, "x", 1, 105); // whose parent has ended
+        process(&place, 20, "x", 1, 105); // its parent has ended
         process(&place, 60, "x", 20, 300);
         assert_eq!(found(&mut finder, SCAN_NS), [20, 60]);
     }

@@ -1,4 +1,4 @@
-//! One process, kept open: descriptors of its files in /proc never come to mean another process that gets its pid.
+//! Open files of a process. A descriptor in /proc never refers to a later process with the same number.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -8,18 +8,18 @@ use std::path::Path;
 
 use crate::file::{number, words};
 
-/// Processor time [ns], resident memory [B], threads, bytes from and to devices, bytes asked for by calls.
+/// Processor time [ns], resident memory [B], threads, bytes from and to devices, bytes read and written by calls.
 pub(super) type Values = [f64; 7];
 
 const STAT_BYTES: usize = 1024;
 const FILE_BYTES: usize = 512;
 
-/// What /proc/PID/stat says (proc_pid_stat(5)).
+/// Fields of /proc/PID/stat (proc_pid_stat(5)).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Stat {
     pub(super) comm: String,
     pub(super) parent: u32,
-    /// When it began, ticks since the host did.
+    /// Start, ticks since boot.
     pub(super) start: u64,
     pub(super) cpu_ticks: u64,
     pub(super) threads: u64,
@@ -27,9 +27,9 @@ pub(super) struct Stat {
 }
 
 impl Stat {
-    /// None of a text that is none.
+    /// Parse the text; None if it is malformed.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
-        // the name is in brackets, and may have brackets and spaces in it
+        // the name is in parentheses, and may contain parentheses and spaces
         let open = text.iter().position(|b| *b == b'(')?;
         let close = text.iter().rposition(|b| *b == b')')?;
         let comm = String::from_utf8_lossy(text.get(open + 1..close)?)
@@ -37,7 +37,7 @@ impl Stat {
             .map(|c| if c.is_control() { '\u{fffd}' } else { c })
             .collect();
         let fields: Vec<&[u8]> = words(text.get(close + 1..)?).collect();
-        // field 3 of the manual, the state, is the first here
+        // the fields after the name begin with field 3 of the manual, the state
         let field = |manual: usize| fields.get(manual - 3).copied().and_then(number);
         Some(Self {
             comm,
@@ -49,7 +49,7 @@ impl Stat {
         })
     }
 
-    /// Of a process of this number, read once; None where there is none.
+    /// Read the file of a process once; None if there is no such process.
     pub(super) fn of(proc: &Path, pid: u32) -> Option<Self> {
         let mut text = [0; STAT_BYTES];
         let file = File::open(proc.join(format!("{pid}/stat"))).ok()?;
@@ -58,7 +58,7 @@ impl Stat {
     }
 }
 
-/// Pages and ticks of this kernel, and whether processes have clocks (not those of a recorded /proc).
+/// Page size and tick of this kernel. `clocks` is false for a recorded /proc, whose processes have no clocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Host {
     pub(super) page_bytes: f64,
@@ -66,7 +66,7 @@ pub(super) struct Host {
     pub(super) clocks: bool,
 }
 
-/// The open files of a process.
+/// Open files of a process.
 #[derive(Debug)]
 pub(super) struct Kept {
     pid: u32,
@@ -77,10 +77,10 @@ pub(super) struct Kept {
     calls: u64,
 }
 
-/// Opens a file beneath a directory, which is that of one process and no other.
+/// Open a file below the directory of one process.
 fn beneath(directory: &File, name: &CStr) -> Option<File> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    // SAFETY: the directory is open, the name ends with a zero byte; the descriptor is new and ours
+    // SAFETY: the directory is open and the name ends with a zero byte; the new descriptor has no other owner
     unsafe {
         let opened = libc::openat(directory.as_raw_fd(), name.as_ptr(), flags);
         (opened >= 0).then(|| File::from_raw_fd(opened))
@@ -88,7 +88,7 @@ fn beneath(directory: &File, name: &CStr) -> Option<File> {
 }
 
 impl Kept {
-    /// Opens it; what may not be read of it (`io` of another user) stays away. None where it has ended.
+    /// Open the files; unreadable ones (`io` of another user) are omitted. None if the process has ended.
     pub(super) fn open(proc: &Path, pid: u32) -> Option<(Self, Stat)> {
         let directory = File::open(proc.join(pid.to_string())).ok()?;
         let mut kept = Self {
@@ -103,26 +103,26 @@ impl Kept {
         Some((kept, stat))
     }
 
-    /// System calls made for it.
+    /// System calls made for the process.
     pub(super) fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Its processor time [ns] by its clock; None where it has ended, or has none.
+    /// Processor time [ns] from the process's clock; None if the process has ended or has no clock.
     pub(super) fn clock_ns(&mut self) -> Option<f64> {
         self.calls += 1;
         let mut time = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // the clock of all its threads, those that ended included (clock_getcpuclockid(3))
+        // the clock includes all threads, also ended ones (clock_getcpuclockid(3))
         let clock = (!(self.pid as libc::clockid_t) << 3) | 2;
-        // SAFETY: `time` is a valid timespec; a clock that is not there is an error
+        // SAFETY: `time` is a valid timespec; a missing clock is an error
         let failed = unsafe { libc::clock_gettime(clock, &mut time) } != 0;
         (!failed).then_some(time.tv_sec as f64 * 1e9 + time.tv_nsec as f64)
     }
 
-    /// What `stat` says; None where it has ended.
+    /// Contents of `stat`; None if the process has ended.
     pub(super) fn stat(&mut self) -> Option<Stat> {
         self.calls += 1;
         let mut text = [0; STAT_BYTES];
@@ -130,7 +130,7 @@ impl Kept {
         Stat::parse(&text[..read])
     }
 
-    /// Memory and threads and, where it has no clock, its processor time. None where it has ended.
+    /// Read memory, threads and, without a clock, the processor time. None if the process has ended.
     pub(super) fn size(&mut self, values: &mut Values, host: Host) -> Option<()> {
         let threads = host.clocks.then(|| self.threads()).flatten();
         if let (Some(resident), Some(threads)) = (self.resident_bytes(host), threads) {
@@ -154,11 +154,11 @@ impl Kept {
         Some(pages as f64 * host.page_bytes)
     }
 
-    /// A directory has a link for itself, one in the directory above, and one of each below it.
+    /// Number of threads. A directory has two links and one more for each subdirectory.
     fn threads(&mut self) -> Option<f64> {
         let tasks = self.tasks.as_ref()?;
         self.calls += 1;
-        // SAFETY: `status` is as large as the call writes, and any bytes are numbers
+        // SAFETY: `status` has the size of the structure, and any bytes are valid numbers
         let links = unsafe {
             let mut status: libc::stat = std::mem::zeroed();
             (libc::fstat(tasks.as_raw_fd(), &mut status) == 0).then_some(status.st_nlink)
@@ -166,7 +166,7 @@ impl Kept {
         Some(links?.checked_sub(2).filter(|n| *n > 0)? as f64)
     }
 
-    /// Bytes from and to devices, and asked for by calls; as they were where it has ended.
+    /// Read the bytes from and to devices and by calls. They do not change if the process has ended.
     pub(super) fn bytes(&mut self, values: &mut Values) {
         let Some(io) = &self.io else { return };
         let mut text = [0; FILE_BYTES];

@@ -1,11 +1,11 @@
-//! Processes, one by one: those of the run's control groups (or its tree, where there is none), and of a name.
+//! Metrics of single processes: those of the run's control groups (without groups, of its tree), and those by name.
 //!
-//! The entity is `pid=PID comm=NAME`, of a node's process `node=NODE pid=PID comm=NAME`; one that becomes another
-//! program goes on under its new name. Processor time is that of the process's own clock; where it has not moved
-//! since the sample before, the process did nothing, and nothing more is read of it; memory and threads are read
-//! again once it has used a millisecond of a processor, or after ten seconds. In samples that need not
-//! have everything such a process is left out; the sample before it wakes up is put then. What of a process was
-//! done after its last sample is not in its series, but in that of its control group.
+//! The entity is `pid=PID comm=NAME`, or `node=NODE pid=PID comm=NAME` for a process of a node. A process that
+//! executes another program continues under its new name. The process's own clock has the processor time. If the
+//! clock has not advanced since the last sample, the process was idle and nothing else is read. Memory and threads
+//! are reread after a millisecond of processor time, or after ten seconds. An incomplete sample omits idle
+//! processes. When such a process runs again, its values at the previous sample are added. Activity of a process
+//! after its last sample is missing in its series; the series of its control group include it.
 
 mod found;
 mod kept;
@@ -24,15 +24,15 @@ use crate::config::StartRequest;
 use crate::error::Error;
 use crate::spool::Sink;
 
-/// Processes that are read; the others are counted.
+/// Maximum number of processes that are read; the rest is counted.
 const MOST: usize = 512;
-/// A process may take so many names.
+/// Maximum number of names of a process.
 const MOST_NAMES: usize = 8;
-/// Memory and threads are read anew after so much processor time, ns: with less they hardly change.
+/// Processor time after which memory and threads are reread, ns. They hardly change within less.
 const WORK_NS: f64 = 1e6;
-/// And after so long, ns: the kernel may have taken pages. The name is looked at so often, too.
+/// Time after which they and the name are reread, ns. The kernel may have reclaimed pages.
 const AGAIN_NS: i64 = 10_000_000_000;
-/// For so long a process is young, and may become another program, ns.
+/// Age below which a process is young and likely to execute another program, ns.
 const YOUNG_NS: i64 = 3_000_000_000;
 
 const SOURCE: &str = "process";
@@ -45,7 +45,7 @@ const METRICS: [Metric; 7] = [
     Metric("call_read_bytes", "B", true),
     Metric("call_written_bytes", "B", true),
 ];
-/// Of all of them together.
+/// Metrics of all processes together.
 const ALL: [Metric; 2] = [
     Metric("sampled", "1", false),
     Metric("not_sampled", "1", false),
@@ -68,7 +68,7 @@ struct Process {
     names: usize,
     values: Values,
     since_ns: i64,
-    /// When its size was read, and what it had used until then.
+    /// Time of the last reading of its size, and its processor time then.
     sized_ns: i64,
     sized_cpu_ns: f64,
     named_ns: i64,
@@ -97,7 +97,7 @@ impl Processes {
         let hz = ticks_per_second();
         // SAFETY: takes a number only
         let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        // a process begins within a tick
+        // the start time of a process is rounded down to a tick
         let began = (since_boot_ns() as f64 / 1e9 * hz) as u64;
         Self {
             proc: request.root.join("proc"),
@@ -121,7 +121,7 @@ impl Processes {
         }
     }
 
-    /// Takes in who is new, as many as there is room for.
+    /// Add new processes, up to the maximum number.
     fn admit(&mut self, sink: &mut dyn Sink) {
         let now_ns = sink.time_ns();
         let Some(found) = self.finder.look(now_ns) else {
@@ -139,7 +139,7 @@ impl Processes {
             }
             let Some((mut kept, Stat { comm, .. })) = Kept::open(&self.proc, pid) else {
                 self.finder.forget(pid);
-                continue; // it has ended meanwhile
+                continue; // the process has ended in the meantime
             };
             let mut values = [f64::NAN; METRICS.len()];
             if self.host.clocks {
@@ -162,7 +162,7 @@ impl Processes {
                 names: 1,
                 values,
                 since_ns: now_ns,
-                // spread, so that not all are read anew in the same sample
+                // staggered, so that not all are reread in the same sample
                 sized_ns: now_ns - i64::from(pid % 10) * (AGAIN_NS / 10),
                 sized_cpu_ns: values[0],
                 named_ns: now_ns,
@@ -192,7 +192,7 @@ fn put(sink: &mut dyn Sink, time_ns: i64, first: u64, values: &Values) {
 }
 
 impl Process {
-    /// Reads what may have changed, and puts it. None where it has ended.
+    /// Read the values that may have changed and add them to the sample. None if the process has ended.
     fn sample(
         &mut self,
         host: Host,
@@ -213,7 +213,7 @@ impl Process {
         }
         if ran {
             if self.told_ns < last_ns {
-                put(sink, last_ns, self.first, &before); // until then it was idle
+                put(sink, last_ns, self.first, &before); // it was idle until then
             }
             self.kept.bytes(&mut self.values);
             let young = now_ns - self.since_ns < YOUNG_NS;
@@ -291,7 +291,7 @@ impl Source for Processes {
 
 #[cfg(test)]
 pub(super) mod testing {
-    //! A /proc of our own.
+    //! A directory in the form of /proc.
 
     use std::fs;
     use std::path::{Path, PathBuf};
@@ -317,7 +317,7 @@ pub(super) mod testing {
         }
     }
 
-    /// A process, or what has changed of it.
+    /// Create a process, or change one.
     pub(crate) fn process(place: &Place, pid: u32, comm: &str, parent: u32, start: u64) {
         let directory = place.path().join(format!("proc/{pid}"));
         fs::create_dir_all(directory.join("task")).unwrap();

@@ -86,7 +86,7 @@ fn another_program_is_another_series_of_the_same_process() {
         .values
         .contains_key("process/pid=41 comm=fio/cpu_time"));
     assert!(!memory.values.keys().any(|k| k.contains("fio-sh")));
-    // one that changes its name all the time does not fill the table
+    // a process that renames itself repeatedly does not fill the table
     for turn in 0..50 {
         process(&place, 41, &format!("fio{turn}"), 1, 5);
         sampled(&mut source, &mut memory, (3 + turn) * SECOND, true);
@@ -161,7 +161,7 @@ fn a_number_that_another_process_has_got_is_another_process() {
     process(&place, 41, "fio", 1, 5);
     let (mut source, mut memory) = (recorded(&place, "fio"), Memory::default());
     sampled(&mut source, &mut memory, SECOND, true);
-    // what the descriptors of an ended process say
+    // contents of an ended process's files
     fs::write(place.path().join("proc/41/stat"), "").unwrap();
     sampled(&mut source, &mut memory, 2 * SECOND, true);
     assert_eq!(memory.get("process/all/sampled"), 0.0);
