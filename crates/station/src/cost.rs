@@ -7,7 +7,7 @@ use crate::seek::Arm;
 use crate::shape::{Readahead, WriteCache};
 use crate::station::{Known, Op, Request};
 
-/// A class compiled.
+/// A compiled service class.
 #[derive(Debug, Clone)]
 struct Cost {
     overhead: Sampler,
@@ -55,7 +55,7 @@ impl Cost {
     }
 }
 
-/// Pages of a flash device and its read buffer.
+/// Pages and read buffer of a flash device.
 #[derive(Debug, Clone)]
 struct Pages {
     page_bytes: u64,
@@ -102,7 +102,7 @@ impl Costs {
         }
     }
 
-    /// Whether all pages of a read are in the buffer (the latest first); afterwards they are.
+    /// True if the buffer has all pages of a read. Moves the pages to the front of the buffer.
     #[inline]
     pub fn buffered(&self, request: Request, buffer: &mut Vec<u64>) -> bool {
         match &self.pages {
@@ -113,7 +113,7 @@ impl Costs {
         }
     }
 
-    /// Whether the arm goes to where the request is: the device's memories need none.
+    /// True if the request moves the arm. Requests served from the device's memory do not.
     #[inline]
     pub fn moves_arm(&self, request: Request, buffered: bool) -> bool {
         match request.op {
@@ -123,11 +123,11 @@ impl Costs {
         }
     }
 
-    /// Service time in nanoseconds, as it is drawn on a device that is not slow.
+    /// Service time in nanoseconds, as drawn for a device that is not slow.
     #[inline]
     pub fn draw_ns(&self, known: &Known, draws: &mut Draws) -> f64 {
         let (request, buffered) = (known.request, known.buffered);
-        // A device that does not read ahead serves a stream as anything else.
+        // Without read-ahead, the reads of a stream cost as much as random reads.
         let stream = known.sequential && (self.reads_ahead || request.op != Op::Read);
         let seek_ns = match &self.arm {
             Some(arm) if !stream && self.moves_arm(request, buffered) => {
@@ -138,7 +138,7 @@ impl Costs {
         seek_ns + self.at_place_ns(request, stream, buffered, draws)
     }
 
-    /// The same, the arm being there.
+    /// Service time in nanoseconds without the seek.
     #[inline]
     fn at_place_ns(
         &self,
@@ -169,7 +169,7 @@ fn look_up(pages: &Pages, request: Request, buffer: &mut Vec<u64>) -> bool {
     }
     let first = request.offset / pages.page_bytes;
     let last = (request.offset.saturating_add(request.size) - 1) / pages.page_bytes;
-    // pages beyond what the buffer holds push each other out
+    // pages beyond the buffer's capacity displace each other
     let first_kept = first.max(last.saturating_sub(pages.most as u64 - 1));
     let mut all = first_kept == first;
     for page in first_kept..=last {

@@ -1,4 +1,4 @@
-//! Distributions of times, in seconds: what can be written in a profile, their moments, and drawing from them.
+//! Distributions of times in seconds: parameters in a profile, moments, quantiles and random draws.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,56 +9,56 @@ use crate::random::Draws;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Distribution {
-    /// Always the same.
+    /// Constant time.
     Constant {
-        /// Its value in seconds.
+        /// Value in seconds.
         value_s: f64,
     },
-    /// Equally likely between two bounds.
+    /// Uniform between two bounds.
     Uniform {
         /// Lower bound in seconds.
         low_s: f64,
         /// Upper bound in seconds.
         high_s: f64,
     },
-    /// Memoryless.
+    /// Exponential, memoryless.
     Exponential {
         /// Mean in seconds.
         mean_s: f64,
     },
-    /// Normal, cut to an interval (mean and deviation are those before the cut).
+    /// Normal, truncated to an interval. Mean and standard deviation are those before truncation.
     TruncatedNormal {
-        /// Mean before the cut, seconds.
+        /// Mean before truncation, seconds.
         mean_s: f64,
-        /// Standard deviation before the cut, seconds.
+        /// Standard deviation before truncation, seconds.
         sd_s: f64,
-        /// Nothing below this, seconds.
+        /// Lower bound, seconds.
         #[serde(default)]
         low_s: f64,
-        /// Nothing above this, seconds; unbounded if absent.
+        /// Upper bound, seconds; unbounded if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         high_s: Option<f64>,
     },
-    /// Its logarithm is normal.
+    /// Lognormal: the logarithm is normal.
     Lognormal {
         /// Mean of the time itself (not of its logarithm), seconds.
         mean_s: f64,
         /// Standard deviation of the natural logarithm.
         sigma: f64,
     },
-    /// Straight lines between measured quantiles.
+    /// Piecewise linear between measured quantiles.
     Empirical {
         /// Pairs (probability, seconds), the first at probability 0, the last at 1, both columns rising.
         quantiles: Vec<(f64, f64)>,
     },
-    /// One of several, by weight.
+    /// Mixture of several distributions, by weight.
     Mixture {
-        /// What may be drawn; weights need not add to one.
+        /// Components; their weights need not add up to one.
         parts: Vec<Part>,
     },
-    /// Several independent times after each other.
+    /// Sum of several independent times.
     Sum {
-        /// What is added.
+        /// Summands.
         parts: Vec<Distribution>,
     },
 }
@@ -67,9 +67,9 @@ pub enum Distribution {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// How often, relative to the other parts.
+    /// Weight relative to the other components.
     pub weight: f64,
-    /// The distribution drawn from.
+    /// Distribution of the component.
     pub of: Distribution,
 }
 
@@ -93,14 +93,14 @@ fn above_zero(name: &str, value: f64) -> Result<(), String> {
     }
 }
 
-/// Points by which a sum is convolved numerically.
+/// Number of points by which a part of a sum is approximated for the numerical convolution.
 const CONVOLUTION_POINTS: usize = 400;
 
 impl Distribution {
-    /// Says what is wrong with the numbers, if anything.
+    /// Check the numbers.
     ///
     /// # Errors
-    /// The first mistake, as `where: what was found; what is expected`.
+    /// The first invalid number, as `where: value found; value expected`.
     pub fn validate(&self) -> Result<(), String> {
         match self {
             Distribution::Constant { value_s } => at_least_zero("value_s", *value_s),
@@ -194,7 +194,7 @@ impl Distribution {
         }
     }
 
-    /// The same distribution with every time multiplied by `factor`.
+    /// The distribution with all times multiplied by `factor`.
     #[must_use]
     pub fn scaled(&self, factor: f64) -> Distribution {
         match self {
@@ -278,8 +278,8 @@ impl Distribution {
         }
     }
 
-    /// Quantile in seconds at `p` in (0, 1): exact, except for mixtures and sums (put together from some hundreds of
-    /// equally likely points).
+    /// Quantile in seconds at `p` in (0, 1). Exact, except for mixtures and sums, which some hundreds of
+    /// equally likely points approximate.
     #[must_use]
     pub fn quantile_s(&self, p: f64) -> f64 {
         match self {
@@ -307,7 +307,7 @@ impl Distribution {
         }
     }
 
-    /// As [`Distribution::quantile_s`] for several probabilities, at the cost of one for mixtures and sums.
+    /// Like [`Distribution::quantile_s`], for several probabilities, at the cost of one for mixtures and sums.
     #[must_use]
     pub fn quantiles_s(&self, p: &[f64]) -> Vec<f64> {
         match self {
@@ -319,7 +319,7 @@ impl Distribution {
         }
     }
 
-    /// Points (seconds, weight) that stand for the distribution, sorted by time.
+    /// Points (seconds, weight) that approximate the distribution, sorted by time.
     fn points(&self) -> Vec<(f64, f64)> {
         let n = CONVOLUTION_POINTS;
         match self {
@@ -362,7 +362,7 @@ impl Distribution {
         }
     }
 
-    /// Makes it ready for fast drawing, times in nanoseconds.
+    /// Compile the distribution for fast draws in nanoseconds.
     #[must_use]
     pub fn sampler(&self) -> Sampler {
         Sampler(self.drawn())
@@ -432,7 +432,7 @@ impl Distribution {
     }
 }
 
-/// Probabilities below the lower and up to the upper cut of a normal distribution.
+/// Probabilities of the normal distribution below the lower and the upper bound.
 fn cut(mean_s: f64, sd_s: f64, low_s: f64, high_s: Option<f64>) -> (f64, f64) {
     (
         normal_cdf((low_s - mean_s) / sd_s),
@@ -449,7 +449,7 @@ fn interpolate(quantiles: &[(f64, f64)], p: f64) -> f64 {
     s0 + (p - p0) / (p1 - p0) * (s1 - s0)
 }
 
-/// Merges neighbours until about `n` points are left, keeping the mean.
+/// Merge neighbours until about `n` points remain. The mean does not change.
 fn thinned(points: &[(f64, f64)], n: usize) -> Vec<(f64, f64)> {
     let mut out = Vec::with_capacity(n + 1);
     let (mut weight, mut moment) = (0.0, 0.0);
@@ -478,18 +478,18 @@ fn weighted_quantile(points: &[(f64, f64)], p: f64) -> f64 {
     points.last().map_or(0.0, |(s, _)| *s)
 }
 
-/// A distribution compiled for drawing, in nanoseconds.
+/// A distribution compiled for draws in nanoseconds.
 #[derive(Debug, Clone)]
 pub struct Sampler(Drawn);
 
 impl Sampler {
-    /// One time in nanoseconds.
+    /// Draw one time in nanoseconds.
     #[inline]
     pub fn draw(&self, draws: &mut Draws) -> f64 {
         self.0.draw(draws)
     }
 
-    /// The time that it always gives, nanoseconds, if it is not random.
+    /// The constant time in nanoseconds; `None` if the distribution is random.
     #[must_use]
     pub fn constant_ns(&self) -> Option<f64> {
         match self.0 {

@@ -1,4 +1,4 @@
-//! What holds an answer back after the device has done its work: limits and credits.
+//! Limits and credits, which delay an answer after the device has completed the request.
 
 use crate::pace::{Gate, UNUSED};
 use crate::profile::StorageProfile;
@@ -7,9 +7,9 @@ use crate::station::{Op, Request};
 
 /// Gates in the order of the four limits, then credits by requests (baseline, burst) and by bytes (baseline, burst).
 pub(crate) const GATES: usize = 8;
-/// When the tokens taken so far will have flowed in, gate by gate.
+/// Time at which the tokens taken so far will have flowed in, by gate.
 pub(crate) type Passed = [f64; GATES];
-/// Nothing has passed any gate.
+/// Initial state: no request has passed a gate.
 pub(crate) const FRESH: Passed = [UNUSED; GATES];
 
 /// The gates of a device.
@@ -43,7 +43,7 @@ impl Gates {
         }
     }
 
-    /// Tokens that a request takes of a gate; 0: it does not go through it.
+    /// Tokens that a request takes at a gate; 0 if it does not pass the gate.
     #[inline]
     fn tokens(&self, gate: usize, request: Request) -> f64 {
         let size = request.size as f64;
@@ -57,7 +57,7 @@ impl Gates {
         }
     }
 
-    /// Lets a request through that was begun at `start_ns`; when it is through, at the earliest.
+    /// Pass a request that started at `start_ns` through all gates. Return the earliest time at which it is through.
     #[inline]
     pub fn pass(&self, passed: &mut Passed, start_ns: u64, request: Request) -> f64 {
         let mut through = 0f64;
@@ -72,7 +72,7 @@ impl Gates {
         through
     }
 
-    /// As [`Gates::pass`] for the gates of `which` alone; 0 if it goes through none.
+    /// Like [`Gates::pass`], for the gates of `which` only; 0 if the request passes none of them.
     pub fn pass_some(
         &self,
         which: &[bool; GATES],
@@ -89,7 +89,8 @@ impl Gates {
         only.pass(passed, start_ns, request)
     }
 
-    /// When tokens begin to flow for a request at one gate, and how long they take; none if it does not pass it.
+    /// Time at which tokens begin to flow for a request at a gate, and the duration, both in nanoseconds. `None` if the
+    /// request does not pass the gate.
     pub fn stay(
         &self,
         number: usize,
@@ -105,12 +106,12 @@ impl Gates {
         })
     }
 
-    /// Credits left at `t_ns`: requests and bytes.
+    /// Remaining credits at `t_ns`: requests and bytes.
     pub fn credits(&self, passed: &Passed, t_ns: u64) -> [Option<f64>; 2] {
         [4, 6].map(|at| self.gates[at].map(|gate| gate.level(passed[at], t_ns)))
     }
 
-    /// Whether the credits of both are the same.
+    /// True if both have the same credits.
     pub fn same_credits(&self, other: &Gates) -> bool {
         self.gates[4..] == other.gates[4..]
     }

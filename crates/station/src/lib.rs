@@ -7,13 +7,14 @@
 //!                                      (server k) ─┘
 //! ```
 //!
-//! A [`StorageProfile`] says what the device costs: a distribution of overheads and a rate for every class
-//! (read or write, sequential or random); it may add a write cache, read-ahead, and limits and credits that hold
-//! answers back. A [`Station`] is that profile at work, and may be changed meanwhile by a [`Patch`]. It does no input or output and
-//! knows no clock, so that the disk server can drive it in real time and the simulator in virtual time.
+//! A [`StorageProfile`] describes the costs of the device: a distribution of overheads and a rate for each class
+//! (read or write, sequential or random). It can add a write cache, read-ahead, limits and credits. Limits and credits
+//! delay answers. A [`Station`] simulates the device of a profile; a [`Patch`] changes it meanwhile. It does
+//! no input or output and reads no clock, so the disk server runs it in real time and the simulator in virtual time.
 //!
-//! Draws are counter-based: the draw of a request depends on the seed, its operation, its offset and how often that
-//! offset was asked before, never on what other requests did. The same requests get the same draws in any order.
+//! Random draws are counter-based: the draw of a request depends on the seed, its operation, its offset and the number
+//! of earlier requests of that operation at that offset. It does not depend on other requests, so the same requests get
+//! the same draws in any order.
 //!
 //! ```
 //! use penstock_station::{Op, Request, Station, StorageProfile};
@@ -27,7 +28,7 @@
 //! let mut station = Station::new(&profile, 1).unwrap();
 //! let read = Request { op: Op::Read, offset: 0, size: 4096 };
 //! assert_eq!(station.arrive(0, read).due_ns, 1_000_000);
-//! // the second one waits for the first
+//! the second request waits for the first
 //! let served = station.arrive(0, read);
 //! assert_eq!((served.wait_ns, served.due_ns), (1_000_000, 2_000_000));
 //! ```

@@ -1,24 +1,24 @@
-//! Pacing by tokens, and time on a device that is slow or stalls.
+//! Pacing by tokens, and the time that work takes on a device that is slow or stalls.
 
 use crate::shape::{Bucket, Slow};
 
-/// A stream of tokens. Its state is the time at which all tokens taken so far will have flowed in; it may lag behind
-/// the clock by the depth, which is what can be caught up.
+/// A stream of tokens. Its state is the time at which all tokens taken so far will have flowed in. The state can lag
+/// behind the clock by at most the depth; a request can catch up that time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Gate {
     /// Nanoseconds per token.
     pub ns_per_token: f64,
-    /// Most that the state may lag behind the clock, nanoseconds.
+    /// Largest lag of the state behind the clock, nanoseconds.
     pub depth_ns: f64,
-    /// Lag at the very beginning, nanoseconds.
+    /// Initial lag, nanoseconds.
     pub initial_ns: f64,
 }
 
-/// State of a gate that nothing has passed yet.
+/// Initial state of a gate, before any request passed it.
 pub(crate) const UNUSED: f64 = f64::NEG_INFINITY;
 
 impl Gate {
-    /// Tokens at `rate` per second; up to `burst_s` may be caught up, and is at the beginning.
+    /// Create a gate with `rate` tokens per second. It can catch up `burst_s`, also at the beginning.
     pub fn new(rate: f64, burst_s: f64) -> Gate {
         Gate {
             ns_per_token: 1e9 / rate,
@@ -27,7 +27,7 @@ impl Gate {
         }
     }
 
-    /// A credit bucket's baseline.
+    /// Create a gate for the baseline of a credit bucket.
     pub fn of_bucket(bucket: &Bucket) -> Gate {
         let depth_ns = 1e9 * bucket.capacity / bucket.baseline;
         Gate {
@@ -37,7 +37,7 @@ impl Gate {
         }
     }
 
-    /// From when tokens flow for a request that could pass at `at_ns`.
+    /// Time at which tokens begin to flow for a request that could pass at `at_ns`.
     #[inline]
     pub fn begins_ns(&self, state: f64, at_ns: u64) -> f64 {
         if state == UNUSED {
@@ -47,20 +47,20 @@ impl Gate {
         }
     }
 
-    /// Takes tokens; the new state is when the request is through.
+    /// Take tokens. The new state is the time at which the request is through.
     #[inline]
     pub fn pass(&self, state: &mut f64, at_ns: u64, tokens: f64) -> f64 {
         *state = self.begins_ns(*state, at_ns) + tokens * self.ns_per_token;
         *state
     }
 
-    /// Tokens that could be spent at once at `at_ns`.
+    /// Tokens that a request could spend at once at `at_ns`.
     pub fn level(&self, state: f64, at_ns: u64) -> f64 {
         (at_ns as f64 - self.begins_ns(state, at_ns)).max(0.0) / self.ns_per_token
     }
 }
 
-/// How work turns into time: factor, ramp and stalls of a device that fails slowly.
+/// Factor, ramp and stalls by which a fail-slow device stretches work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     since_ns: u64,
@@ -87,7 +87,7 @@ impl Pace {
         }
     }
 
-    /// By how much work that begins at `at_ns` is stretched.
+    /// Factor by which work is stretched that begins at `at_ns`.
     #[inline]
     pub fn factor_at(&self, at_ns: u64) -> f64 {
         let elapsed = at_ns.saturating_sub(self.since_ns) as f64;
@@ -98,7 +98,7 @@ impl Pace {
         }
     }
 
-    /// When `work_ns` of work that begins at `at_ns` are done: nothing is done in a stall, the first of which
+    /// Time at which `work_ns` of work that begins at `at_ns` is complete. Work stops during stalls. The first stall
     /// begins with the change.
     #[inline]
     pub fn done_ns(&self, at_ns: u64, work_ns: u64) -> u64 {
@@ -115,7 +115,7 @@ impl Pace {
         }
         let before = periods * useful + within.saturating_sub(self.length_ns);
         let end = before + work_ns;
-        // a piece of work that ends with a period ends before the next stall
+        // work that ends at the end of a period is complete before the next stall
         let full = (end - 1) / useful;
         let after = self.period_ns * full + self.length_ns + (end - full * useful);
         self.since_ns + after
@@ -146,7 +146,7 @@ mod tests {
     fn nothing_is_done_in_a_stall() {
         let since = 700;
         let pace = stalling(since);
-        // the brute force: count useful nanoseconds one by one
+        // brute force: count useful nanoseconds one by one
         let useful = |t: u64| t < since || (t - since) % 1000 >= 400;
         for at in (0..4200).step_by(37) {
             for work in [0u64, 1, 10, 333, 600, 1800] {
@@ -201,7 +201,7 @@ mod tests {
             }
             now = next;
         }
-        // 2900 tokens beside 100/s flowing in last 1 s at 3000/s
+        // 2900 tokens last 1 s at 3000/s, because 100/s flow in
         assert!((2990..=3010).contains(&last_fast), "{last_fast}");
     }
 }

@@ -1,4 +1,4 @@
-//! Changes of a device while it is at work.
+//! Changes to a running device.
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -6,13 +6,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::profile::{InvalidProfile, StorageProfile};
 use crate::shape::{above_zero, Credits, Limits, Slow};
 
-/// A key of a patch: absent leaves things as they are, `null` or `"max"` puts them back, a value sets them.
+/// A key of a patch. An absent key changes nothing, `null` or `"max"` restores the default, a value sets it.
 pub type Change<T> = Option<Option<T>>;
 
-/// Reads a key of a patch; for `deserialize_with`, beside `default`.
+/// Deserialize a key of a patch, for `deserialize_with` together with `default`.
 ///
 /// # Errors
-/// For a value that is none of its kind.
+/// The value has another type.
 pub fn change<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     from: D,
 ) -> Result<Change<T>, D::Error> {
@@ -25,7 +25,7 @@ pub fn change<'de, D: Deserializer<'de>, T: DeserializeOwned>(
         .map_err(D::Error::custom)
 }
 
-/// Changes of limits, each for itself; `null` or `"max"`: no limit.
+/// Changes to limits, each independent of the others. `null` or `"max"` removes a limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsPatch {
@@ -41,7 +41,7 @@ pub struct LimitsPatch {
     /// Writes per second.
     #[serde(deserialize_with = "change", skip_serializing_if = "Option::is_none")]
     pub write_iops: Change<f64>,
-    /// How much time each may catch up after a pause, seconds; `null`: the usual.
+    /// Time that each limit can catch up after a pause, seconds; `null` restores the default.
     #[serde(deserialize_with = "change", skip_serializing_if = "Option::is_none")]
     pub burst_s: Change<f64>,
 }
@@ -57,7 +57,7 @@ impl LimitsPatch {
         ]
     }
 
-    /// These changes, and after them `later` ones.
+    /// Combine these changes with `later` ones, which have precedence.
     #[must_use]
     pub fn then(mut self, mut later: LimitsPatch) -> LimitsPatch {
         for (mine, later) in self.each().into_iter().zip(later.each()) {
@@ -68,7 +68,7 @@ impl LimitsPatch {
         self
     }
 
-    /// The limits of a profile with these changes.
+    /// Limits of a profile after these changes.
     #[must_use]
     pub fn over(self, limits: Limits) -> Limits {
         Limits {
@@ -81,29 +81,29 @@ impl LimitsPatch {
     }
 }
 
-/// A change of the device: every key absent leaves things as they are.
+/// A change to the device. An absent key changes nothing.
 ///
-/// `null` or `"max"` puts back: no limits, not slow; credits, servers, readahead and cache as the profile says; the
-/// profile that the device began with.
+/// `null` or `"max"` restores a default: no limits, no slowness, the profile's credits, servers, read-ahead and cache,
+/// or the device's initial profile.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Patch {
-    /// Another device. Limits, slowness and the other keys stay as they are.
+    /// Another profile. Limits, slowness and the other keys do not change.
     #[serde(deserialize_with = "change", skip_serializing_if = "Option::is_none")]
     pub profile: Change<Box<StorageProfile>>,
     /// Upper limits.
     #[serde(deserialize_with = "change", skip_serializing_if = "Option::is_none")]
     pub limits: Change<LimitsPatch>,
-    /// Fail-slow.
+    /// Slowness of a failing device.
     #[serde(deserialize_with = "change", skip_serializing_if = "Option::is_none")]
     pub slow: Change<Slow>,
-    /// Whether the device reads ahead.
+    /// True if the device reads ahead.
     #[serde(deserialize_with = "change", skip_serializing_if = "Option::is_none")]
     pub readahead: Change<bool>,
-    /// Whether the device uses its write cache.
+    /// True if the device uses its write cache.
     #[serde(deserialize_with = "change", skip_serializing_if = "Option::is_none")]
     pub cache: Change<bool>,
-    /// How many requests are served at the same time.
+    /// Number of requests served in parallel.
     #[serde(deserialize_with = "change", skip_serializing_if = "Option::is_none")]
     pub servers: Change<usize>,
     /// Credits.
@@ -112,7 +112,7 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// The keys of a patch that concern the station.
+    /// Keys of a patch that apply to the station.
     pub const KEYS: [&'static str; 7] = [
         "profile",
         "limits",
@@ -123,20 +123,20 @@ impl Patch {
         "credits",
     ];
 
-    /// Reads and validates a patch.
+    /// Read and validate a patch.
     ///
     /// # Errors
-    /// Not JSON, an unknown key, or a number that makes no sense.
+    /// The text is not JSON, a key is unknown, or a number is invalid.
     pub fn from_json(text: &str) -> Result<Self, InvalidProfile> {
         let patch: Patch = serde_json::from_str(text).map_err(|e| e.to_string())?;
         patch.validate()?;
         Ok(patch)
     }
 
-    /// Checks every number.
+    /// Check all numbers.
     ///
     /// # Errors
-    /// The first mistake, with the path of its key.
+    /// The first invalid number, with the path of its key.
     pub fn validate(&self) -> Result<(), InvalidProfile> {
         if let Some(Some(profile)) = &self.profile {
             profile.validate().map_err(|e| format!("profile.{e}"))?;
@@ -164,17 +164,17 @@ impl Patch {
         Ok(())
     }
 
-    /// Whether it changes nothing.
+    /// True if the patch changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Patch::default()
     }
 }
 
-/// What a device is at the moment: a profile and what was changed since.
+/// Current settings of a device: its initial profile and the changes since.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// The profile that it began with.
+    /// The initial profile.
     first: StorageProfile,
     profile: StorageProfile,
     patched: Patch,
@@ -189,7 +189,7 @@ impl Settings {
         }
     }
 
-    /// Takes a valid patch over, at `t_ns`.
+    /// Apply a valid patch at `t_ns`.
     pub fn take(&mut self, t_ns: u64, patch: &Patch) {
         let patched = &mut self.patched;
         match &patch.profile {
@@ -234,7 +234,7 @@ impl Settings {
         keep(&mut patched.credits, patch.credits);
     }
 
-    /// The profile as changed: what the station is compiled from.
+    /// The profile after all changes, from which the station is compiled.
     pub fn effective(&self) -> StorageProfile {
         let mut profile = self.profile.clone();
         let patched = &self.patched;
@@ -263,13 +263,13 @@ impl Settings {
         self.patched.readahead.flatten() != Some(false)
     }
 
-    /// Everything that was changed, in one patch.
+    /// All changes as one patch.
     pub fn patched(&self) -> &Patch {
         &self.patched
     }
 }
 
-/// `null` undoes an earlier change.
+/// Apply a change to the accumulated one; `null` removes it.
 fn keep<T: Copy>(kept: &mut Change<T>, change: Change<T>) {
     if let Some(value) = change {
         *kept = value.map(Some);

@@ -1,4 +1,4 @@
-//! A storage device as numbers.
+//! Storage profile: the description of a device.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,21 +7,21 @@ use crate::seek::Seek;
 use crate::shape::{above_zero as rate, Credits, Limits, Readahead, WriteCache};
 use crate::station::Op;
 
-/// What the `schema` field of a profile must say.
+/// Required value of the `schema` field of a profile.
 pub const SCHEMA_ID: &str = "penstock/storage-profile/1";
-/// Most sequential streams that a profile may ask to be told apart.
+/// Largest number of sequential streams of a profile.
 pub const MAX_STREAMS: usize = 4096;
 pub(crate) const MAX_SERVERS: usize = 65_536;
 
-/// Why a profile cannot be used.
+/// Reason why a profile is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct InvalidProfile {
-    /// What was found and what is expected.
+    /// Message: the value found and the value expected.
     pub message: String,
-    /// Line in the JSON text, where it is known.
+    /// Line in the JSON text, if available.
     pub line: Option<usize>,
-    /// Column in the JSON text, where it is known.
+    /// Column in the JSON text, if available.
     pub column: Option<usize>,
 }
 
@@ -35,13 +35,13 @@ impl From<String> for InvalidProfile {
     }
 }
 
-/// Where a number of the profile comes from.
+/// Source of a number of the profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// Which number.
+    /// Name of the number.
     pub what: String,
-    /// Data sheet, paper or measurement; or that it is assumed.
+    /// Data sheet, paper or measurement, or a remark that the number is an assumption.
     #[serde(rename = "where")]
     pub origin: String,
 }
@@ -52,10 +52,10 @@ pub struct Source {
 pub struct ServiceClass {
     /// Time that does not depend on the size.
     pub overhead: Distribution,
-    /// Bytes per second of one server; no cost by size if absent.
+    /// Bytes per second of one server. Without it the size costs no time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<f64>,
-    /// Cost of filling the device's buffer, paid only where a new page is entered.
+    /// Cost of filling the device's buffer, paid only if a new page begins in the range of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_fetch: Option<PageFetch>,
 }
@@ -64,9 +64,9 @@ pub struct ServiceClass {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageFetch {
-    /// Page size in bytes; pages begin at multiples of it.
+    /// Page size in bytes; pages begin at its multiples.
     pub page_bytes: u64,
-    /// Time to fetch; pages of one request are fetched side by side.
+    /// Time to fetch a page; the pages of one request are fetched in parallel.
     pub overhead: Distribution,
 }
 
@@ -76,11 +76,11 @@ pub struct PageFetch {
 pub struct Direction {
     /// Requests that continue a stream.
     pub sequential: ServiceClass,
-    /// All others.
+    /// All other requests.
     pub random: ServiceClass,
 }
 
-/// Cost of making everything durable.
+/// Cost of making all written bytes durable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flush {
@@ -106,7 +106,7 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// A device as numbers: `servers` requests at a time, each with a service time of its class, behind one interface.
+/// A storage device: `servers` parallel requests, each with a service time by class, behind one interface.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StorageProfile {
@@ -114,16 +114,16 @@ pub struct StorageProfile {
     pub schema: String,
     /// Short name.
     pub name: String,
-    /// One or two sentences.
+    /// Description in one or two sentences.
     #[serde(default)]
     pub description: String,
-    /// Where the numbers come from.
+    /// Sources of the numbers.
     #[serde(default)]
     pub source: Vec<Source>,
-    /// By how much all times were already multiplied (1 = as the real device).
+    /// Factor by which all times are already multiplied (1 = real device).
     #[serde(default = "one")]
     pub time_scale: f64,
-    /// How many requests are served at the same time.
+    /// Number of requests served in parallel.
     pub servers: usize,
     /// Cost of reads.
     pub read: Direction,
@@ -138,17 +138,17 @@ pub struct StorageProfile {
     /// Reads and writes per second of all servers together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_iops: Option<f64>,
-    /// How much time the interface may catch up after it was idle (a token bucket's depth): with it a client
-    /// that asks for one request after the other gets the whole rate, though it pauses in between.
+    /// Idle time that the interface can catch up (depth of a token bucket), seconds. It lets a client reach the
+    /// full rate that issues one request after the other with pauses in between.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_burst_s: Option<f64>,
-    /// How many sequential streams the device recognises at the same time.
+    /// Number of sequential streams that the device recognises at once.
     #[serde(default = "one_stream")]
     pub sequential_streams: usize,
-    /// How far from a stream's end a request may start and still continue it (the device's own buffer).
+    /// Largest distance between the end of a stream and a request that continues it (the device's own buffer), bytes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sequential_window_bytes: u64,
-    /// The arm of a rotating disk; with it the overhead of random requests is what is left without the seek.
+    /// The arm of a rotating disk. With it the overhead of random requests excludes the seek.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seek: Option<Seek>,
     /// Upper limits in front of the device.
@@ -157,19 +157,19 @@ pub struct StorageProfile {
     /// Credits that allow bursts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credits: Option<Credits>,
-    /// The device's own memory for writes; with it the costs of writes count only while it is switched off.
+    /// The device's own memory for writes. With it the costs of writes apply only while it is switched off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<WriteCache>,
-    /// Internal pages, and what is read ahead of a stream.
+    /// Internal pages and read-ahead of streams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readahead: Option<Readahead>,
 }
 
 impl StorageProfile {
-    /// Reads and validates a profile.
+    /// Read and validate a profile.
     ///
     /// # Errors
-    /// Not JSON, an unknown or missing field, or a number that makes no sense.
+    /// The text is not JSON, a field is unknown or missing, or a number is invalid.
     pub fn from_json(text: &str) -> Result<Self, InvalidProfile> {
         let profile: StorageProfile = serde_json::from_str(text).map_err(|error| {
             let whole = error.to_string();
@@ -184,16 +184,16 @@ impl StorageProfile {
         Ok(profile)
     }
 
-    /// The profile as JSON, two spaces of indent, one order of fields.
+    /// The profile as JSON, indented by two spaces, with a fixed order of fields.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// Checks every number.
+    /// Check all numbers.
     ///
     /// # Errors
-    /// The first mistake, with the path of its field.
+    /// The first invalid number, with the path of its field.
     pub fn validate(&self) -> Result<(), InvalidProfile> {
         if self.schema != SCHEMA_ID {
             return Err(
@@ -276,7 +276,7 @@ impl StorageProfile {
         Ok(())
     }
 
-    /// The device slowed down: all times multiplied by `factor`, all rates divided by it.
+    /// Slow down the device: all times are multiplied by `factor`, all rates divided by it.
     #[must_use]
     pub fn scaled(&self, factor: f64) -> StorageProfile {
         let class = |c: &ServiceClass| ServiceClass {
@@ -310,7 +310,7 @@ impl StorageProfile {
         }
     }
 
-    /// The class that a request belongs to; none for flushes.
+    /// Class of a request; `None` for flushes.
     #[must_use]
     pub fn class(&self, op: Op, sequential: bool) -> Option<&ServiceClass> {
         let direction = match op {
@@ -325,7 +325,7 @@ impl StorageProfile {
         })
     }
 
-    /// Distribution of the part of the service time that is drawn, for requests of `size_bytes`.
+    /// Distribution of the random part of the service time, for requests of `size_bytes`.
     fn drawn(&self, op: Op, sequential: bool, size_bytes: u64) -> Distribution {
         let Some(class) = self.class(op, sequential) else {
             return self.flush.overhead.clone();
@@ -383,22 +383,22 @@ impl StorageProfile {
         rate_bps.map_or(0.0, |rate_bps| size_bytes as f64 / rate_bps)
     }
 
-    /// Mean service time in seconds of one server (without the interface's caps), exact; where a seek depends on the
-    /// place, that of places all over the disk, within 1 in 10,000.
+    /// Mean service time of one server in seconds, without the caps of the interface. Exact, except for
+    /// a device with an arm: then the mean over all places of the disk, within 1 in 10,000.
     #[must_use]
     pub fn mean_service_s(&self, op: Op, sequential: bool, size_bytes: u64) -> f64 {
         self.drawn(op, sequential, size_bytes).mean_s()
             + self.transfer_s(op, sequential, size_bytes)
     }
 
-    /// Quantile `p` in seconds of the service time of one server (without the interface's caps).
+    /// Quantile `p` of the service time of one server in seconds, without the caps of the interface.
     #[must_use]
     pub fn service_quantile_s(&self, op: Op, sequential: bool, size_bytes: u64, p: f64) -> f64 {
         self.drawn(op, sequential, size_bytes).quantile_s(p)
             + self.transfer_s(op, sequential, size_bytes)
     }
 
-    /// As [`StorageProfile::service_quantile_s`] for several probabilities.
+    /// Like [`StorageProfile::service_quantile_s`], for several probabilities.
     #[must_use]
     pub fn service_quantiles_s(
         &self,
@@ -412,7 +412,7 @@ impl StorageProfile {
         drawn.into_iter().map(|s| s + transfer_s).collect()
     }
 
-    /// Shortest time in seconds between two requests of `size_bytes` that the interface lets through.
+    /// Shortest time between two requests of `size_bytes` that the interface allows, seconds.
     #[must_use]
     pub fn interface_s(&self, size_bytes: u64) -> f64 {
         let by_bytes = self
@@ -422,7 +422,7 @@ impl StorageProfile {
         by_bytes.max(by_count)
     }
 
-    /// Most requests of this kind per second, all servers busy, while credits and room in the cache last.
+    /// Highest rate of these requests per second, with all servers busy, credits left and space in the write cache.
     #[must_use]
     pub fn capacity_iops(&self, op: Op, sequential: bool, size_bytes: u64) -> f64 {
         let per_request = self.mean_service_s(op, sequential, size_bytes) / self.servers as f64;

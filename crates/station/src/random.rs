@@ -1,4 +1,4 @@
-//! Counter-based random numbers: a key and a counter give a number, nothing is carried over.
+//! Counter-based random numbers: a pure function of key and counter, without state.
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -14,7 +14,7 @@ pub fn mix64(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The numbers that belong to one request: the n-th is a pure function of (seed, op, offset, visit, n).
+/// Random numbers of one request: the n-th is a pure function of (seed, op, offset, visit, n).
 #[derive(Debug, Clone, Copy)]
 pub struct Draws {
     key: u64,
@@ -22,7 +22,7 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// Numbers of the `visit`-th time that `op` (a small number) is asked at `offset`.
+    /// Numbers of request number `visit` with operation `op` (a small number) at `offset`.
     #[inline]
     #[must_use]
     pub fn keyed(seed: u64, op: u64, offset: u64, visit: u64) -> Self {

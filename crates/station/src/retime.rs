@@ -1,4 +1,4 @@
-//! Changes of a device meet requests that are under way: what has begun is finished, what waits is served anew.
+//! Effect of device changes on requests under way: started requests finish, waiting requests are served anew.
 
 use crate::gates::{Gates, GATES};
 use crate::pace::UNUSED;
@@ -6,10 +6,10 @@ use crate::patch::Patch;
 use crate::profile::InvalidProfile;
 use crate::station::{Known, Served, Servers, Station, Timed, Used};
 
-/// A request whose answer was promised for another time.
+/// A request whose answer has moved to another time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retimed {
-    /// What becomes of it now; `served.id` says which it is.
+    /// New times of the request; `served.id` identifies it.
     pub served: Served,
 }
 
@@ -17,11 +17,11 @@ pub struct Retimed {
 struct UnderWay {
     known: Known,
     timed: Timed,
-    /// What had been used up before it came.
+    /// Resources used up before the request arrived.
     before: Used,
 }
 
-/// Requests that are not answered yet, in the order of their arrival.
+/// Unanswered requests, in the order of arrival.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Remembered {
     under_way: Vec<UnderWay>,
@@ -44,20 +44,20 @@ impl Remembered {
 }
 
 impl Station {
-    /// From now on remembers requests until they are due, so that a change finds those that wait.
+    /// Record requests until they are due, so that a change can move the answers of waiting requests.
     pub fn remember(&mut self) {
         self.remembered.get_or_insert_with(Remembered::default);
     }
 
-    /// Changes the device at `t_ns`, no earlier than the last arrival.
+    /// Change the device at `t_ns`, which is not before the last arrival.
     ///
-    /// What a server has begun is finished as it was begun; what waits for a server is served by the device as it is
-    /// now; what a limit holds back passes at the new rate, credited with the share it has waited for. The requests
-    /// whose answers move are returned; none if the station does not [`remember`](Station::remember), then all
-    /// promises are kept.
+    /// A request that a server has started finishes as scheduled. A request that waits for a server is served by the
+    /// changed device. A request that a limit delays passes at the new rate, with credit for the share of its wait that
+    /// is over. Returns the requests whose answers move. Without [`remember`](Station::remember) no answer moves, and
+    /// the result is empty.
     ///
     /// # Errors
-    /// The patch is not valid; nothing has changed then.
+    /// The patch is invalid; the device does not change.
     pub fn change(&mut self, t_ns: u64, patch: &Patch) -> Result<Vec<Retimed>, InvalidProfile> {
         patch.validate()?;
         let mut settings = self.settings.clone();
@@ -117,7 +117,7 @@ impl Station {
             note(&mut moved, r, Timed { due_ns, ..r.timed });
         }
         if !waiting.is_empty() {
-            // the busiest, should there be fewer servers now
+            // the busiest servers, in case the change removes servers
             self.servers = Servers::of(busy).resized(self.server_count);
         }
         self.used = used;
@@ -129,7 +129,7 @@ impl Station {
         moved
     }
 
-    /// The first request that a gate still held at `t_ns`, and the state from which it goes on: the share of its
+    /// The first request that a gate still delays at `t_ns`, and the state from which it continues: the share of its
     /// tokens that has flowed in stays.
     fn reopened(
         &self,

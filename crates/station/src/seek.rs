@@ -1,26 +1,26 @@
-//! How far the arm of a rotating disk has to go, and how long that takes.
+//! Seek distances and seek times of a rotating disk.
 
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::Distribution;
 use crate::station::Op;
 
-/// Bits of an offset inside one file of an emulated disk; the bits above number the file.
+/// Bits of an offset inside one file of an emulated disk; the higher bits are the file's number.
 pub const FILE_BITS: u32 = 40;
 /// Bits of a file's number on an emulated disk.
 const FILE_NUMBER_BITS: u32 = 22;
-/// Most cylinders of a disk.
+/// Largest number of cylinders of a disk.
 const MAX_CYLINDERS: u64 = 10_000_000;
-/// Straight lines that a curve is made of where its quantiles are asked for.
+/// Number of straight lines that approximate a seek curve for its quantiles.
 const PIECES: u32 = 256;
 
-/// Device offset of the first byte of a file of an emulated disk, by a hash that tells files apart.
+/// Device offset of the first byte of a file of an emulated disk, from a hash of its path.
 #[must_use]
 pub fn file_base(hash: u64) -> u64 {
     (hash % (1 << FILE_NUMBER_BITS)) << FILE_BITS
 }
 
-/// Seek times as a data sheet gives them.
+/// Seek times from a data sheet.
 ///
 /// Over `d` cylinders of `n`, with `x = (d - 1) / (n - 2)`, a seek takes `shortest + a sqrt(x) + b x`. The two numbers
 /// follow from the average over all pairs of places and from the longest seek (E. K. Lee and R. H. Katz, An analytic
@@ -28,11 +28,11 @@ pub fn file_base(hash: u64) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SeekTimes {
-    /// To the next cylinder, seconds.
+    /// Time of a seek to the next cylinder, seconds.
     pub shortest_s: f64,
-    /// Mean over all pairs of places, seconds.
+    /// Mean time over all pairs of places, seconds.
     pub average_s: f64,
-    /// From one end to the other, seconds.
+    /// Time of a seek from one end to the other, seconds.
     pub longest_s: f64,
 }
 
@@ -81,12 +81,12 @@ impl SeekTimes {
         }
     }
 
-    /// Time of a seek over the share `x` of the longest way.
+    /// Time of a seek over the share `x` of the longest distance, seconds.
     fn over_s(&self, x: f64) -> f64 {
         self.shortest_s + self.root_s() * x.sqrt() + self.line_s() * x
     }
 
-    /// Seeks between two places of the whole disk, each as likely as any other.
+    /// Distribution of seek times between two uniformly random places of the disk.
     fn anywhere(&self) -> Distribution {
         let quantile = |i: u32| {
             let p = f64::from(i) / f64::from(PIECES);
@@ -99,17 +99,17 @@ impl SeekTimes {
     }
 }
 
-/// One arm over all cylinders: a request that continues no stream moves it from where the last request ended.
+/// One arm for all cylinders. A request that continues no stream moves it from the end of the last request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Seek {
     /// Bytes from the first cylinder to the last.
     pub span_bytes: u64,
-    /// How many cylinders; within one there is no seek.
+    /// Number of cylinders. Requests within one cylinder need no seek.
     pub cylinders: u64,
-    /// Before a read.
+    /// Seek times before a read.
     pub read: SeekTimes,
-    /// Before a write.
+    /// Seek times before a write.
     pub write: SeekTimes,
 }
 
@@ -139,7 +139,7 @@ impl Seek {
         }
     }
 
-    /// Seeks of an operation between two places of the whole disk, each as likely as any other.
+    /// Distribution of an operation's seek times between two uniformly random places of the disk.
     pub(crate) fn anywhere(&self, op: Op) -> Option<Distribution> {
         match op {
             Op::Read => Some(self.read.anywhere()),
@@ -149,7 +149,7 @@ impl Seek {
     }
 }
 
-/// A curve compiled: nanoseconds for the first cylinder, by the root of the rest, and by the rest.
+/// A compiled seek curve, in nanoseconds: constant, factor of the square root, factor of the distance.
 #[derive(Debug, Clone, Copy)]
 struct Curve {
     first: f64,
@@ -189,7 +189,7 @@ impl Arm {
         }
     }
 
-    /// Beyond the span an offset is one of an emulated disk: its files begin all over the span.
+    /// An offset beyond the span belongs to an emulated disk, whose files begin anywhere in the span.
     fn cylinder(&self, offset: u64) -> f64 {
         let place = if offset < self.span_bytes {
             offset
@@ -201,7 +201,7 @@ impl Arm {
         (place as f64 * self.cylinders_per_byte).floor()
     }
 
-    /// Nanoseconds from one offset to another.
+    /// Seek time from one offset to another, nanoseconds.
     #[inline]
     pub fn move_ns(&self, op: Op, from: u64, to: u64) -> f64 {
         let curve = match op {

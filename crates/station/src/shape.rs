@@ -1,21 +1,21 @@
-//! What a profile may say beyond service times: limits, credits, caches, and how a device gets slow.
+//! Optional parts of a profile: limits, credits, caches and fail-slow behaviour.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::distribution::Distribution;
 
-/// How much time a limit may catch up after a pause, seconds, where its own field says nothing: a client that
-/// asks for one request after the other still gets the whole rate.
+/// Default time that a limit can catch up after a pause, seconds. It lets a client reach the full rate that issues
+/// one request after the other.
 pub const LIMIT_BURST_S: f64 = 0.005;
-/// Most pages that a device's read buffer may hold.
+/// Largest number of pages of a device's read buffer.
 pub const MAX_BUFFER_PAGES: usize = 256;
-/// Most that a device may be slowed down at once.
+/// Largest factor by which a device can be slowed down.
 const MAX_FACTOR: f64 = 1e6;
 
 fn one() -> f64 {
     1.0
 }
-/// A number, or 1 for `null`.
+/// Deserialize a number; `null` becomes 1.
 fn one_for_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(1.0))
 }
@@ -43,7 +43,7 @@ fn share(name: &str, value: f64) -> Result<(), String> {
     }
 }
 
-/// Upper limits of a disk, each for itself: what a throttle in front of the device lets through.
+/// Upper limits of a disk, independent of each other, as a throttle in front of the device applies them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -59,7 +59,7 @@ pub struct Limits {
     /// Writes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_iops: Option<f64>,
-    /// How much time each may catch up after a pause, seconds ([`LIMIT_BURST_S`] if absent).
+    /// Time that each limit can catch up after a pause, seconds ([`LIMIT_BURST_S`] if absent).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_s: Option<f64>,
 }
@@ -98,17 +98,17 @@ impl Limits {
     }
 }
 
-/// A token bucket: while it holds tokens the burst rate is allowed, after that the baseline.
+/// A token bucket. While it has tokens the burst rate is allowed, after that the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bucket {
-    /// Tokens per second that flow in, used or not.
+    /// Tokens that flow in per second, even if none are used.
     pub baseline: f64,
-    /// Tokens per second that may be spent at most.
+    /// Highest rate of spending tokens, per second.
     pub burst: f64,
-    /// Tokens that it holds at most.
+    /// Capacity in tokens.
     pub capacity: f64,
-    /// Share of the capacity that is there at the beginning.
+    /// Initial level, as a share of the capacity.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub initial: f64,
 }
@@ -140,26 +140,26 @@ impl Bucket {
     }
 }
 
-/// Credits of a cloud volume, spent by reads and writes alike.
+/// Credits of a cloud volume, shared by reads and writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Credits {
-    /// Tokens are requests.
+    /// Bucket of requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iops: Option<Bucket>,
-    /// Tokens are bytes.
+    /// Bucket of bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Bucket>,
-    /// A larger request counts as several of this size; as one if absent.
+    /// A larger request counts as several of this size; if absent, as one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit_bytes: Option<u64>,
-    /// A smaller request counts as so many bytes (where small ones are not merged).
+    /// A smaller request counts as this many bytes, for volumes that do not merge small requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub least_bytes: Option<u64>,
 }
 
 impl Credits {
-    /// As JSON, with what is usual and left out elsewhere.
+    /// Credits as JSON, without the fields that have their default values.
     pub fn in_full(&self) -> serde_json::Value {
         let mut all = serde_json::json!(self);
         for (name, bucket) in [("iops", &self.iops), ("bytes", &self.bytes)] {
@@ -197,17 +197,17 @@ impl Credits {
     }
 }
 
-/// A device's own memory for writes: acknowledged at once while there is room, drained behind.
+/// A device's own memory for writes. A write that fits is acknowledged at once and drained in the background.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WriteCache {
-    /// Bytes that it holds.
+    /// Capacity in bytes.
     pub size_bytes: u64,
-    /// Bytes per second that leave it. A write that finds it full waits for room.
+    /// Drain rate, bytes per second. A write that exceeds the capacity waits.
     pub drain_rate_bps: f64,
-    /// Service time of a write into it.
+    /// Service time of a write into the cache.
     pub overhead: Distribution,
-    /// Bytes per second of one server into it; no cost by size if absent.
+    /// Bytes per second of one server into the cache. Without it the size costs no time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<f64>,
 }
@@ -234,18 +234,18 @@ impl WriteCache {
     }
 }
 
-/// A flash device's pages and what it reads ahead of a stream.
+/// Pages and read-ahead of a flash device.
 ///
-/// A read that continues a stream and is smaller than a page finds its data fetched ahead; every other read pays
-/// the fetch, unless all of its pages are in the buffer.
+/// A read that continues a stream and is smaller than a page needs no fetch, because the device read ahead. Every other
+/// read pays the fetch, unless the buffer has all its pages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Readahead {
-    /// Internal page.
+    /// Internal page size, bytes.
     pub page_bytes: u64,
-    /// Time to bring pages from the flash into the buffer; those of one request come side by side.
+    /// Time to bring pages from the flash into the buffer; the pages of one request come in parallel.
     pub fetch: Distribution,
-    /// Pages that stay in the buffer after they were read, the least recently used leaves.
+    /// Capacity of the read buffer in pages; it evicts the least recently used.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub buffer_pages: usize,
 }
@@ -272,43 +272,43 @@ impl Readahead {
     }
 }
 
-/// Times at which the device does nothing, again and again.
+/// Periodic stalls, during which the device does no work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stall {
-    /// From the beginning of one to that of the next, seconds; the first begins with the change.
+    /// Time from the beginning of one stall to the next, seconds. The first stall begins with the change.
     pub period_s: f64,
-    /// How long it lasts, seconds.
+    /// Duration of a stall, seconds.
     pub length_s: f64,
 }
 
-/// Some requests, chosen by the seed, take longer.
+/// Slow requests, which the seed selects.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stray {
-    /// Probability of a request to be one of them.
+    /// Probability that a request is slow.
     pub probability: f64,
-    /// By how much its service time is multiplied.
+    /// Factor of its service time.
     pub factor: f64,
 }
 
-/// A device that fails slowly: its service times and its interface, not the limits in front of it.
+/// A fail-slow device. Its service times and its interface slow down; the limits in front of it do not.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slow {
-    /// By how much times are multiplied; 1 where it is absent or `null`.
+    /// Factor by which times are multiplied; 1 if absent or `null`.
     #[serde(default = "one", deserialize_with = "one_for_null")]
     pub factor: f64,
-    /// How long the factor takes to grow from 1, in a straight line, seconds; at once if absent.
+    /// Time in which the factor grows linearly from 1, seconds; at once if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ramp_s: Option<f64>,
     /// Stalls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stall: Option<Stall>,
-    /// Slow requests among others.
+    /// Slow requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random: Option<Stray>,
-    /// When it began on the station's clock, nanoseconds; filled in when it is applied.
+    /// Begin of the slowness on the station's clock, nanoseconds; set when the change is applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ns: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! The profile at work on requests.
+//! A station: requests served by the device of a profile.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -15,7 +15,7 @@ use crate::profile::{InvalidProfile, StorageProfile};
 use crate::random::{mix64, Draws};
 use crate::retime::Remembered;
 
-/// What a request asks for.
+/// Operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Op {
@@ -23,7 +23,7 @@ pub enum Op {
     Read = 0,
     /// Write bytes.
     Write = 1,
-    /// Make everything written durable.
+    /// Make all written bytes durable.
     Flush = 2,
 }
 
@@ -58,30 +58,30 @@ impl std::str::FromStr for Op {
 /// One request to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What it asks for.
+    /// Operation.
     pub op: Op,
     /// First byte on the device.
     pub offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// What became of a request; times in nanoseconds on the caller's clock.
+/// Times at which the station serves a request, in nanoseconds on the caller's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
-    /// When a server took it.
+    /// Time at which a server starts the request.
     pub start_ns: u64,
-    /// When it is to be answered.
+    /// Time of the answer.
     pub due_ns: u64,
-    /// Its service time as drawn.
+    /// Service time, as drawn.
     pub service_ns: u64,
-    /// Waiting: for a server and for the interface (`due - arrival - service`).
+    /// Time spent waiting for a server and for the interface (`due - arrival - service`).
     pub wait_ns: u64,
-    /// Whether it continued a stream.
+    /// True if the request continues a stream.
     pub sequential: bool,
-    /// How often this operation was asked at this offset before.
+    /// Number of earlier requests with this operation and offset.
     pub visit: u32,
-    /// Number of the request since the station began or was reset.
+    /// Number of the request since the station was created or reset.
     pub id: u64,
 }
 
@@ -102,7 +102,7 @@ impl Served {
     }
 }
 
-/// Keys are mixed already; this only passes them on.
+/// Hasher for integer keys: mixes the 64 bits of the key.
 #[derive(Default)]
 struct Mixed(u64);
 impl Hasher for Mixed {
@@ -119,7 +119,7 @@ impl Hasher for Mixed {
     }
 }
 
-/// When each server is free again.
+/// Times at which the servers become free, in nanoseconds.
 #[derive(Debug, Clone)]
 pub(crate) enum Servers {
     One(u64),
@@ -127,7 +127,7 @@ pub(crate) enum Servers {
 }
 
 impl Servers {
-    /// Servers that are free at these times.
+    /// Create servers that become free at these times.
     pub fn of(free: Vec<u64>) -> Self {
         match free[..] {
             [only] => Servers::One(only),
@@ -135,7 +135,7 @@ impl Servers {
         }
     }
 
-    /// So many servers, the busiest of these among them.
+    /// Change the number of servers to `count`. The busiest servers stay; new servers are free.
     pub fn resized(&self, count: usize) -> Self {
         let mut busy: Vec<u64> = match self {
             Servers::One(free) => vec![*free],
@@ -146,7 +146,7 @@ impl Servers {
         Servers::of(busy)
     }
 
-    /// Lets the earliest free server work from `start = max(arrival, free)` until what `work(start)` says.
+    /// Assign work to the first free server, from `start = max(arrival, free)` to `work(start)`. Return both.
     #[inline]
     fn take(&mut self, arrival_ns: u64, work: impl FnOnce(u64) -> u64) -> (u64, u64) {
         match self {
@@ -169,14 +169,14 @@ impl Servers {
     }
 }
 
-/// What has been used up so far; all of it are times on the station's clock, nanoseconds.
+/// Resources used up so far, as times on the station's clock in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Used {
-    /// When the interface is free.
+    /// Time at which the interface becomes free.
     pub interface_ns: f64,
-    /// When everything in the write cache will have left it.
+    /// Time at which the write cache will be empty.
     pub drained_ns: f64,
-    /// When tokens taken so far will have flowed in.
+    /// Times at which the tokens taken so far will have flowed in.
     pub passed: Passed,
 }
 
@@ -194,40 +194,40 @@ pub(crate) struct Known {
     pub request: Request,
     pub visit: u32,
     pub sequential: bool,
-    /// All its pages were in the read buffer.
+    /// True if the read buffer had all its pages.
     pub buffered: bool,
-    /// Where on the device the arm was before.
+    /// Device offset of the arm before the request.
     pub arm_at: u64,
 }
 
-/// When a request was and will be where.
+/// Times of a request, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timed {
     pub start_ns: u64,
-    /// Its server is free again.
+    /// Time at which its server becomes free.
     pub end_ns: u64,
-    /// The device is done with it; limits may hold it longer.
+    /// Time at which the device completes it. Limits can delay the answer further.
     pub held_ns: u64,
     pub due_ns: u64,
     pub service_ns: u64,
 }
 
-/// What is full, and how far.
+/// Levels of the write cache and of the credits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Levels {
     /// Bytes in the write cache.
     pub dirty_bytes: Option<f64>,
-    /// Credits left, requests.
+    /// Remaining credits, requests.
     pub credits_iops: Option<f64>,
-    /// Credits left, bytes.
+    /// Remaining credits, bytes.
     pub credits_bytes: Option<f64>,
 }
 
-/// A device at work: first come first served, k servers, one interface, limits behind them.
+/// A device: k servers, first come first served, with one shared interface and limits behind them.
 ///
-/// Limits and credits hold an answer back after the device has done its work, so that a limit of one direction
-/// takes nothing from the other. Arrivals are to be given in the order of their times; a time earlier than the
-/// last is served as it comes.
+/// Limits and credits delay an answer after the device has completed the request, so a limit on one direction does not
+/// slow the other. Pass arrivals in the order of their times. A request with an earlier time than the last one is
+/// served in the order of the calls.
 #[derive(Debug, Clone)]
 pub struct Station {
     seed: u64,
@@ -238,7 +238,7 @@ pub struct Station {
     interface_ns_per_byte: f64,
     interface_ns_per_request: f64,
     interface_burst_ns: f64,
-    /// Of the write cache: nanoseconds to drain a byte, and all of it.
+    /// Drain time of the write cache, in nanoseconds: of one byte, and of a full cache.
     drain: Option<(f64, f64)>,
     pub(crate) server_count: usize,
     max_streams: usize,
@@ -254,10 +254,10 @@ pub struct Station {
 }
 
 impl Station {
-    /// A device that has served nothing yet.
+    /// Create a device that has served no requests.
     ///
     /// # Errors
-    /// The profile is not valid.
+    /// The profile is invalid.
     pub fn new(profile: &StorageProfile, seed: u64) -> Result<Self, InvalidProfile> {
         profile.validate()?;
         let mut station = Station {
@@ -286,7 +286,7 @@ impl Station {
         Ok(station)
     }
 
-    /// Takes over what a profile says; what is under way stays.
+    /// Apply a profile. Requests under way do not change.
     pub(crate) fn become_device(&mut self, profile: &StorageProfile, now_ns: u64) {
         let each_ns = |rate: Option<f64>| rate.map_or(0.0, |r| 1e9 / r);
         self.costs = Costs::new(profile, self.settings.reads_ahead());
@@ -306,8 +306,8 @@ impl Station {
         self.servers = self.servers.resized(profile.servers);
     }
 
-    /// Forgets everything that was served: servers free, no streams, no visits, credits as at the beginning.
-    /// Changes stay in force.
+    /// Forget all requests: all servers are free, there are no streams and no visits, and credits are at their initial
+    /// level. Changes stay in force.
     pub fn reset(&mut self) {
         self.servers = Servers::of(vec![0; self.server_count]);
         self.used = NOTHING_USED;
@@ -321,19 +321,19 @@ impl Station {
         }
     }
 
-    /// What was changed since the beginning and is in force, as one patch.
+    /// All changes in force since the creation, as one patch.
     #[must_use]
     pub fn changed(&self) -> &Patch {
         self.settings.patched()
     }
 
-    /// The profile with all changes that can be written in a profile.
+    /// The profile with all changes that a profile can express.
     #[must_use]
     pub fn effective(&self) -> StorageProfile {
         self.settings.effective()
     }
 
-    /// What is full at `t_ns`, and how far.
+    /// Levels of the write cache and of the credits at `t_ns`.
     #[must_use]
     pub fn levels(&self, t_ns: u64) -> Levels {
         let [credits_iops, credits_bytes] = self.gates.credits(&self.used.passed, t_ns);
@@ -346,7 +346,7 @@ impl Station {
         }
     }
 
-    /// Accepts a request that arrives at `t_ns` and says when it will have been served.
+    /// Accept a request that arrives at `t_ns` and return its times.
     #[inline]
     pub fn arrive(&mut self, t_ns: u64, request: Request) -> Served {
         let op = request.op as u64;
@@ -378,7 +378,7 @@ impl Station {
         Served::of(&known, &timed)
     }
 
-    /// Serves a request from `floor_ns` on at the earliest.
+    /// Serve a request that starts at `floor_ns` or later.
     #[inline]
     pub(crate) fn serve(&mut self, known: &Known, floor_ns: u64) -> Timed {
         let Known { request, .. } = *known;
@@ -450,7 +450,7 @@ impl Station {
         }
     }
 
-    /// Whether the request starts where one of the last streams ended; remembers its own end.
+    /// Return true if the request starts near the end of a recent stream. Record its own end as a stream.
     #[inline]
     fn continues_stream(&mut self, request: Request) -> bool {
         let end = request.offset.saturating_add(request.size);
@@ -461,7 +461,7 @@ impl Station {
             .position(|stream| offset.abs_diff(*stream) <= window);
         match found {
             Some(at) => {
-                // the most recently used stream stands first
+                // the most recently used stream is first
                 let furthest = self.streams[at].max(end);
                 self.streams.copy_within(0..at, 1);
                 self.streams[0] = furthest;

@@ -1,4 +1,4 @@
-//! Seeks of a rotating disk: what a data sheet says, by hand and over many requests.
+//! Seeks of a rotating disk: times of a data sheet, by hand and as means over many requests.
 
 use penstock_station::{Draws, Op, Patch, Request, Served, Station, StorageProfile, FILE_BITS};
 
@@ -20,7 +20,7 @@ fn disk(more: &str) -> StorageProfile {
     StorageProfile::from_json(&text).unwrap()
 }
 
-/// A station that is asked for one thing after the other, each long after everything before.
+/// A station that receives one request at a time, long after the previous one.
 struct Arm {
     station: Station,
     now_ns: u64,
@@ -34,7 +34,7 @@ impl Arm {
         }
     }
 
-    /// 4 KiB at an offset.
+    /// Send a request of 4 KiB at an offset.
     fn at(&mut self, op: Op, offset: u64) -> Served {
         self.now_ns += 1_000_000_000;
         let size = 4096;
@@ -42,7 +42,7 @@ impl Arm {
             .arrive(self.now_ns, Request { op, offset, size })
     }
 
-    /// 4 KiB at the beginning of a cylinder.
+    /// Send a request of 4 KiB at the beginning of a cylinder.
     fn at_cylinder(&mut self, op: Op, cylinder: u64) -> Served {
         let offset = (cylinder as f64 / CYLINDERS as f64 * SPAN as f64).ceil() as u64;
         self.at(op, offset)
@@ -69,9 +69,9 @@ fn seeks_to_the_next_cylinder_the_whole_way_and_none() {
     let last = CYLINDERS - 1;
     assert_close(ms(arm.at_cylinder(Op::Read, last)), 20.0, 1e-6, "whole");
     assert_close(ms(arm.at_cylinder(Op::Write, 0)), 21.0, 1e-6, "and back");
-    // the same cylinder once more
+    // the same cylinder again
     assert_eq!(arm.at_cylinder(Op::Write, 0).service_ns, 0);
-    // a quarter of the way: 1 + a / 2 + b / 4 with a = (180 - 10 - 100) / 3, b = (7 - 180 + 160) / 3
+    // a quarter of the distance: 1 + a / 2 + b / 4 with a = (180 - 10 - 100) / 3, b = (7 - 180 + 160) / 3
     let quarter = arm.at_cylinder(Op::Read, 1 + (CYLINDERS - 2) / 4);
     assert_close(ms(quarter), 1.0 + 70.0 / 6.0 - 13.0 / 12.0, 1e-6, "quarter");
 }
@@ -131,7 +131,7 @@ fn streams_caches_and_flushes_move_nothing() {
                                    "overhead": {"kind": "constant", "value_s": 0.0001}},"#;
     let mut cached = Arm::new(&disk(cache));
     assert_eq!(cached.at(Op::Write, far).service_ns, 100_000);
-    // the arm is still where it was
+    // the arm has not moved
     assert_eq!(cached.at(Op::Read, 100).service_ns, 0);
 }
 
@@ -145,7 +145,7 @@ fn files_of_an_emulated_disk_lie_all_over_it() {
     });
     let mean = times.sum::<f64>() / n as f64;
     assert_close(mean, 12.0, 0.01, "one file after the other");
-    // within one file the way is short
+    // within one file the distance is short
     let begin = 77 << FILE_BITS;
     arm.at(Op::Read, begin);
     let near = arm.at(Op::Read, begin + 64 * 1024 * 1024);

@@ -1,4 +1,4 @@
-//! Limits, credits, write cache, read-ahead and fail-slow, in virtual time, and changes in the middle.
+//! Limits, credits, write cache, read-ahead and fail-slow in virtual time, and changes during a run.
 
 use penstock_station::{
     Bucket, Credits, Limits, LimitsPatch, Op, Patch, Readahead, Request, Slow, Stall, Station,
@@ -31,7 +31,7 @@ fn request(op: Op, number: u64, size: u64) -> Request {
     }
 }
 
-/// Clients in a closed loop, each of one operation and size; (rate per second, sorted times) of each.
+/// Closed loop of clients, each with one operation and size; (rate per second, sorted times) of each client.
 fn closed(
     station: &mut Station,
     clients: &[(Op, u64, usize)],
@@ -123,7 +123,7 @@ fn a_limit_spreads_its_latency_at_any_size_and_depth() {
             // tokens of the first 5 ms come on top
             let extra = 0.01 + (0.005 * 1e9 / until as f64) + depth as f64 / n as f64;
             assert_close(seen[0].0 * size as f64, rate_bps, extra, &what);
-            // no gulps: the slowest of 99 in 100 is as fast as the median
+            // no bursts: the 99th percentile is the median
             let times = &seen[0].1;
             let (p50, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
             assert_close(p50 as f64, depth as f64 * each_ns, 0.02, &what);
@@ -169,7 +169,7 @@ fn credits_allow_a_burst_and_run_out_when_they_must() {
         }),
         ..device(16, 0.0005, "")
     };
-    // 29,000 credits beside 100/s flowing in last 10 s at 3000/s
+    // 29,000 credits last 10 s at 3000/s, because 100/s flow in
     let mut station = Station::new(&profile, 1).unwrap();
     let counts = per_second(&mut station, Op::Read, 4096, 16, 20);
     for (second, count) in counts.iter().enumerate().take(20) {
@@ -181,7 +181,7 @@ fn credits_allow_a_burst_and_run_out_when_they_must() {
         }
     }
     assert!(station.levels(20 * S).credits_iops.unwrap() < 2.0);
-    // idle for a minute: 6000 credits are there again
+    // idle for a minute: the bucket has 6000 credits again
     let later = station.levels(80 * S).credits_iops.unwrap();
     assert_close(later, 6000.0, 0.01, "credits after a minute");
     // a large request counts as several
@@ -229,13 +229,13 @@ fn a_write_cache_takes_a_burst_and_then_drains() {
         times.push(due - now);
         now = due;
     }
-    // into free room: 0.1 ms and 1 ms by size; into a full one: 1 MiB at 10 MiB/s
+    // into free space: 0.1 ms and 1 ms by size; into a full cache: 1 MiB at 10 MiB/s
     assert_eq!(times[5], MS + MS / 10);
     assert_eq!(times[60], MS + MS / 10);
     assert_close(times[100] as f64, 100.0 * MS as f64, 0.001, "a full cache");
     let dirty = station.levels(now).dirty_bytes.unwrap();
     assert_close(dirty, (64 * mib) as f64, 0.001, "dirty bytes");
-    // a flush waits for all of it, a second one for nothing
+    // a flush waits until the cache is empty; a second one does not wait
     let flush = |station: &mut Station, at| station.arrive(at, request(Op::Flush, 0, 0)).due_ns;
     let flushed = flush(&mut station, now);
     assert_close((flushed - now) as f64, 6.4 * S as f64, 0.001, "flush");
@@ -244,7 +244,7 @@ fn a_write_cache_takes_a_burst_and_then_drains() {
     station.arrive(flushed, request(Op::Write, 300, 20 * mib));
     let half = flush(&mut station, flushed + S) - (flushed + S);
     assert_close(half as f64, 1.0 * S as f64, 0.03, "half drained");
-    // switched off, writes cost what the device costs
+    // without the cache, writes cost as much as on the device
     let off = Patch::from_json(r#"{"cache": false}"#).unwrap();
     station.change(20 * S, &off).unwrap();
     let at = 60 * S;
@@ -421,7 +421,7 @@ fn a_lifted_limit_lets_out_what_it_held() {
         .map(|i| station.arrive(t + i, request(Op::Write, i, 1 << 20)).due_ns)
         .collect();
     assert_close((promised[31] - t) as f64, 32.0 * S as f64, 0.01, "promised");
-    // after 4.5 s half of the fifth has passed; at twice the rate the rest takes half of the time
+    // after 4.5 s half of the fifth request has passed; at twice the rate the rest takes half of the time
     let faster = Patch::from_json(r#"{"limits": {"write_bps": 2097152}}"#).unwrap();
     let now = t + 4_500 * MS;
     let moved = station.change(now, &faster).unwrap();
@@ -449,7 +449,7 @@ fn what_waits_is_served_by_the_device_as_it_is_now() {
         .map(|i| station.arrive(S, request(Op::Read, i, 4096)).due_ns)
         .collect();
     assert_eq!(dues[9], 2 * S);
-    // two are done, the third is at work: it ends as promised, the others at ten times the cost
+    // two are complete and the third is in service: it ends as scheduled, the others cost ten times as much
     let slow = Patch::from_json(r#"{"slow": {"factor": 10}}"#).unwrap();
     let moved = station.change(S + 250 * MS, &slow).unwrap();
     assert_eq!(moved.len(), 7);
