@@ -1,4 +1,4 @@
-//! Python names of the `chunks` crate.
+//! Python bindings of the `chunks` crate.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use penstock_chunks::{throughput, Error};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-/// A controller in Python: two callables, or None.
+/// A controller in Python: two callables.
 struct Callables {
     choose: Py<PyAny>,
     record: Py<PyAny>,
@@ -50,10 +50,11 @@ fn chunking_of(text: &str) -> PyResult<Chunking> {
     text.parse().map_err(PyValueError::new_err)
 }
 
-/// Serves a store until it is shut down; `config_json` as the crate documents it.
+/// Serve a store until the shutdown command; the crate documents `config_json`.
 ///
-/// `choose(path, family)` returns the configuration of a new version, or None for the mount's; `record(json)` receives
-/// the record of each committed version. Raises ValueError for a bad configuration, RuntimeError if the host refuses.
+/// `choose(path, family)` returns the configuration of a new version, or None for that of the mount. `record(json)`
+/// receives the record of each committed version. Raises ValueError for an invalid configuration, RuntimeError if the
+/// host refuses.
 #[pyfunction]
 #[pyo3(signature = (config_json, choose = None, record = None))]
 fn dedup_main(
@@ -70,7 +71,7 @@ fn dedup_main(
         .map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// Runs `what` on the store at `root`, which this process has not mounted: `collect`, `verify` or `usage`; as JSON.
+/// Run `what` on the store at `root`, which this process has not mounted: `collect`, `verify` or `usage`. Return JSON.
 ///
 /// `family` is the rule of families. Raises ValueError if there is no store or it is in use, RuntimeError if it cannot
 /// be read or, for `collect`, is damaged.
@@ -91,7 +92,7 @@ fn dedup_store(py: Python<'_>, root: PathBuf, what: &str, family: &str) -> PyRes
     py.detach(act).map_err(raised)
 }
 
-/// The configuration in its normal form, with sizes in bytes. Raises ValueError if it is invalid.
+/// Normalize a configuration, with sizes in bytes. Raises ValueError if it is invalid.
 #[pyfunction]
 fn dedup_chunking(text: &str) -> PyResult<String> {
     Ok(chunking_of(text)?.to_string())
@@ -124,9 +125,10 @@ fn dedup_compare(py: Python<'_>, old: PathBuf, new: PathBuf, chunking: &str) -> 
     serde_json::to_string(&similarity).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// Bytes per second of processor time of a hash (`blake3`, `sha256`, `xxh3`) or a configuration, once for each repeat, on one core.
+/// Bytes per second of processor time for a hash (`blake3`, `sha256`, `xxh3`) or a configuration, on one core.
 ///
-/// It treats `size_bytes` random bytes in memory, a hash in pieces of `piece_bytes`. Raises ValueError for another name.
+/// Returns one value per repeat. Each repeat processes `size_bytes` random bytes in memory, a hash in pieces of
+/// `piece_bytes`. Raises ValueError for another name.
 #[pyfunction]
 fn dedup_throughput(
     py: Python<'_>,
@@ -142,7 +144,7 @@ fn dedup_throughput(
     .map_err(PyValueError::new_err)
 }
 
-/// Adds this crate's functions to `penstock._native`.
+/// Add the functions of this file to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(dedup_main, module)?)?;
     module.add_function(wrap_pyfunction!(dedup_store, module)?)?;

@@ -1,11 +1,11 @@
-//! Python names of the `disk` crate.
+//! Python bindings of the `disk` crate.
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-/// Serves disks until told to stop (returns at shutdown); `config_json` as the crate documents it.
+/// Serve disks until the shutdown command; the crate documents `config_json`.
 ///
-/// Raises ValueError where the configuration makes no sense, RuntimeError where the host refuses.
+/// Raises ValueError for an invalid configuration, RuntimeError if the host refuses.
 #[pyfunction]
 fn disk_main(py: Python<'_>, config_json: &str) -> PyResult<()> {
     py.detach(|| penstock_disk::run(config_json))
@@ -21,10 +21,10 @@ fn disk_device_offset(path: &str, offset: u64) -> u64 {
     penstock_disk::position::device_offset(path, offset)
 }
 
-/// Number of 4 KiB direct reads, at random in the first `size_bytes` of a file, that `depth` threads get done in
-/// `length_s` when each asks again at once.
+/// Number of 4 KiB direct reads that `depth` threads complete in `length_s`, at random offsets in the first
+/// `size_bytes` of a file. Each thread issues its next read immediately.
 ///
-/// Raises OSError where the file cannot be read.
+/// Raises OSError if the file cannot be read.
 #[pyfunction]
 fn disk_closed_loop(
     py: Python<'_>,
@@ -37,9 +37,10 @@ fn disk_closed_loop(
     Ok(py.detach(|| penstock_disk::closed_loop::reads(&path, size_bytes, depth, length))?)
 }
 
-/// Small writes through the page cache, each flushed, that a thread for each of `paths` gets done in `length_s`.
+/// Number of small writes through the page cache, each flushed, that one thread for each of `paths` completes in
+/// `length_s`.
 ///
-/// Raises OSError where a file cannot be written.
+/// Raises OSError if a file cannot be written.
 #[pyfunction]
 fn disk_flushed_writes(
     py: Python<'_>,
@@ -51,7 +52,7 @@ fn disk_flushed_writes(
     Ok(py.detach(|| penstock_disk::closed_loop::flushed_writes(&paths, size_bytes, length))?)
 }
 
-/// Adds this crate's functions and classes to `penstock._native`.
+/// Add the functions of this file to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(disk_main, module)?)?;
     module.add_function(wrap_pyfunction!(disk_device_offset, module)?)?;

@@ -1,4 +1,4 @@
-//! Mode `pattern`: verdicts and the table of epochs from what the programs handed over.
+//! Mode `pattern`: verdicts and the table of epochs, from the records of the tracing programs.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
@@ -16,15 +16,15 @@ use serde::Serialize;
 
 use crate::singles::Singles;
 
-/// Blocks told apart of one stream.
+/// Largest number of distinct blocks counted per stream.
 const BLOCKS: usize = 1 << 13;
-/// Samples are of blocks whose hash is below this: every fourth.
+/// Samples are blocks with a hash below this: one in four.
 const SAMPLED: u64 = 1 << 62;
 
-/// Number and start of a thread; of a call without stream 0 for the first of its number.
+/// Number and start of a thread. The start is 0 for a call without a stream of the first thread with its number.
 type Thread = (u32, u64);
 
-/// What one file's streams of one kind came to.
+/// Streams of one kind of one file, with their totals.
 #[derive(Default)]
 struct Group {
     threads: BTreeMap<Thread, Epochs>,
@@ -37,7 +37,7 @@ struct Group {
     last_ns: u64,
 }
 
-/// One column of the table: name and value of a row.
+/// One column of the table: its name and its value for a row.
 type Column = (&'static str, fn(&Stream) -> i64);
 
 const COLUMNS: [Column; 27] = [
@@ -70,10 +70,10 @@ const COLUMNS: [Column; 27] = [
     ("sampled_ns", |s| s.sampled_ns as i64),
 ];
 
-/// Judges the spool of mode `pattern`: (JSON as `Judge.verdicts` gives with the calls whose latency was sampled,
-/// columns of the table `epochs` as bytes of int64, its rows). A torn last record is left out. `singles` holds the
-/// calls for which the kernel had no stream; `threads` are (tid, start [ns]) of threads, which tell those of one
-/// number apart.
+/// Classify the spool of mode `pattern`. Return (JSON like that of `Judge.verdicts` with the sampled calls and their
+/// latency, columns of the table `epochs` as bytes of int64, number of rows). An incomplete last record is skipped.
+/// `singles` is the file of calls without a stream in the kernel. `threads` are (tid, start [ns]) of threads, to
+/// distinguish those with the same number.
 #[pyfunction]
 #[pyo3(signature = (path, singles=None, threads=Vec::new()))]
 fn classify_spool(
@@ -93,14 +93,14 @@ fn classify_spool(
     Ok((verdicts, columns, rows.len()))
 }
 
-/// Takes each epoch of a spool with its samples; a torn last record is left out.
+/// Pass each epoch of a spool with its samples to `take`. An incomplete last record is skipped.
 fn each_epoch(path: &Path, mut take: impl FnMut(&Stream, &[u32])) -> std::io::Result<()> {
     const HEAD: usize = std::mem::size_of::<Stream>();
     let mut source = BufReader::with_capacity(1 << 20, std::fs::File::open(path)?);
     let (mut head, mut bytes) = ([0u8; HEAD], [0u8; 4 * SAMPLES]);
     let mut samples: Vec<u32> = Vec::with_capacity(SAMPLES);
     while source.read_exact(&mut head).is_ok() {
-        // SAFETY: as long as the structure, which is plain numbers.
+        // SAFETY: the record is as long as the structure, which has only plain numbers.
         let stream: Stream = unsafe { std::ptr::read_unaligned(head.as_ptr().cast()) };
         let count = (stream.samples as usize).min(SAMPLES);
         if source.read_exact(&mut bytes[..4 * count]).is_err() {
@@ -116,16 +116,16 @@ fn each_epoch(path: &Path, mut take: impl FnMut(&Stream, &[u32])) -> std::io::Re
     Ok(())
 }
 
-/// Reads and writes of one thread on one file in one order, from when it did both.
+/// Reads and writes of one thread on one file as one sequence, from the time when it did both.
 struct Joint {
-    /// The kind of the stream that it was begun as a copy of.
+    /// Kind of the stream that was copied to start the joint stream.
     first_kind: u32,
-    /// Epochs of that kind that had ended before.
+    /// Begin of the first joint epoch, nanoseconds.
     since_ns: u64,
     epochs: Epochs,
 }
 
-/// By file, kind of the reads, and thread.
+/// Joint sequences by file, kind of the reads, and thread.
 type Joints = BTreeMap<(u32, u32, Thread), Joint>;
 
 fn read(
@@ -213,8 +213,8 @@ fn push(epochs: &mut Epochs, stream: &Stream, hashes: impl Iterator<Item = u32> 
     epochs.push_sampled(epoch(stream), looked, SAMPLED, hashes, MOST_EPOCHS);
 }
 
-/// The verdict on reads and writes together: of a thread that does both in the order in which it made them, where
-/// that was counted.
+/// Verdict on reads and writes together. For a thread that does both it is based on their joint order, if the
+/// kernel counted that.
 fn in_one_order(
     file_id: u32,
     kind: u32,
@@ -266,7 +266,7 @@ impl Group {
             .map(|((tid, started_ns), epochs)| (started_ns, (tid, epochs)))
             .unzip();
         let mut judgement = judge_epochs(&threads);
-        // in order of number and start: the later ones of a number need more to be told apart
+        // sorted by number and start: later threads with the same number also need their start
         for at in 1..threads.len() {
             if threads[at].0 == threads[at - 1].0 {
                 judgement.threads[at].started_ns = Some(starts[at]);
@@ -301,7 +301,7 @@ impl Group {
     }
 }
 
-/// One row, as it goes to Python.
+/// One row of the result, serialized for Python.
 #[derive(Serialize)]
 struct Judged {
     file_id: u32,
@@ -316,10 +316,10 @@ struct Judged {
     sampled: u64,
     sampled_ns: u64,
     together: Verdict,
-    /// Of one thread alone the verdict is that of all: not written twice.
+    /// Number of the thread if there is only one. Its verdict is `together`, and `threads` is empty.
     only_tid: Option<u32>,
     threads: Vec<ThreadVerdict>,
-    /// Reads and writes together, where there are both.
+    /// Verdict on reads and writes together, if there are both.
     both: Option<Verdict>,
 }
 
@@ -356,7 +356,7 @@ fn epoch(stream: &Stream) -> Epoch {
     epoch
 }
 
-/// Adds this file's functions to `penstock._native`.
+/// Add the functions of this file to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(classify_spool, module)?)
 }

@@ -1,4 +1,4 @@
-//! `penstock._native`: one file per crate, each registering its own names.
+//! Python module `penstock._native`: one file per crate, each of which registers its own names.
 
 use pyo3::prelude::*;
 

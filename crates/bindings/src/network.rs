@@ -1,13 +1,13 @@
-//! Python names of the store simulator.
+//! Python bindings of the store simulator.
 
 use penstock_queuenet::network::{self, Batch, Workload};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// A workload read and checked once, to be simulated on any number of networks.
+/// A workload, read and checked once, for simulation on any number of networks.
 ///
-/// `workload_json` is `penstock/workload/1`, `placement_json` where its files are if that is known (file → list of
-/// `offset_bytes`, `length_bytes`, `hosts`); a ValueError says in one line what is wrong with it.
+/// `workload_json` is `penstock/workload/1`. `placement_json` is the placement of its files, if available (file →
+/// list of `offset_bytes`, `length_bytes`, `hosts`). Raises ValueError with a message of one line for invalid input.
 #[pyclass(module = "penstock._native", frozen)]
 struct NetworkWorkload {
     workload: Workload,
@@ -26,7 +26,9 @@ impl NetworkWorkload {
         .map_err(|error: network::SimulationError| PyValueError::new_err(error.0))
     }
 
-    /// One run on `penstock/network/1`: its outcome as JSON; `detail` "summary", or "full" with rows of tasks.
+    /// Simulate one run on `penstock/network/1`. Return its outcome as JSON.
+    ///
+    /// `detail` is "summary", or "full" with rows of tasks.
     #[pyo3(signature = (network_json, seed, detail = "summary"))]
     fn simulate(
         &self,
@@ -48,11 +50,11 @@ impl NetworkWorkload {
             .map_err(|error| PyValueError::new_err(error.0))
     }
 
-    /// Every network with every seed: outcomes as JSON by network, then by seed, the same for any number of threads
-    /// (0: one per core).
+    /// Simulate every network with every seed. Return the outcomes as JSON by network, then by seed. They do not depend
+    /// on the number of threads (0: one per core).
     ///
-    /// The run with the j-th seed takes `columns[i][j]` for each `{"column": i}` of its network. `fields` of the
-    /// outcomes are returned; all but `tasks` without a choice.
+    /// The run with the j-th seed uses `columns[i][j]` for each `{"column": i}` of its network. `fields` selects fields of
+    /// the outcomes; the default is all but `tasks`.
     #[pyo3(signature = (network_jsons, seeds, threads = 0, columns = Vec::new(), fields = None))]
     fn simulate_many(
         &self,

@@ -1,4 +1,4 @@
-//! Python names of the `pattern` crate, and of the spool that feeds it.
+//! Python bindings of the `pattern` crate and of the spool that feeds it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-/// Judges requests of one file and direction, in order of time; gives JSON {together, threads}.
+/// Classify the requests of one file and direction, in order of time. Return JSON {together, threads}.
 ///
-/// `offsets` and `sizes` (completed) are int64 arrays [bytes], `tids` a uint32 array or None for one thread. `path`:
-/// `exact`; `streaming`, as sequences too long for that are judged; `epochs`, as mode pattern would.
+/// `offsets` and `sizes` (completed) are int64 arrays [bytes], `tids` is a uint32 array or None for one thread.
+/// `path` is `exact`, `streaming` (the method for sequences too long for that) or `epochs` (the method of mode `pattern`).
 #[pyfunction]
 #[pyo3(signature = (offsets, sizes, tids=None, path="exact"))]
 fn classify(
@@ -64,22 +64,22 @@ fn broken(error: impl std::fmt::Display) -> PyErr {
     PyRuntimeError::new_err(error.to_string())
 }
 
-/// Judges a stream of operations in order of time, in bounded memory.
+/// Classifier of a stream of operations in order of time, in bounded memory.
 ///
-/// `phases`: (first, last) times of stretches to be judged by themselves too [ns]; `exact`: a sequence of more
-/// requests than this is judged by epochs; `threads`: (tid, start [ns]) of threads, which tell those of one number
-/// apart.
+/// `phases`: (first, last) times of intervals that are also classified separately [ns]; `exact`: longer sequences of
+/// requests are classified by epochs; `threads`: (tid, start [ns]) of threads, to distinguish those with the same
+/// number.
 #[pyclass]
 struct Judge {
     stream: Option<Stream>,
 }
 
-/// A buffer's items, for as long as the buffer is held.
+/// Items of a buffer that stays acquired.
 struct Items<T: Element>(PyBuffer<T>);
 
 impl<T: Element> Items<T> {
     fn get(&self) -> &[T] {
-        // SAFETY: contiguous (checked when taken), read only, and held by us; whoever gives it must not write.
+        // SAFETY: the buffer is contiguous (checked on creation) and acquired; its owner must not write to it.
         unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), self.0.item_count()) }
     }
 }
@@ -104,7 +104,7 @@ impl Judge {
         }
     }
 
-    /// The next operations, column by column: int64 arrays but `op` and `flags` (uint8).
+    /// Add the next operations, as columns: int64 arrays, but `op` and `flags` are uint8.
     #[allow(clippy::too_many_arguments)]
     fn feed(
         &mut self,
@@ -149,7 +149,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Takes over what `later` was fed with: the operations after these. `later` is empty then.
+    /// Append the operations of `later`, which come after these. Empties `later`.
     fn append(&mut self, py: Python<'_>, mut later: PyRefMut<'_, Judge>) -> PyResult<()> {
         let (Some(stream), Some(more)) = (self.stream.as_mut(), later.stream.take()) else {
             return Err(broken("the verdicts were given"));
@@ -158,8 +158,8 @@ impl Judge {
         Ok(())
     }
 
-    /// JSON: a list of {file_id, direction, basis, phase, calls, errors, done_bytes, time_ns, first_ns, last_ns,
-    /// together, threads, both}. Where one thread did all, its number is `only_tid` and `threads` empty.
+    /// Return a JSON list of {file_id, direction, basis, phase, calls, errors, done_bytes, time_ns, first_ns, last_ns,
+    /// together, threads, both}. For a single thread `only_tid` is its number and `threads` is empty.
     fn verdicts(&mut self, py: Python<'_>) -> PyResult<String> {
         let stream = self.stream.take();
         let stream = stream.ok_or_else(|| broken("the verdicts were given"))?;
@@ -172,10 +172,10 @@ impl Judge {
     }
 }
 
-/// Operations from here on have no place in an order of offsets.
+/// First operation code without an offset.
 const FIRST_SYNC: u8 = 64;
 
-/// A spool in order of time, part by part: columns for the table, and the judge fed on the way.
+/// Reader of a spool in order of time, part by part. It returns columns for the table and feeds the classifier.
 #[pyclass]
 struct SpoolReader {
     spool: Spool,
@@ -187,7 +187,7 @@ struct SpoolReader {
 
 #[pymethods]
 impl SpoolReader {
-    /// `cgroups`: the control group behind each slot. `named`: (time, thread, file) of calls that name their file.
+    /// `cgroups`: control group of each slot. `named`: (time, thread, file) of calls that name their file.
     #[new]
     fn new(
         py: Python<'_>,
@@ -212,14 +212,14 @@ impl SpoolReader {
         })
     }
 
-    /// Whole records in the spool.
+    /// Number of complete records in the spool.
     #[getter]
     fn events(&self) -> u64 {
         self.spool.events()
     }
 
-    /// The next events: their columns by name as bytes (int64, `op` and `direction` int8 indices), or None at the
-    /// end. `judge` is fed with them; with `columns` False nothing else is made.
+    /// Feed the next events to `judge`. Return their columns by name as bytes (int64; `op` and `direction` are int8
+    /// indices), or None at the end. Without `columns` the dictionary is empty.
     fn next_part<'py>(
         &mut self,
         py: Python<'py>,
@@ -303,7 +303,7 @@ impl SpoolReader {
     }
 }
 
-/// Adds this crate's functions and classes to `penstock._native`.
+/// Add the functions and classes of this file to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Judge>()?;
     module.add_class::<SpoolReader>()?;

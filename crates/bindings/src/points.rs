@@ -1,4 +1,4 @@
-//! Python names of the `points` crate.
+//! Python bindings of the `points` crate.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-/// Reads what one source sends. Each method reads one message and gives its `refused` by reason, `told`, pairs of line
-/// and what was wrong there, how many `points` it had, how many `valueless` ones, which are among the refused and have
-/// a NaN in the columns, and how many `exemplars`. ValueError where the message as a whole is none: nothing of it is
-/// kept. `take` gives the points of all messages since the last as columns: a dictionary of bytes `metric`,
-/// `labels` (int32, places in the lists `metrics` and `label_sets`), `utc_ns`, `bits` (int64) and `kind` (uint8: float,
-/// integer, text, boolean) and the list `texts`.
+/// Reader of the messages of one source.
+///
+/// Each method reads one message. It returns the number of `refused` points by reason; `told`, pairs of line and
+/// problem; the number of `points`; the number of `valueless` points, which are among the refused and have a NaN in the
+/// columns; and the number of `exemplars`. Raises ValueError if the message is malformed as a unit; then none of it is
+/// stored. `take` returns the points of all messages since the last call as columns: a dictionary of bytes `metric`,
+/// `labels` (int32, indices into the lists `metrics` and `label_sets`), `utc_ns`, `bits` (int64) and `kind` (uint8:
+/// float, integer, text, boolean), and the list `texts`.
 #[pyclass]
 struct PointReader(Reader);
 
@@ -28,7 +30,7 @@ impl PointReader {
         PointReader(Reader::new(most_series, in_order))
     }
 
-    /// InfluxDB lines; times in units of `unit_ns`, lines without one are of `now_ns`.
+    /// Read InfluxDB lines. Times are in units of `unit_ns`; a line without a time gets `now_ns`.
     fn line_protocol<'py>(
         &mut self,
         py: Python<'py>,
@@ -42,7 +44,7 @@ impl PointReader {
         })
     }
 
-    /// Graphite's lines.
+    /// Read Graphite lines.
     fn graphite<'py>(
         &mut self,
         py: Python<'py>,
@@ -55,7 +57,7 @@ impl PointReader {
         })
     }
 
-    /// One of Graphite's pickles.
+    /// Read one Graphite pickle.
     fn pickle<'py>(
         &mut self,
         py: Python<'py>,
@@ -65,7 +67,7 @@ impl PointReader {
         message(py, &mut self.0, |reader| pickle::read(reader, data, now_ns))
     }
 
-    /// What an exporter shows; each series with the labels `added`, which win over its own unless `honor_labels`.
+    /// Read the page of an exporter. Each series gets the labels `added`, which replace its own unless `honor_labels`.
     #[pyo3(signature = (text, now_ns, open_metrics, own_times, added, honor_labels=false))]
     #[allow(clippy::too_many_arguments)]
     fn exposition<'py>(
@@ -89,7 +91,7 @@ impl PointReader {
         })
     }
 
-    /// A WriteRequest of Prometheus, out of its compression.
+    /// Read a decompressed WriteRequest of Prometheus.
     fn remote_write<'py>(
         &mut self,
         py: Python<'py>,
@@ -100,7 +102,7 @@ impl PointReader {
         })
     }
 
-    /// A Request of Prometheus' remote write 2.0, out of its compression.
+    /// Read a decompressed Request of Prometheus remote write 2.0.
     fn remote_write2<'py>(
         &mut self,
         py: Python<'py>,
@@ -111,19 +113,19 @@ impl PointReader {
         })
     }
 
-    /// Metric and labels of the series that it knows, in the order in which they came, from the `first` on.
+    /// Metric and labels of the recorded series from number `first` on, in the order of their first appearance.
     fn known_from(&self, first: usize) -> Vec<(String, String)> {
         let known = self.0.known_from(first);
         known.map(|(m, l)| (m.to_owned(), l.to_owned())).collect()
     }
 
-    /// How many series it knows.
+    /// Number of recorded series.
     #[getter]
     fn known(&self) -> usize {
         self.0.known()
     }
 
-    /// The points of all messages since the last call.
+    /// Return the points of all messages since the last call.
     fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         columns(py, self.0.take())
     }
@@ -184,7 +186,7 @@ fn columns(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyDict>> {
     Ok(found)
 }
 
-/// A WriteRequest of Prometheus: series as (metric, labels), and of each the times [ms] and the values.
+/// Build a Prometheus WriteRequest from series: (metric, labels), and for each the times [ms] and the values.
 #[pyfunction]
 fn remote_write_message(
     py: Python<'_>,
@@ -210,7 +212,7 @@ fn remote_write_message(
     Ok(PyBytes::new(py, &message))
 }
 
-/// Adds this crate's functions and classes to `penstock._native`.
+/// Add the functions and classes of this file to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PointReader>()?;
     module.add_function(wrap_pyfunction!(remote_write_message, module)?)

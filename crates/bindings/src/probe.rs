@@ -1,4 +1,4 @@
-//! Python names of the `probe` crate.
+//! Python bindings of the `probe` crate.
 
 use std::sync::Mutex;
 
@@ -6,11 +6,11 @@ use penstock_probe::latency;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// Device, longest time of the bucket [s, as Prometheus writes it] or None of a sum, metric, unit, value.
+/// Device; upper bound of the bucket [s, as Prometheus writes it], or None for a sum; metric; unit; value.
 type LatencyCounter = (String, Option<String>, &'static str, &'static str, u64);
 
-/// Histograms of how long requests to block devices take, by BPF, from the making of this on. RuntimeError with the
-/// reason where the kernel does not take the programs. They are gone with this object, or with the process.
+/// Latency histograms of block devices, measured by BPF from the creation of this object on. Raises RuntimeError with
+/// the reason if the kernel refuses the programs. They are removed with this object or with the process.
 #[pyclass]
 struct BlockLatency(Mutex<Option<latency::BlockLatency>>);
 
@@ -24,7 +24,7 @@ impl BlockLatency {
             .map_err(|error| PyRuntimeError::new_err(error.to_string()))
     }
 
-    /// All counters that are not 0, none once it is closed; and `lost`, `runs`, `run_time` [ns], `reading_time` [ns].
+    /// All counters that are not 0 (none after `close`), and `lost`, `runs`, `run_time` [ns], `reading_time` [ns].
     fn read(&self, py: Python<'_>) -> (Vec<LatencyCounter>, [u64; 4]) {
         py.detach(|| {
             let Ok(mut held) = self.0.lock() else {
@@ -45,36 +45,36 @@ impl BlockLatency {
         })
     }
 
-    /// Takes the programs out of the kernel.
+    /// Remove the programs from the kernel.
     fn close(&self, py: Python<'_>) {
         py.detach(|| drop(self.0.lock().map(|mut held| held.take())));
     }
 }
 
-/// Runs the tracer daemon until it is asked to shut down. Raises RuntimeError with the reason if it cannot.
+/// Run the tracer daemon until the shutdown command. Raises RuntimeError with the reason if it cannot start.
 #[pyfunction]
 fn tracer_main(py: Python<'_>, config_json: &str) -> PyResult<()> {
     py.detach(|| penstock_probe::daemon::serve(config_json))
         .map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// Runs the daemon that watches page cache and block devices. Raises RuntimeError with the reason if it cannot.
+/// Run the daemon that observes the page cache and block devices. Raises RuntimeError with the reason on failure.
 #[pyfunction]
 fn layers_main(py: Python<'_>, config_json: &str) -> PyResult<()> {
     py.detach(|| penstock_probe::layers::serve(config_json))
         .map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// Which kinds of hook the kernel lets us attach to, by trial: JSON {hook: {verdict, detail}}.
+/// Kinds of hook that the kernel lets us attach, by trial: JSON {hook: {verdict, detail}}.
 #[pyfunction]
 fn probe_features(py: Python<'_>) -> String {
     py.detach(|| penstock_probe::features::features().to_string())
 }
 
-/// How each feature of a tracing mode would be seen here, by trial: JSON {feature: {state, hook, reason, missing}}.
+/// Hooks that each feature of a tracing mode would use here, by trial: JSON {feature: {state, hook, reason, missing}}.
 ///
-/// `hooks` is `auto` or the only kind to use; `deny` plants refusals. Raises RuntimeError if reads and writes
-/// cannot be seen at all.
+/// `hooks` is `auto` or the only kind to use; `deny` injects refusals. Raises RuntimeError if reads and writes cannot
+/// be observed at all.
 #[pyfunction]
 #[pyo3(signature = (mode, hooks = "auto", deny = Vec::new()))]
 fn trace_hooks(py: Python<'_>, mode: &str, hooks: &str, deny: Vec<String>) -> PyResult<String> {
@@ -86,7 +86,7 @@ fn trace_hooks(py: Python<'_>, mode: &str, hooks: &str, deny: Vec<String>) -> Py
     .map_err(|error: penstock_probe::ProbeError| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// Number, name and direction (`read`, `write`, `sync`, `meta`) of every operation the tracer records.
+/// Number, name and direction (`read`, `write`, `sync`, `meta`) of each operation that the tracer records.
 #[pyfunction]
 fn trace_operations() -> Vec<(u8, &'static str, &'static str)> {
     use penstock_probe::layout::{Direction, OPERATIONS};
@@ -96,7 +96,7 @@ fn trace_operations() -> Vec<(u8, &'static str, &'static str)> {
         .collect()
 }
 
-/// Adds this crate's functions and classes to `penstock._native`.
+/// Add the functions and classes of this file to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<BlockLatency>()?;
     module.add_function(wrap_pyfunction!(tracer_main, module)?)?;

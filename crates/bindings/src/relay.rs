@@ -1,11 +1,11 @@
-//! Python names of the `relay` crate.
+//! Python bindings of the `relay` crate.
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-/// Relays frames until told to stop (returns at shutdown); `config_json` as the crate documents it.
+/// Relay frames until the shutdown command; the crate documents `config_json`.
 ///
-/// Raises ValueError where the configuration makes no sense, RuntimeError where the host refuses.
+/// Raises ValueError for an invalid configuration, RuntimeError if the host refuses.
 #[pyfunction]
 fn relay_main(py: Python<'_>, config_json: &str) -> PyResult<()> {
     py.detach(|| penstock_relay::run(config_json))
@@ -15,7 +15,7 @@ fn relay_main(py: Python<'_>, config_json: &str) -> PyResult<()> {
         })
 }
 
-/// Quantiles of a jitter ('normal', 'pareto') with mean 0 and standard deviation 1, as the relay draws from.
+/// Quantiles from which the relay draws a jitter ('normal', 'pareto'), with mean 0 and standard deviation 1.
 #[pyfunction]
 fn jitter_quantiles(distribution: &str) -> PyResult<Vec<f64>> {
     serde_json::from_value(serde_json::Value::from(distribution))
@@ -24,7 +24,7 @@ fn jitter_quantiles(distribution: &str) -> PyResult<Vec<f64>> {
         .ok_or_else(|| PyValueError::new_err(format!("no table for {distribution:?}")))
 }
 
-/// Adds this crate's functions and classes to `penstock._native`.
+/// Add the functions of this file to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(relay_main, module)?)?;
     module.add_function(wrap_pyfunction!(jitter_quantiles, module)?)?;

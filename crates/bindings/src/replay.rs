@@ -1,4 +1,4 @@
-//! Python names of the replay in `queuenet`.
+//! Python bindings of the replay in `queuenet`.
 
 use penstock_queuenet::{Calls, Log, Program, Replayed, Setting};
 use pyo3::buffer::{Element, PyBuffer};
@@ -15,10 +15,10 @@ fn column<T: Element + Clone>(columns: &Bound<'_, PyDict>, name: &str) -> PyResu
         .map_err(|error| PyValueError::new_err(format!("{name}: {error}")))
 }
 
-/// A traced program, ready to be run again on other disks and with other memory.
+/// A traced program, ready for replay on other disks and with another amount of memory.
 ///
-/// `calls` and `log` are dicts of arrays (u64 times, offsets and sizes, i64 `tid`, u8 `op` and `direct`, u32 `file`), `about_json`
-/// the files and what else is known. ValueError if they do not fit together.
+/// `calls` and `log` are dicts of arrays (u64 times, offsets and sizes, i64 `tid`, u8 `op` and `direct`, u32 `file`).
+/// `about_json` describes the files and the program. Raises ValueError if they are inconsistent.
 #[pyclass(frozen, module = "penstock._native")]
 struct Replay {
     program: Program,
@@ -60,13 +60,13 @@ impl Replay {
         Ok(Replay { program })
     }
 
-    /// What was found out about the program, as JSON.
+    /// Results of the analysis of the program, as JSON.
     fn found(&self) -> PyResult<String> {
         serde_json::to_string(&self.program.found)
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// Runs it once for each seed; a JSON array of the outcomes.
+    /// Run the program once for each seed. Return a JSON array of the outcomes.
     fn run(&self, py: Python<'_>, setting_json: &str, seeds: Vec<u64>) -> PyResult<String> {
         let setting: Setting = serde_json::from_str(setting_json)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
@@ -82,7 +82,7 @@ impl Replay {
     }
 }
 
-/// Adds this crate's classes to `penstock._native`.
+/// Add the class of this file to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Replay>()
 }

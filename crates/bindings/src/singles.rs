@@ -1,4 +1,4 @@
-//! Mode `pattern`: calls for which the kernel had no stream, one record each, as the epochs that it would have made.
+//! Mode `pattern`: calls without a stream in the kernel, one record each, combined into epochs as in the kernel.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
@@ -7,7 +7,7 @@ use std::path::Path;
 use penstock_pattern::{block_hash, epoch_requests, Counter, Epoch, Starts};
 use penstock_probe::layout::{kind, Event, Stream, FAULT_AROUND, FAULT_AROUND_WRITE, SAMPLES};
 
-/// Blocks with a hash below this are looked at: every fourth, as in the kernel.
+/// Blocks with a hash below this are sampled: one in four, as in the kernel.
 const SAMPLED: u64 = 1 << 62;
 const FAULT_READ: u8 = 13;
 const FAULT_WRITE: u8 = 45;
@@ -15,7 +15,7 @@ const FIRST_WRITE: u8 = 32;
 const FIRST_SYNC: u8 = 64;
 const FAULT_PRIVATE: u8 = 4;
 
-/// What one thread did to one file in one direction, since its last epoch.
+/// Calls of one thread on one file in one direction since its last epoch.
 #[derive(Default)]
 struct Single {
     counter: Option<Box<Counter>>,
@@ -27,25 +27,25 @@ struct Single {
     sampled: u32,
     sampled_ns: u64,
     last_ns: u64,
-    /// Epochs that have ended, with their samples.
+    /// Completed epochs with their samples.
     ended: Vec<(Stream, Vec<u32>)>,
 }
 
-/// File, kind, and number and start of the thread; of the first of a number the start is 0.
+/// File, kind, number of the thread, start of the thread. The start is 0 for the first thread with its number.
 type Key = (u32, u32, u32, u64);
 
-/// All of them, by file, kind and thread.
+/// All calls by file, kind and thread.
 pub(crate) struct Singles(BTreeMap<Key, Single>);
 
 impl Singles {
-    /// Reads the daemon's records; a torn last one is left out. `starts` tells threads of one number apart.
+    /// Read the daemon's records, without an incomplete last one. `starts` distinguishes threads with the same number.
     pub fn read(path: &Path, starts: &Starts) -> std::io::Result<Self> {
         const SIZE: usize = std::mem::size_of::<Event>();
         let mut source = BufReader::with_capacity(1 << 20, std::fs::File::open(path)?);
         let mut all: BTreeMap<_, Single> = BTreeMap::new();
         let mut record = [0u8; SIZE];
         while source.read_exact(&mut record).is_ok() {
-            // SAFETY: as long as the structure, which is plain numbers.
+            // SAFETY: the record is as long as the structure, which has only plain numbers.
             let event: Event = unsafe { std::ptr::read_unaligned(record.as_ptr().cast()) };
             if event.op >= FIRST_SYNC || event.file_id == 0 {
                 continue;
@@ -57,7 +57,7 @@ impl Singles {
         Ok(Self(all))
     }
 
-    /// Gives every epoch with its samples, those of one sequence in their order.
+    /// Pass each epoch with its samples to `take`, the epochs of a sequence in their order.
     pub fn each(self, mut take: impl FnMut(&Stream, &[u32])) {
         for (key, mut single) in self.0 {
             single.end(key);
@@ -78,7 +78,7 @@ fn kind_of(op: u8) -> u32 {
 }
 
 impl Single {
-    /// As `count` in bpf/epochs.h.
+    /// Like `count` in bpf/epochs.h.
     fn push(&mut self, event: &Event, key: Key) {
         self.pid = event.pid;
         self.last_ns = event.t_ns + event.latency_ns;
@@ -97,7 +97,7 @@ impl Single {
         }
         let size = event.done_bytes.unsigned_abs();
         if matches!(key.1, kind::FAULT_READ | kind::FAULT_WRITE) {
-            // the page that was asked for and the range mapped around it are one access
+            // a fault and the range mapped around its page are one access
             if let Some((first, before, _)) = self.waiting.last_mut() {
                 let end = event.offset_bytes + i64::from(size);
                 let before_end = *first + i64::from(*before);
@@ -119,7 +119,7 @@ impl Single {
         }
     }
 
-    /// Ends the epoch under way.
+    /// Complete the current epoch.
     fn end(&mut self, (file_id, stream_kind, tid, started_ns): Key) {
         if self.waiting.is_empty() && self.errors + self.empty == 0 {
             return;
@@ -162,9 +162,9 @@ impl Single {
     }
 }
 
-/// The counts that both have.
+/// Copy the counts that both structures have.
 fn of_epoch(epoch: &Epoch) -> Stream {
-    // SAFETY: plain numbers, of which zero is a value.
+    // SAFETY: the structure has only plain numbers, for which zero is valid.
     let none: Stream = unsafe { std::mem::zeroed() };
     let mut stream = Stream {
         requests: epoch.requests as u32,

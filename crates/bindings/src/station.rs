@@ -1,4 +1,4 @@
-//! Python names of the `station` and `queuenet` crates.
+//! Python bindings of the `station` crate and of the closed loop in `queuenet`.
 
 use penstock_station::{Op, Patch, Request, Served, Station, StorageProfile};
 use pyo3::buffer::{Element, PyBuffer};
@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-/// A profile's mistake as a ValueError whose arguments are (message, line or None, column or None).
+/// Read a profile. Raises ValueError with the arguments (message, line or None, column or None) if it is invalid.
 fn read_profile(json: &str) -> PyResult<StorageProfile> {
     StorageProfile::from_json(json)
         .map_err(|error| PyValueError::new_err((error.message, error.line, error.column)))
@@ -22,13 +22,13 @@ fn array<T: Element + Clone>(
         .map_err(|error| PyValueError::new_err(format!("{name}: {error}")))
 }
 
-/// The profile validated and written out in one order; ValueError(message, line, column) if it is not valid.
+/// Validate a profile and return it with a fixed order of fields. Raises ValueError(message, line, column) if invalid.
 #[pyfunction]
 fn profile_check(json: &str) -> PyResult<String> {
     Ok(read_profile(json)?.to_json())
 }
 
-/// The profile slowed down: times multiplied by `factor`, rates divided.
+/// Slow down a profile: times are multiplied by `factor`, rates divided by it.
 #[pyfunction]
 fn profile_scaled(json: &str, factor: f64) -> PyResult<String> {
     let scaled = read_profile(json)?.scaled(factor);
@@ -38,7 +38,7 @@ fn profile_scaled(json: &str, factor: f64) -> PyResult<String> {
     Ok(scaled.to_json())
 }
 
-/// Moments of one server's service time, seconds, and the most requests per second of all servers.
+/// Moments of one server's service time in seconds, and the highest rate of all servers per second.
 #[pyfunction]
 fn profile_moments<'py>(
     py: Python<'py>,
@@ -82,7 +82,7 @@ fn profile_quantiles(
     Ok(profile.service_quantiles_s(op, sequential, size_bytes, &p))
 }
 
-/// The patch validated and written out in one order; ValueError if it is not valid.
+/// Validate a patch and return it with a fixed order of keys. Raises ValueError if it is invalid.
 #[pyfunction]
 fn patch_check(json: &str) -> PyResult<String> {
     let patch = read_patch(json)?;
@@ -93,10 +93,10 @@ fn read_patch(json: &str) -> PyResult<Patch> {
     Patch::from_json(json).map_err(|error| PyValueError::new_err(error.message))
 }
 
-/// A change of the device: before which request, when, and what.
+/// A change of the device: number of requests before it, time, patch.
 type Step = (usize, u64, Patch);
 
-/// Makes the changes that come before request number `at`.
+/// Apply the changes that come before request number `at`.
 fn change(
     station: &mut Station,
     steps: &mut std::slice::Iter<'_, Step>,
@@ -114,7 +114,7 @@ fn change(
     Ok(())
 }
 
-/// Serves the requests in their order, changing the device in between.
+/// Serve the requests in their order and apply the changes in between.
 fn serve(
     mut station: Station,
     t_ns: &[u64],
@@ -134,8 +134,8 @@ fn serve(
     Ok(all)
 }
 
-/// Requests (arrays of u64 nanoseconds, u8 codes, u64 bytes, u64 bytes) served in their order; a dict of bytes objects
-/// holding u64 arrays `start_ns`, `due_ns`, `service_ns`, `wait_ns`, `visit` and the u8 array `sequential`.
+/// Serve requests (arrays of u64 nanoseconds, u8 codes, u64 bytes, u64 bytes) in their order. Return a dict of bytes
+/// objects with the u64 arrays `start_ns`, `due_ns`, `service_ns`, `wait_ns`, `visit` and the u8 array `sequential`.
 /// `changes`: (number of requests before it, u64 nanoseconds, patch as JSON), in their order.
 #[pyfunction]
 #[pyo3(signature = (json, seed, t_ns, op, offset, size, changes=Vec::new()))]
@@ -199,14 +199,14 @@ fn station_serve<'py>(
     Ok(answer)
 }
 
-/// A closed loop of clients over one station in virtual time: specification and result as JSON.
+/// Simulate a closed loop of clients over one station in virtual time; specification and result are JSON.
 #[pyfunction]
 fn simulate_closed(py: Python<'_>, spec_json: &str) -> PyResult<String> {
     py.detach(|| penstock_queuenet::simulate_json(spec_json))
         .map_err(PyValueError::new_err)
 }
 
-/// Adds this crate's functions and classes to `penstock._native`.
+/// Add the functions of this file to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(profile_check, module)?)?;
     module.add_function(wrap_pyfunction!(patch_check, module)?)?;

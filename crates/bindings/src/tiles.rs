@@ -1,4 +1,4 @@
-//! Python names of `tracefmt::tiles`.
+//! Python bindings of `tracefmt::tiles`.
 
 use penstock_tracefmt::tiles::window::{counted, keyed, View};
 use penstock_tracefmt::tiles::{totals, Batch, Tiles, Wanted};
@@ -15,7 +15,7 @@ fn elements<T: Element>(buffer: &PyBuffer<T>) -> PyResult<&[T]> {
     if buffer.item_count() == 0 {
         return Ok(&[]);
     }
-    // SAFETY: the buffer is held and its owner does not write to it while a call lasts.
+    // SAFETY: the buffer stays acquired, and its owner does not write to it during a call.
     Ok(unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.item_count()) })
 }
 
@@ -46,7 +46,7 @@ impl Columns {
     }
 }
 
-/// Sums and ranges per file, added up batch by batch.
+/// Sums and ranges per file, accumulated batch by batch.
 #[pyclass(module = "penstock._native")]
 #[derive(Default)]
 struct TraceTotals(totals::Totals);
@@ -58,7 +58,7 @@ impl TraceTotals {
         Self::default()
     }
 
-    /// Adds events: int64 arrays of one length, `kind` uint8. Raises ValueError otherwise.
+    /// Add events: int64 arrays of one length, `kind` uint8. Raises ValueError for unequal lengths.
     #[allow(clippy::too_many_arguments)]
     fn add(
         &mut self,
@@ -91,7 +91,7 @@ impl TraceTotals {
     }
 }
 
-/// Figures of some files, filled batch by batch; `wanted` is a JSON list.
+/// Density tiles of some files, accumulated batch by batch; `wanted` is a JSON list.
 #[pyclass(module = "penstock._native")]
 struct TraceTiles(Option<Tiles>);
 
@@ -104,7 +104,7 @@ impl TraceTiles {
         Ok(Self(Some(Tiles::new(wanted))))
     }
 
-    /// Adds events: int64 arrays of one length, `kind` uint8. Raises ValueError otherwise.
+    /// Add events: int64 arrays of one length, `kind` uint8. Raises ValueError for unequal lengths.
     #[allow(clippy::too_many_arguments)]
     fn add(
         &mut self,
@@ -131,7 +131,7 @@ impl TraceTiles {
             .ok_or_else(unequal)
     }
 
-    /// Per file its description (JSON) and its sections (name → bytes); no more can be added.
+    /// Return the description (JSON) and the sections (name → bytes) of each file. No events can be added afterwards.
     fn packed<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyDict>)>> {
         let tiles = self.0.take().ok_or_else(packed_already)?;
         py.detach(|| tiles.packed())
@@ -153,7 +153,7 @@ fn packed_already() -> PyErr {
     PyValueError::new_err("packed already")
 }
 
-/// Offsets and channels in one number each, as `tile_window` takes them: little-endian uint64 bytes.
+/// Combine each offset and channel into one number, as `tile_window` expects: little-endian uint64 bytes.
 #[pyfunction]
 fn tile_keys<'py>(
     py: Python<'py>,
@@ -172,9 +172,9 @@ fn tile_keys<'py>(
     Ok(PyBytes::new(py, &bytes))
 }
 
-/// Counts (uint32 bytes) of a view of `keys`: per column, per row from the bottom, per channel.
+/// Counts (uint32 bytes) for a view of `keys`: per column, per row from the bottom, per channel.
 ///
-/// `borders` (uint64) are places in `keys`, one more than columns; offsets `low`..`high` fall into `rows`.
+/// `borders` (uint64) are indices into `keys`, one more than columns. Offsets `low`..`high` are divided into `rows`.
 #[pyfunction]
 fn tile_window<'py>(
     py: Python<'py>,
@@ -196,7 +196,7 @@ fn tile_window<'py>(
     Ok(PyBytes::new(py, &bytes))
 }
 
-/// Adds the functions and classes of density tiles to `penstock._native`.
+/// Add the functions and classes of density tiles to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<TraceTotals>()?;
     module.add_class::<TraceTiles>()?;

@@ -1,4 +1,4 @@
-//! Python names of the `tracefmt` crate.
+//! Python bindings of the `tracefmt` crate.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -20,11 +20,11 @@ use serde_json::{json, Value};
 
 type Column = PyBuffer<i64>;
 
-/// A trace being written in another program's format.
+/// Writer of a trace in another program's format.
 ///
-/// `format` is `perfetto`, `paraver`, `json`, `jsonl` or `fio`; `path` the file (of Paraver the `.prv`), or
-/// for `fio` the directory of the logs; `context` JSON (see `penstock_tracefmt::context`), with `date` for
-/// Paraver and `head`, the fields before the events, for `json`. Raises ValueError, OSError.
+/// `format` is `perfetto`, `paraver`, `json`, `jsonl` or `fio`; `path` is the file (for Paraver the `.prv`), or for
+/// `fio` the directory of the logs. `context` is JSON (see `penstock_tracefmt::context`), with `date` for Paraver and `head`,
+/// the fields before the events, for `json`. Raises ValueError, OSError.
 #[pyclass]
 struct TraceExport {
     inner: Box<dyn Exporter>,
@@ -57,7 +57,7 @@ impl TraceExport {
         Ok(TraceExport { inner })
     }
 
-    /// Takes the next events: int64 arrays of one length t_ns, op, file_id, offset, size, done, errno,
+    /// Add the next events: int64 arrays of one length t_ns, op, file_id, offset, size, done, errno,
     /// latency_ns, pid, tid, flags, in order of `t_ns`.
     fn events(&mut self, py: Python<'_>, columns: Vec<Column>) -> PyResult<()> {
         let [t_ns, op, file_id, offset, size, done, errno, latency_ns, pid, tid, flags] =
@@ -81,8 +81,8 @@ impl TraceExport {
         Ok(py.detach(|| self.inner.events(&events))?)
     }
 
-    /// Takes device requests up to the last event: int64 arrays t_ns, done_ns, op (0 read, 1 write, 2 flush,
-    /// 3 discard), offset, size, disk (place in the context's `disks`), tid (0: not known).
+    /// Add device requests up to the last event: int64 arrays t_ns, done_ns, op (0 read, 1 write, 2 flush,
+    /// 3 discard), offset, size, disk (index into the context's `disks`), tid (0: unknown).
     fn requests(&mut self, py: Python<'_>, columns: Vec<Column>) -> PyResult<()> {
         let [t_ns, done_ns, op, offset, size, disk, tid] = columns_of::<7>(py, &columns)?;
         let requests = Requests {
@@ -100,7 +100,7 @@ impl TraceExport {
         Ok(py.detach(|| self.inner.requests(&requests))?)
     }
 
-    /// Closes the files; gives JSON of what was written, `events` among it.
+    /// Close the files. Return JSON with the number of `events` and other counts.
     fn finish(&mut self, py: Python<'_>) -> PyResult<String> {
         Ok(py.detach(|| self.inner.finish())?.to_string())
     }
@@ -116,11 +116,11 @@ fn columns_of<const N: usize>(py: Python<'_>, columns: &[Column]) -> PyResult<[V
         .map_err(|_| PyValueError::new_err(format!("found {n} columns; expected {N}")))
 }
 
-/// Reads another tool's trace into a spool of the tracer; gives JSON of files, threads and counts.
+/// Convert another tool's trace to a spool of the tracer. Return JSON of files, threads and counts.
 ///
-/// `format` is `blktrace`, `dxt` or `iolog`; of blktrace the device requests go to `requests`, 8 int64 each
-/// (queued_ns, issued_ns, done_ns or 0, offset, size, op, tid, device). Raises ValueError with place and
-/// reason for a malformed file, OSError for one that cannot be read.
+/// `format` is `blktrace`, `dxt` or `iolog`. For blktrace the device requests are written to `requests`, 8 int64 each
+/// (queued_ns, issued_ns, done_ns or 0, offset, size, op, tid, device). Raises ValueError with position and
+/// reason for a malformed file, OSError for an unreadable file.
 #[pyfunction]
 fn read_foreign_trace(
     py: Python<'_>,
@@ -189,7 +189,7 @@ fn read_foreign(
     Ok(imported)
 }
 
-/// Adds this crate's functions and classes to `penstock._native`.
+/// Add the functions and classes of this file to `penstock._native`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<TraceExport>()?;
     module.add_function(wrap_pyfunction!(read_foreign_trace, module)?)
