@@ -1,21 +1,21 @@
-//! Chains: requests that go on where an earlier one left off, however many others come between.
+//! Chains: sequences of requests that continue each other, regardless of other requests between them.
 
 use serde::Serialize;
 
-/// A chain this long counts.
+/// Minimum length of a long chain in requests.
 pub const LONG: u32 = 8;
-/// Streams that are told one by one, those with most requests.
+/// Maximum number of streams that are listed: those with the most requests.
 pub(crate) const TOLD: usize = 16;
 const BUCKETS: usize = 8192;
 const WAYS: usize = 8;
 const NONE: u32 = u32::MAX;
 
-/// What the chains of a sequence are like.
+/// Statistics of the chains of a sequence.
 #[derive(Clone, Debug, Default)]
 pub struct Chains {
     /// Requests in chains of at least [`LONG`].
     pub held: u64,
-    /// Of them, those that grew backwards.
+    /// Requests of these that extend a chain backwards.
     pub backward: u64,
     /// Requests in the longest chain.
     pub longest: u64,
@@ -25,38 +25,38 @@ pub struct Chains {
     pub open_median: u32,
     /// Sum over the requests of the long chains open at once.
     pub open_sum: u64,
-    /// Of the requests held, those in chains of one step.
+    /// Requests in long chains of a constant stride.
     pub strided: u64,
-    /// The largest.
+    /// Largest streams.
     pub streams: Vec<StreamOf>,
 }
 
-/// How the requests of a stream lie to each other.
+/// Relation between consecutive requests of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Each starts where the last one ended.
+    /// Each request starts at the end of the previous one.
     #[default]
     Adjacent,
-    /// Each ends where the last one began.
+    /// Each request ends at the start of the previous one.
     Reverse,
-    /// Each starts one step after the start of the last one.
+    /// Each request starts at a constant distance from the start of the previous one.
     Strided,
 }
 
-/// One stream of several, or all of one kind.
+/// One of several streams, or all streams of one kind.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StreamOf {
-    /// How it goes on.
+    /// Relation between its requests.
     pub kind: Kind,
-    /// Its requests.
+    /// Number of its requests.
     pub requests: u64,
-    /// Their part of all.
+    /// Share of all requests.
     pub share: f64,
-    /// Their mean size; None where it is not known apart [bytes].
+    /// Mean request size; None if it is unknown for this stream alone [bytes].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
-    /// From one start to the next, of a strided one [bytes].
+    /// Distance between starts, of a strided stream [bytes].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stride_bytes: Option<i64>,
 }
@@ -71,11 +71,11 @@ struct Chain {
     backward: u32,
     bytes: i64,
     number: u32,
-    /// 0: none.
+    /// Distance between starts [bytes]; 0 if the chain is not strided.
     stride: i64,
 }
 
-/// A fixed-size table from an offset to chains; what finds no room pushes out the entry that came first.
+/// Fixed-size table from an offset to chains. A full bucket replaces its entries in turn.
 struct Table {
     keys: Vec<i64>,
     ids: Vec<u32>,
@@ -84,7 +84,7 @@ struct Table {
 }
 
 impl Table {
-    /// For a sequence of so many requests.
+    /// Create a table for a sequence of `requests` requests.
     fn new(requests: usize) -> Self {
         let buckets = (requests / 2).next_power_of_two().clamp(64, BUCKETS);
         Self {
@@ -99,7 +99,7 @@ impl Table {
         ((key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
-    /// Takes out a chain that `fits`, of those filed under `key`.
+    /// Remove and return a chain under `key` that `fits`.
     fn take(&mut self, key: i64, fits: impl Fn(u32) -> bool) -> Option<u32> {
         let at = self.bucket(key) * WAYS;
         for way in at..at + WAYS {
@@ -113,7 +113,7 @@ impl Table {
         None
     }
 
-    /// Files a chain; gives the (key, chain) that had to go.
+    /// Insert a chain. Return the key and the chain that it replaced.
     fn put(&mut self, key: i64, id: u32) -> Option<(i64, u32)> {
         let bucket = self.bucket(key);
         let at = bucket * WAYS;
@@ -159,23 +159,23 @@ impl Finder {
     }
 }
 
-/// Finds the chains, forward ones and, with `both`, backward ones too. None as soon as it is sure that
-/// long chains hold less than 0.8 of the requests.
+/// Find forward chains and, with `both`, backward chains. Return None as soon as long chains cannot contain 0.8 of the
+/// requests.
 pub fn find(offsets: &[i64], sizes: &[i64], both: bool) -> Option<Chains> {
     let n = offsets.len().min(sizes.len());
-    // Long chains take at least LONG each: beyond this many chains they cannot hold 0.8 of n.
+    // A long chain has at least LONG requests: with more chains than this, they cannot contain 0.8 of n.
     let most = n as u64 / 8 + n as u64 / 5 + 64;
     let found = follow(offsets, sizes, both, most, &mut |_, _| ())?;
     Some(summary(&found, n))
 }
 
-/// Chains of all kinds: adjacent and reverse ones, and beside them, in what they leave over, those of one step. None where
-/// these are no more than what `find` finds.
+/// Find chains of all kinds: adjacent and reverse ones, then strided ones among the remaining requests. Return None
+/// unless there are chains of both groups.
 pub fn find_mixed(offsets: &[i64], sizes: &[i64]) -> Option<Chains> {
     const STRETCH: usize = 4096;
     let n = offsets.len().min(sizes.len());
     if n > 2 * STRETCH {
-        // of long sequences a stretch is tried first
+        // test a section of a long sequence first
         let middle = (n - STRETCH) / 2..(n + STRETCH) / 2;
         find_mixed(&offsets[middle.clone()], &sizes[middle])?;
     }
@@ -199,19 +199,19 @@ pub fn find_mixed(offsets: &[i64], sizes: &[i64]) -> Option<Chains> {
     Some(summary(&found, n))
 }
 
-/// Requests between two of one strided stream, of those in no other chain: at most this many.
+/// Maximum number of unchained requests between two requests of a strided stream.
 const RECENT: usize = 16;
 
-/// Chains of requests that each lie one step on, among the requests `rest`.
+/// Find chains of a constant stride among the requests `rest`.
 ///
-/// Two requests that lie near each other in order tell where a third one would start; from the third on it is a chain,
-/// which waits for the next, as long as few others come between. By chance alone short chains come about, so that of many
-/// requests more are wanted.
+/// Two nearby requests predict the start of a third. If it follows, the three become a chain. The chain then waits for
+/// its next request, as long as few others come between. Short chains also occur by chance, so the minimum length grows
+/// with the number of requests.
 fn follow_steps(offsets: &[i64], sizes: &[i64], rest: &[u32]) -> Vec<Chain> {
     let least = (rest.len() as u32 / 8).clamp(LONG, 4 * LONG);
     let mut chains: Vec<Chain> = Vec::new();
     let mut guessed: Vec<(u32, u32)> = Vec::new();
-    // a request that goes on with no chain makes up to RECENT guesses
+    // an unchained request adds up to RECENT predictions
     let guessing = RECENT * rest.len();
     let (mut waiting, mut guesses) = (Table::new(rest.len()), Table::new(guessing));
     let mut recent: Vec<u32> = Vec::with_capacity(RECENT + 1);
@@ -267,8 +267,8 @@ fn follow_steps(offsets: &[i64], sizes: &[i64], rest: &[u32]) -> Vec<Chain> {
     chains
 }
 
-/// The long chains of adjacent and, with `both`, reverse requests; `owner` is told each request's chain. None as soon as
-/// there are more than `most` chains.
+/// Find the long chains of adjacent requests and, with `both`, of reverse ones. Call `owner` with the chain of each
+/// request. Return None as soon as there are more than `most` chains.
 fn follow(
     offsets: &[i64],
     sizes: &[i64],

@@ -1,31 +1,31 @@
-//! Epochs: the counts of a stretch of requests of one sequence, from which every rule can be decided.
+//! Epochs: counts of consecutive requests of one sequence. All rules can be evaluated from them.
 //!
-//! The tracer's programs keep the same counts in the kernel (`probe/src/bpf/epochs.h`); [`Counter`] keeps them
-//! in user space. Epochs of one sequence add up, so that a recording of any length is judged in bounded memory.
+//! The tracer's kernel programs collect the same counts (`probe/src/bpf/epochs.h`). [`Counter`] collects them in user
+//! space. Epochs of one sequence can be added, so that a recording of any length needs bounded memory.
 
 use crate::verdict::near_bytes;
 
 /// Classes of the size histogram: floor(log2(bytes)).
 pub const SIZE_CLASSES: usize = 32;
-/// A chain this long counts.
+/// Minimum length of a long chain in requests.
 pub const LONG: u32 = 8;
 const SETS: usize = 64;
 const WAYS: usize = 4;
-/// Re-access is counted by blocks of at most 2 to this power bytes.
+/// Maximum size of the blocks of re-access counts, log2(bytes).
 pub const BLOCK_BITS: u32 = 12;
 
-/// Counts of consecutive requests. All but the extremes add up.
+/// Counts of consecutive requests. All counts but the extremes can be added.
 #[derive(Clone, Debug, Default)]
 pub struct Epoch {
     /// Start of the first request, CLOCK_MONOTONIC [ns].
     pub first_ns: u64,
-    /// Start of the last one (in the kernel its end) [ns].
+    /// Start of the last request, in the kernel its end [ns].
     pub last_ns: u64,
-    /// Requests that did something.
+    /// Requests that transferred at least one byte.
     pub requests: u64,
-    /// Their bytes.
+    /// Bytes of these requests.
     pub bytes: u64,
-    /// Steps from one to the next; the first of all has none.
+    /// Steps between consecutive requests. The first request of a sequence has none.
     pub steps: u64,
     /// Steps of 0.
     pub zero: u64,
@@ -33,19 +33,19 @@ pub struct Epoch {
     pub near: u64,
     /// Steps of 0 or more.
     pub forward: u64,
-    /// Ends where the last one began.
+    /// Requests that end at the start of the previous request.
     pub reverse: u64,
-    /// Starts beyond the start of the last one (Darshan's SEQ).
+    /// Requests that start after the start of the previous request (Darshan's SEQ).
     pub higher: u64,
-    /// Start-to-start distances equal to the one 1, 2, 3, 4 before.
+    /// Start-to-start distances that equal the distance 1, 2, 3 or 4 requests before.
     pub cycle: [u64; 4],
     /// The last four distances, the newest first [bytes].
     pub distances: [i64; 4],
     /// Requests in chains of at least [`LONG`].
     pub chained: u64,
-    /// Of them, those that grew backwards.
+    /// Requests of these that extend a chain backwards.
     pub backward: u64,
-    /// Of them, those that lie one step on each, beside others; not known to the kernel.
+    /// Requests in strided chains between other requests. The kernel does not count them.
     pub strided: u64,
     /// Chains that became long.
     pub chains: u64,
@@ -59,18 +59,18 @@ pub struct Epoch {
     pub high: i64,
     /// Requests by floor(log2(size)).
     pub size_class: [u64; SIZE_CLASSES],
-    /// Size of the requests if all are of one, else 0 [bytes].
+    /// Size of the requests if all have the same size, else 0 [bytes].
     pub one_size: u64,
-    /// Requests whose block was among those looked at within this epoch, for [`Epoch::concentrated`].
+    /// Requests whose blocks were examined for re-access in this epoch; see [`Epoch::concentrated`].
     pub looked: u64,
-    /// Of them, to a block touched before in the epoch.
+    /// Requests of these to a block that was accessed before in the epoch.
     pub again: u64,
-    /// Of them, to the most used fifth of the blocks touched in the epoch.
+    /// Requests of these to the most used fifth of the blocks of the epoch.
     pub top_fifth: u64,
 }
 
 impl Epoch {
-    /// Both stretches as one; `later` follows.
+    /// Add an epoch that follows this one.
     pub fn add(&mut self, later: &Self) {
         if later.requests == 0 {
             return;
@@ -116,12 +116,13 @@ impl Epoch {
         }
     }
 
-    /// Part of the steps.
+    /// Share of the steps.
     pub(crate) fn share(&self, hits: u64) -> f64 {
         hits as f64 / self.steps.max(1) as f64
     }
 
-    /// Median size [bytes]: exact if there is one size, else the mean or the low end of the class that holds it.
+    /// Median size [bytes]. It is exact if all sizes are equal. Otherwise it is the mean or the lower bound of the
+    /// median's class.
     pub fn median_size_bytes(&self) -> i64 {
         if self.one_size > 0 {
             return self.one_size as i64;
@@ -143,39 +144,39 @@ impl Epoch {
         0
     }
 
-    /// Long chains open at once, on average over the requests.
+    /// Mean number of open long chains, over the requests.
     pub fn open(&self) -> f64 {
         self.open_sum as f64 / self.requests.max(1) as f64
     }
 
-    /// Whether the blocks looked at in this epoch alone show a hot set.
+    /// True if the examined blocks of this epoch alone indicate a hot set.
     pub fn concentrated(&self) -> bool {
         self.looked >= 64 && 2 * self.again >= self.looked && 10 * self.top_fifth >= 6 * self.looked
     }
 }
 
-/// splitmix64's finaliser: spreads block numbers and offsets over all bits.
+/// Finaliser of splitmix64. It distributes block numbers and offsets over all bits.
 #[inline]
 pub fn spread_bits(value: u64) -> u64 {
     let z = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// Exponent of the size of the blocks by which the re-access of requests of a size is counted.
+/// log2 of the block size for re-access counts of requests of this size.
 #[inline]
 pub(crate) fn block_bits(size: i64) -> u32 {
     (63 - (size as u64 | 1).leading_zeros()).min(BLOCK_BITS)
 }
 
-/// Hash of the block that a request starts in. A block is no larger than the request, so that two in one block have
-/// bytes in common, and is told apart from those of requests of another order of size.
+/// Hash of the block in which a request starts. A block is at most as large as the request, so that two requests in one
+/// block overlap. Blocks of different sizes have different hashes.
 #[inline]
 pub fn block_hash(offset: i64, size: i64) -> u64 {
     let bits = block_bits(size);
     spread_bits(((offset as u64 >> bits) << 1 | 1) << bits)
 }
 
-/// Requests of an epoch that ends with the `seen`th of a sequence: 256, 512 from 4,096 on and 1,024 from 16,384 on.
+/// Requests of an epoch that ends with request `seen` of a sequence: 256, from 4,096 on 512, and from 16,384 on 1,024.
 pub fn epoch_requests(seen: u64) -> u64 {
     match seen {
         0..4096 => 256,
@@ -187,12 +188,12 @@ pub fn epoch_requests(seen: u64) -> u64 {
 #[derive(Clone, Copy, Default)]
 struct Entry {
     tag: u32,
-    last: u32, // number of its last request; 0: free
+    last: u32, // number of its last request; 0: free entry
     count: u8,
     backward: bool,
 }
 
-/// Ends of chains by where the next request would lie. A full set gives up its shortest chain.
+/// Open chains by the expected offset of their next request. A full set drops its shortest chain.
 #[derive(Clone)]
 struct Table(Box<[[Entry; WAYS]; SETS]>);
 
@@ -213,7 +214,7 @@ impl Table {
     fn put(&mut self, hash: u64, entry: Entry) {
         let set = &mut self.0[(hash >> 58) as usize];
         let mut way = 0;
-        // free entries have count 0; of equals the oldest goes
+        // free entries have count 0; of equal counts, the oldest entry is replaced
         for i in 1..WAYS {
             let rank = |e: &Entry| (e.count, e.last);
             if rank(&set[i]) < rank(&set[way]) {
@@ -227,7 +228,7 @@ impl Table {
     }
 }
 
-/// Keeps the counts of one sequence, request by request.
+/// Counter of one sequence. It adds request by request.
 #[derive(Clone)]
 pub struct Counter {
     now: Epoch,
@@ -258,7 +259,7 @@ impl Default for Counter {
 }
 
 impl Counter {
-    /// As the programs in the kernel count: chains that grow backwards are not followed across jumps.
+    /// Create a counter that counts as the kernel programs do: backward chains end at a jump.
     pub fn as_in_kernel() -> Self {
         Self {
             forward_only: true,
@@ -266,19 +267,19 @@ impl Counter {
         }
     }
 
-    /// Requests so far.
+    /// Number of requests so far.
     pub(crate) fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// Whether the epoch under way has the requests of one: fewer at the beginning of a sequence, so that the phases
-    /// of short ones are told apart too.
+    /// True if the current epoch is complete. Epochs are shorter at the beginning of a sequence, so that short
+    /// sequences can have phases.
     pub fn full(&self) -> bool {
         self.now.requests >= epoch_requests(self.seen)
     }
 
-    /// One more request: start [bytes], size [bytes, above 0], time [ns]. Says whether it did not go on where the
-    /// last one ended.
+    /// Add a request: start [bytes], size [bytes, above 0], time [ns]. Return true unless it starts at the end of the
+    /// previous request.
     #[inline]
     pub fn push(&mut self, offset: i64, size: i64, t_ns: u64) -> bool {
         let end = offset.wrapping_add(size);
@@ -324,7 +325,7 @@ impl Counter {
         step != 0
     }
 
-    /// Which chain the request goes on with, or that it begins one.
+    /// Assign the request to a chain, or begin a new one.
     #[inline]
     fn chain(&mut self, start: i64, end: i64, step: i64) {
         if step == 0 && !self.hot.backward {
@@ -340,7 +341,7 @@ impl Counter {
         }
         let table = self.table.get_or_insert_with(Table::new);
         if self.seen > 0 {
-            // left for now: filed under where it would go on
+            // park the current chain under the offset at which it would continue
             if !self.hot.backward {
                 table.put(spread_bits(self.last_end as u64), self.hot);
             }
@@ -391,7 +392,8 @@ impl Counter {
         self.now.longest = self.now.longest.max(u64::from(count));
     }
 
-    /// Adds a request and says of it: step 0, reverse, near, forward, a distance had lately, goes on with a chain.
+    /// Add a request. Return its features: step 0, reverse, near, forward, repeats a recent distance, continues a
+    /// chain.
     pub(crate) fn features(&mut self, offset: i64, size: i64) -> [bool; 6] {
         let before = (self.now.near, self.now.cycle);
         let first = self.seen == 0;
@@ -408,14 +410,14 @@ impl Counter {
         ]
     }
 
-    /// Ends the epoch and gives its counts; the next one goes on where it ended.
+    /// End the epoch and return its counts. The next epoch continues the sequence.
     pub fn cut(&mut self) -> Epoch {
         let distances = self.now.distances;
         let done = std::mem::take(&mut self.now);
         self.now.distances = distances;
         self.near_bytes = near_bytes(done.median_size_bytes());
         if self.number > u32::MAX / 2 {
-            // numbers are compared within an epoch's reach only
+            // numbers are compared only within about one epoch
             self.number = 1;
             self.table = None;
             self.hot = Entry {

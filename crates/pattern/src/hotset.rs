@@ -1,4 +1,4 @@
-//! Re-access: how much goes to blocks seen before, and to how few of them.
+//! Re-access: share of the requests to blocks that were accessed before, and their concentration on few blocks.
 
 use serde::Serialize;
 
@@ -6,30 +6,30 @@ use crate::epoch::{block_bits, block_hash};
 use crate::verdict::{wilson, Z};
 use crate::zipf;
 
-/// At most about this many requests are looked at: of larger sets, all requests of a fair sample of blocks.
+/// Approximate maximum of examined requests. In larger sets, all requests of a random sample of blocks are examined.
 const LOOKED_AT: usize = 1 << 20;
 
-/// How requests spread over blocks.
+/// Distribution of requests over blocks.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Spread {
-    /// Share of requests to a block already touched.
+    /// Share of requests to a block that was accessed before.
     pub reaccess_share: f64,
-    /// Share of requests that go to the most used fifth of the touched blocks.
+    /// Share of requests to the most used fifth of the accessed blocks.
     pub top_fifth_share: f64,
-    /// Lower end of its 95 % interval: of the requests of all blocks, where a part of them was looked at.
+    /// Lower bound of the 95 % interval of `top_fifth_share`. It accounts for a sample of blocks.
     pub top_fifth_low: f64,
-    /// Exponent of the zipf law that fits; 0: none was fitted.
+    /// Exponent of the fitted zipf law; 0 if there is none.
     pub zipf_exponent: f64,
     /// Half-width of the 95 % interval of the exponent.
     pub zipf_half_width: f64,
     /// Size of the blocks for requests of the median size [bytes].
     pub block_bytes: i64,
-    /// Part of the blocks that was looked at; 1: all of them.
+    /// Share of the blocks that were examined; 1 if all were.
     pub sampled_share: f64,
 }
 
 impl Spread {
-    /// Whether this is a hot set.
+    /// True if the distribution is a hot set.
     pub(crate) fn hot(&self) -> bool {
         self.reaccess_share >= 0.5 && self.top_fifth_share >= 0.8
     }
@@ -54,8 +54,9 @@ pub fn spread(offsets: &[i64], sizes: &[i64], median_size_bytes: i64) -> Spread 
     )
 }
 
-/// From the requests of each block looked at and those to all. What a sample lacks of the requests that blocks as busy
-/// as all would have had went to busy blocks outside (Waldspurger et al., FAST 2015, SHARDS-adj).
+/// Distribution from the requests of each examined block and the number of all requests. Requests missing from the
+/// sample, compared with its share of all requests, are attributed to busy blocks outside of it (Waldspurger et al.,
+/// FAST 2015, SHARDS-adj).
 fn of_counts(
     mut counts: Vec<u64>,
     requests: f64,
@@ -69,7 +70,7 @@ fn of_counts(
     let fifth = counts.len().div_ceil(5);
     let top = counts[..fifth].iter().sum::<u64>() as f64 + missing;
     let top_fifth_share = (top / total).clamp(0.0, 1.0);
-    // the others' part is a sum over the blocks that came into the sample each by chance
+    // the rest is a sum over blocks, each of which is sampled by chance
     let squares: f64 = counts[fifth..].iter().map(|&n| (n as f64).powi(2)).sum();
     let by_chance = Z * ((1.0 - sampled_share) * squares).sqrt() / total;
     let as_drawn = top_fifth_share - wilson(top_fifth_share * requests, requests);
@@ -85,20 +86,20 @@ fn of_counts(
     }
 }
 
-/// Requests by block, of as many blocks as fit: each time the table is full, half of the blocks are let go,
-/// chosen by their hash.
+/// Requests by block, limited to a maximum number of blocks. When the table is full, half of the blocks are dropped by
+/// their hash.
 #[derive(Clone, Debug)]
 pub struct HotSample {
-    slots: Vec<(u64, u32)>, // hash, requests; 0 requests: free
+    slots: Vec<(u64, u32)>, // hash, requests; 0 requests: free slot
     used: usize,
     most: usize,
-    limit: u64, // blocks with a hash below this are looked at
+    limit: u64, // blocks with a hash up to this limit are examined
     offered: u64,
     looked: u64,
 }
 
 impl HotSample {
-    /// Keeps at most `most` blocks.
+    /// Create a sample of at most `most` blocks.
     pub fn new(most: usize) -> Self {
         Self {
             slots: Vec::new(),
@@ -110,7 +111,7 @@ impl HotSample {
         }
     }
 
-    /// One more request, by the hash of its block.
+    /// Add a request, by the hash of its block.
     #[inline]
     pub fn offer(&mut self, hash: u64) {
         self.offered += 1;
@@ -120,7 +121,7 @@ impl HotSample {
         }
     }
 
-    /// Requests that were made, of which only those to blocks with a hash below `limit` are told (by `told`).
+    /// Add `requests` requests. `hashes` contains only blocks with a hash below `limit`.
     pub fn offer_sampled(&mut self, requests: u64, limit: u64, hashes: impl Iterator<Item = u64>) {
         if limit < self.limit {
             self.narrow(limit);
@@ -173,7 +174,7 @@ impl HotSample {
         }
     }
 
-    /// What another sample of the same blocks saw, added.
+    /// Add another sample of the same blocks.
     pub fn merge(&mut self, other: &Self) {
         if other.limit < self.limit {
             self.narrow(other.limit);
@@ -186,12 +187,12 @@ impl HotSample {
         }
     }
 
-    /// Requests offered so far.
+    /// Number of requests so far.
     pub fn offered(&self) -> u64 {
         self.offered
     }
 
-    /// How the requests spread; the median size is that of all.
+    /// Distribution of the requests. `median_size_bytes` is that of all requests.
     pub fn spread(&self, median_size_bytes: i64) -> Spread {
         let counts = self.slots.iter().map(|slot| u64::from(slot.1));
         let share = if self.limit == u64::MAX {
@@ -208,10 +209,10 @@ impl HotSample {
     }
 }
 
-/// Whether the block is new.
+/// Add requests to a block. Return true if the block is new.
 fn put(slots: &mut [(u64, u32)], hash: u64, requests: u32) -> bool {
     let mask = slots.len() - 1;
-    // not the highest bits, which decide what is looked at, nor the low ones, which the kernel does not tell
+    // not the highest bits, which select the sample, nor the low ones, which the kernel does not report
     let mut at = (hash >> 32) as usize & mask;
     loop {
         let slot = &mut slots[at];
@@ -227,7 +228,7 @@ fn put(slots: &mut [(u64, u32)], hash: u64, requests: u32) -> bool {
     }
 }
 
-/// Of the hashes of one epoch: how many there are, how many to blocks seen before in it, and to its busiest fifth.
+/// Number of hashes of one epoch, of accesses to blocks that occurred before in it, and of those to its busiest fifth.
 pub(crate) fn within(hashes: &mut [u32]) -> (u64, u64, u64) {
     hashes.sort_unstable();
     let mut counts: Vec<u32> = hashes

@@ -1,8 +1,8 @@
-//! What order is this? From requests to a verdict on their access pattern.
+//! Classification of access patterns from the offsets and sizes of requests.
 //!
-//! For one file and direction, request *i* starts at offset *o<sub>i</sub>*, has *s<sub>i</sub>* bytes and ends
-//! at *e<sub>i</sub>*; its step is *d<sub>i</sub> = o<sub>i</sub> − e<sub>i−1</sub>*. The rules are tried in the
-//! order of [`Class`]; each verdict carries the shares it rests on and the Wilson bound of the deciding one.
+//! For one file and direction, request *i* starts at offset *o<sub>i</sub>*, has *s<sub>i</sub>* bytes and ends at
+//! *e<sub>i</sub>*. Its step is *d<sub>i</sub> = o<sub>i</sub> − e<sub>i−1</sub>*. The rules are evaluated in the order
+//! of [`Class`]. A verdict includes the shares on which it is based and the Wilson bound of the deciding share.
 //!
 //! ```
 //! use penstock_pattern::{classify, Class};
@@ -11,7 +11,7 @@
 //! let diagonal: Vec<i64> = (0..100).map(|i| i * 4096).collect();
 //! assert_eq!(classify(&diagonal, &sizes).class, Class::Consecutive);
 //!
-//! // two readers, taking turns, each consecutive in its own half
+//! two readers that take turns, each consecutive in its own half
 //! let turns: Vec<i64> = (0..100).map(|i| (i / 2 + (i % 2) * 1000) * 4096).collect();
 //! let verdict = classify(&turns, &sizes);
 //! assert_eq!((verdict.class, verdict.k), (Class::Interleaved, Some(2)));

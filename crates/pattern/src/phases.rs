@@ -1,4 +1,4 @@
-//! Phases: stretches of one class, found over windows or epochs and bordered to the request.
+//! Phases: sections of one class. They are detected over windows or epochs, and their borders are refined to a request.
 
 use crate::epoch::{block_hash, Counter, Epoch};
 use crate::hotset::within;
@@ -8,10 +8,10 @@ const WINDOWS: usize = 200;
 const SMALLEST_WINDOW: usize = 64;
 const LEAST_SHARE: f64 = 0.05;
 const COVERED_SHARE: f64 = 0.9;
-/// Hashes of one epoch that are looked at for a hot set within it.
+/// Maximum number of hashes of one epoch that are examined for a hot set.
 pub(crate) const LOOKED: usize = 256;
 
-/// Epochs of one class; the first request of the first and the end of the last are bordered by the caller.
+/// Consecutive epochs of one class. The caller refines the borders in the first and the last epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Run {
     pub first: usize,
@@ -19,7 +19,8 @@ pub(crate) struct Run {
     pub class: Class,
 }
 
-/// The class that an epoch by itself looks like. Less strict than the rules: those judge the whole phase.
+/// Probable class of a single epoch. The thresholds are lower than those of the rules, which evaluate the complete
+/// phase.
 pub(crate) fn label(epoch: &Epoch) -> Option<Class> {
     let share = |hits: u64| epoch.share(hits);
     let cycle = cycle_share(epoch);
@@ -42,7 +43,7 @@ pub(crate) fn label(epoch: &Epoch) -> Option<Class> {
     }
 }
 
-/// Whether chains hold a part of it, and the rest may be in chains of another kind.
+/// True if chains contain a part of the requests, and the rest may be in chains of another kind.
 pub(crate) fn part_chained(epoch: &Epoch) -> bool {
     let chained = epoch.chained as f64 / epoch.requests.max(1) as f64;
     (0.05..0.95).contains(&chained)
@@ -51,7 +52,7 @@ pub(crate) fn part_chained(epoch: &Epoch) -> bool {
         && cycle_share(epoch) < 0.80
 }
 
-/// Whether re-access is worth counting: an order that a rule before `hot-set` explains has none to tell.
+/// True if re-access should be counted. A rule before `hot-set` explains the order of other epochs.
 pub(crate) fn without_order(epoch: &Epoch) -> bool {
     !matches!(
         label(epoch),
@@ -65,11 +66,11 @@ pub(crate) fn without_order(epoch: &Epoch) -> bool {
     )
 }
 
-/// Share of the distances in a cycle; 0 where they are rather those of adjacent requests.
+/// Share of the distances in a cycle; 0 if most of them are between adjacent requests.
 pub(crate) fn cycle_share(epoch: &Epoch) -> f64 {
     let (period, share) = best_cycle(epoch);
     let adjacent = epoch.share(epoch.zero).max(epoch.share(epoch.reverse));
-    // in a cycle of several distances one may be that of an adjacent request
+    // a cycle of several distances may include one between adjacent requests
     let most = if period == 1 { 0.1 } else { 0.8 };
     if adjacent <= most && epoch.distances[0] != 0 {
         share
@@ -78,7 +79,7 @@ pub(crate) fn cycle_share(epoch: &Epoch) -> f64 {
     }
 }
 
-/// The cycle of start-to-start distances that fits best, the shorter of equals: its length and share.
+/// Length and share of the best cycle of start-to-start distances. Of equal shares, the shortest cycle wins.
 pub(crate) fn best_cycle(epoch: &Epoch) -> (usize, f64) {
     let mut best = (1, 0.0);
     for (i, &hits) in epoch.cycle.iter().enumerate() {
@@ -90,8 +91,8 @@ pub(crate) fn best_cycle(epoch: &Epoch) -> (usize, f64) {
     best
 }
 
-/// Runs of epochs with one label, each at least 0.05 of the requests, neighbours different, together 0.9 of them
-/// (an epoch between two runs may hold their border). Fewer than two: none.
+/// Runs of epochs with one label. Each has at least 0.05 of the requests, neighbours differ, and together they cover
+/// 0.9 of the requests. An epoch between two runs may contain their border. Return no runs if there are fewer than two.
 pub(crate) fn runs(epochs: &[Epoch]) -> Vec<Run> {
     let epochs = &chains_from_their_begin(epochs);
     let labels: Vec<Option<Class>> = epochs.iter().map(label).collect();
@@ -117,7 +118,7 @@ pub(crate) fn runs(epochs: &[Epoch]) -> Vec<Run> {
             }),
         }
     }
-    // a single epoch that is part of what comes before and part of what comes after has their border
+    // a single epoch that is a mixture of its neighbours contains their border
     let mut i = 1;
     while i + 1 < found.len() {
         let own = found[i].first;
@@ -171,8 +172,8 @@ pub(crate) fn runs(epochs: &[Epoch]) -> Vec<Run> {
     found
 }
 
-/// A chain counts from the moment at which it is long, and then for all its requests: what an epoch counts too many
-/// belongs to those before it.
+/// Move requests of chains to the epochs in which they occurred. A chain is counted when it becomes long, then with all
+/// its requests; the excess belongs to the previous epoch.
 fn chains_from_their_begin(epochs: &[Epoch]) -> Vec<Epoch> {
     let mut moved = epochs.to_vec();
     for i in (1..moved.len()).rev() {
@@ -190,7 +191,7 @@ fn chains_from_their_begin(epochs: &[Epoch]) -> Vec<Epoch> {
     moved
 }
 
-/// Whether the shares of an epoch lie between those of two others.
+/// True if the shares of an epoch are a mixture of those of its neighbours.
 fn between(left: &Epoch, middle: &Epoch, right: &Epoch) -> bool {
     let share = part(left, middle, right);
     let (l, m, r) = (shares(left), shares(middle), shares(right));
@@ -200,8 +201,8 @@ fn between(left: &Epoch, middle: &Epoch, right: &Epoch) -> bool {
     rest < 0.05
 }
 
-/// Requests without order are of two kinds, to a hot set or not: the epoch at which the one begins where the
-/// other ended, if within the epochs re-access differs that much. Of the left part: whether it is the hot one.
+/// Split a run without order where re-access changes between random and hot set. Return the first epoch after the
+/// border, and true if the part before it is the hot set. Return None if re-access does not differ enough.
 fn change_of_heat(epochs: &[Epoch], first: usize, end: usize, least: f64) -> Option<(usize, bool)> {
     const DIFFERENT: f64 = 0.35;
     let all: (f64, f64) = heat(&epochs[first..end]);
@@ -231,7 +232,8 @@ fn heat(epochs: &[Epoch]) -> (f64, f64) {
     })
 }
 
-/// The phases of a sequence, each at least 0.05 of it, neighbours of different class; none if it has no parts.
+/// Phases of a sequence, each at least 0.05 of it, with different classes of neighbours. Empty if there are fewer than
+/// two.
 pub fn find(offsets: &[i64], sizes: &[i64]) -> Vec<Phase> {
     let n = offsets.len();
     let window = SMALLEST_WINDOW.max(n / WINDOWS);
@@ -258,7 +260,7 @@ pub fn find(offsets: &[i64], sizes: &[i64]) -> Vec<Phase> {
     accepted(found, n)
 }
 
-/// Appends a phase, or lengthens the last one of the same class.
+/// Append a phase, or extend the last one if it has the same class.
 pub(crate) fn push(phases: &mut Vec<Phase>, phase: Phase) {
     match phases.last_mut() {
         Some(last) if last.class == phase.class => {
@@ -273,7 +275,8 @@ pub(crate) fn push(phases: &mut Vec<Phase>, phase: Phase) {
     }
 }
 
-/// The phases if there are two or more, each of a class and of at least 0.05 of `n`, up to a border's width.
+/// Return the phases if there are at least two, each with a class and about 0.05 of the `n` requests. Otherwise return
+/// none.
 pub(crate) fn accepted(phases: Vec<Phase>, n: usize) -> Vec<Phase> {
     let fine = phases.len() >= 2
         && phases.iter().all(|phase| {
@@ -287,10 +290,10 @@ pub(crate) fn accepted(phases: Vec<Phase>, n: usize) -> Vec<Phase> {
     }
 }
 
-/// How much more the share that decides on a class varies from window to window than that of as many independent requests
-/// would: at least 1. One interruption of a stream costs two steps or more, and interruptions come in bunches.
+/// Variance of the deciding share between windows, relative to that of independent requests; at least 1. One
+/// interruption of a stream affects two or more steps, and interruptions are clustered.
 pub(crate) fn design_effect<'a>(class: Class, epochs: impl Iterator<Item = &'a Epoch>) -> f64 {
-    /// Where there are too few windows to tell: what single interruptions do.
+    /// Value for too few windows: the effect of single interruptions.
     const UNKNOWN: f64 = 2.0;
     const ENOUGH: usize = 8;
     let counted: Vec<(f64, f64)> = epochs.filter_map(|epoch| deciding(class, epoch)).collect();
@@ -305,12 +308,12 @@ pub(crate) fn design_effect<'a>(class: Class, epochs: impl Iterator<Item = &'a E
     }
     let windows = counted.len() as f64;
     let squares: f64 = counted.iter().map(|(h, m)| (h - share * m).powi(2)).sum();
-    // the quantile of Student's distribution for so many windows, as a multiple of the normal one
+    // quantile of Student's distribution for this number of windows, relative to the normal one
     let student = 1.0 + (Z * Z + 1.0) / (4.0 * (windows - 1.0));
     (squares * windows / (windows - 1.0) / (n * share * (1.0 - share)) * student.powi(2)).max(1.0)
 }
 
-/// Of an epoch: what the rule of a class counts, and of how many. None: the class has no such rule.
+/// Count of the rule of a class in an epoch, and its total. None if the class has no such rule.
 fn deciding(class: Class, epoch: &Epoch) -> Option<(f64, f64)> {
     let of_steps = |hits: u64| Some((hits as f64, epoch.steps as f64));
     match class {
@@ -327,7 +330,7 @@ fn deciding(class: Class, epoch: &Epoch) -> Option<(f64, f64)> {
     }
 }
 
-/// The same of a sequence's requests.
+/// Design effect of a sequence of requests.
 pub(crate) fn design_effect_of(class: Class, offsets: &[i64], sizes: &[i64]) -> f64 {
     let window = (offsets.len() / 64).max(SMALLEST_WINDOW / 4);
     design_effect(class, count(offsets, sizes, window).iter())
@@ -362,7 +365,7 @@ fn count(offsets: &[i64], sizes: &[i64], window: usize) -> Vec<Epoch> {
         .collect()
 }
 
-/// Fills in what an epoch shows of a hot set by itself, if it shows no order.
+/// Set the re-access counts of an epoch without order.
 pub(crate) fn look_within(epoch: &mut Epoch, blocks: impl Iterator<Item = u64>) {
     if !without_order(epoch) {
         return;
@@ -376,10 +379,10 @@ pub(crate) fn look_within(epoch: &mut Epoch, blocks: impl Iterator<Item = u64>) 
 
 const FEATURES: usize = 6;
 
-/// The request between `low` and `high` from which on the requests are rather like those after `high`.
+/// Return the request between `low` and `high` at which the requests begin to resemble those after `high`.
 ///
-/// Each request has six yes-or-no features; how often each is true in the window before `low` and after `high`
-/// gives a likelihood for both sides, and the border is where their product is greatest.
+/// Each request has six binary features. Their frequencies in the windows before `low` and after `high` give the
+/// likelihood of both sides. The border maximises the product.
 fn border(offsets: &[i64], sizes: &[i64], window: usize, low: usize, high: usize) -> usize {
     let from = low.saturating_sub(2 * window);
     let to = (high + window).min(offsets.len());
@@ -424,7 +427,7 @@ fn features(offsets: &[i64], sizes: &[i64]) -> Vec<[bool; FEATURES]> {
     found
 }
 
-/// Of the epoch between two runs, the part that belongs to the left one: where its shares lie between theirs.
+/// Share of the epoch between two runs that belongs to the left one, by interpolation of its shares.
 pub(crate) fn part(left: &Epoch, middle: &Epoch, right: &Epoch) -> f64 {
     let (l, m, r) = (shares(left), shares(middle), shares(right));
     let (mut dot, mut square) = (0.0, 0.0);

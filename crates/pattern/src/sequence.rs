@@ -1,16 +1,16 @@
-//! One sequence of requests, kept as epochs.
+//! Sequence of requests, stored as epochs.
 
 use crate::chains;
 use crate::epoch::{block_hash, epoch_requests, Counter};
 use crate::phases::{look_within, part_chained, without_order};
 use crate::summary::Epochs;
 
-/// A request that did something.
+/// Request that transferred at least one byte.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// Start [bytes].
     pub offset: i64,
-    /// When it was made, CLOCK_MONOTONIC [ns].
+    /// Start of the request, CLOCK_MONOTONIC [ns].
     pub t_ns: u64,
     /// Size [bytes].
     pub size: u32,
@@ -18,7 +18,7 @@ pub struct Request {
     pub tid: u32,
 }
 
-/// Counts requests into epochs.
+/// Counter of requests into epochs.
 #[derive(Clone)]
 pub(crate) struct Sequence {
     counter: Counter,
@@ -49,7 +49,7 @@ impl Sequence {
         }
     }
 
-    /// Counts an epoch's requests (or fewer, at the end).
+    /// Count the requests of one epoch, or fewer at the end.
     pub fn count(&mut self, requests: &[Request], most: usize) {
         for request in requests {
             self.counter
@@ -59,7 +59,7 @@ impl Sequence {
         if part_chained(&epoch) {
             let offsets: Vec<i64> = requests.iter().map(|request| request.offset).collect();
             let sizes: Vec<i64> = requests.iter().map(|r| i64::from(r.size)).collect();
-            // those of two phases follow each other; streams are open at once
+            // chains of two phases follow each other, those of streams are open at the same time
             let found = chains::find_mixed(&offsets, &sizes).filter(|c| c.open_median >= 2);
             if let Some(found) = found {
                 let before = epoch.chained.min(epoch.requests);
@@ -78,7 +78,7 @@ impl Sequence {
         self.epochs.push(epoch, most);
     }
 
-    /// Counts what waits for its epoch to be full.
+    /// Count the requests of an incomplete epoch.
     pub fn flush(&mut self, most: usize) {
         if !self.waiting.is_empty() {
             let waiting = std::mem::take(&mut self.waiting);

@@ -1,8 +1,8 @@
-//! Verdicts on a stream of operations: bounded memory, whatever its length.
+//! Verdicts on a stream of operations in bounded memory.
 //!
-//! Per file, direction, basis and phase the requests are kept as they are until there are too many; then as
-//! epochs, of all threads together and of each. What two streams saw of one recording, one part after the
-//! other, can be put together: so a file of events is judged by several threads at once.
+//! Requests are grouped by file, direction, basis and phase. A group stores single requests up to a limit. Beyond it,
+//! the group stores epochs of all threads together and of each thread. Results of two streams over consecutive parts of
+//! a recording can be merged, so that several threads can process one file of events.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,15 +13,15 @@ use crate::summary::{classify_epochs, MOST_EPOCHS};
 use crate::threads::Starts;
 use crate::verdict::{at_once, judge, Class, Judgement, OwnWays, ThreadVerdict, Verdict};
 
-/// Requests of one sequence that are kept as they are, and judged by the exact rules.
+/// Maximum number of stored requests of one sequence, to which the exact rules apply.
 pub const EXACT_REQUESTS: usize = 1 << 18;
-/// Of all sequences together.
+/// Maximum number of stored requests of all sequences together.
 const BUFFERED: usize = 6 << 20;
-/// Blocks told apart per file, and per thread of it.
+/// Maximum number of blocks that are distinguished per file, and per thread of it.
 const BLOCKS: usize = 1 << 13;
 const THREAD_BLOCKS: usize = 1 << 11;
 
-/// Files with a number below this are found without hashing.
+/// Files with a number below this are found by index, without hashing.
 const DIRECT: u32 = 1 << 20;
 
 /// Operations that are page faults on mapped files.
@@ -33,20 +33,20 @@ const FIRST_WRITE: u8 = 32;
 const FIRST_SYNC: u8 = 64;
 const FAULT_PRIVATE: u8 = 4;
 
-/// One operation, as far as verdicts need it.
+/// An operation, with the fields that verdicts need.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Operation {
-    /// When it was made, CLOCK_MONOTONIC [ns].
+    /// Start of the operation, CLOCK_MONOTONIC [ns].
     pub t_ns: u64,
-    /// Its file.
+    /// File number.
     pub file_id: u32,
-    /// Its thread.
+    /// Thread number.
     pub tid: u32,
     /// Start [bytes].
     pub offset: i64,
-    /// Bytes done, or below 0 for an error.
+    /// Bytes transferred; negative for an error.
     pub done: i64,
-    /// Its latency [ns].
+    /// Latency [ns].
     pub latency_ns: u64,
     /// Number of the operation (the tracer's layout).
     pub op: u8,
@@ -54,50 +54,50 @@ pub struct Operation {
     pub flags: u8,
 }
 
-/// What one verdict is about.
+/// Subject of one verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
     file_id: u32,
     phase: u32,
-    /// 0 read, 1 write; 2 more for faults
+    /// 0 read, 1 write; plus 2 for page faults
     kind: u32,
 }
 
 /// Verdict on one file, direction and phase.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The file.
+    /// File number.
     pub file_id: u32,
     /// `read` or `write`.
     pub direction: &'static str,
-    /// `calls`, or `faults`.
+    /// `calls` or `faults`.
     pub basis: &'static str,
-    /// Number of the phase among those given; None for the whole.
+    /// Index of the phase in the stream's phases; None for the complete recording.
     pub phase: Option<usize>,
-    /// Operations, those that failed or did nothing too.
+    /// Number of operations, including those that failed or transferred nothing.
     pub calls: u64,
     /// Operations that failed.
     pub errors: u64,
-    /// Bytes done.
+    /// Bytes transferred.
     pub done_bytes: u64,
-    /// Their latencies [ns].
+    /// Sum of the latencies [ns].
     pub time_ns: u64,
-    /// The first [ns].
+    /// Start of the first operation [ns].
     pub first_ns: u64,
-    /// The last [ns].
+    /// Start of the last operation [ns].
     pub last_ns: u64,
-    /// All threads, and each.
+    /// Verdicts on all threads together and on each.
     #[serde(flatten)]
     pub judgement: Judgement,
-    /// The only thread, for output that does not repeat its verdict.
+    /// Number of the only thread, for output that does not repeat its verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_tid: Option<u32>,
-    /// Reads and writes together, where there are both.
+    /// Verdict on reads and writes together, if there are both.
     pub both: Option<Verdict>,
 }
 
 impl Row {
-    /// Leaves the verdict of an only thread, which is that of all, out of the output.
+    /// Omit the verdict of a single thread from the output. It is the same as that of all threads.
     pub fn without_repetition(mut self) -> Self {
         if let [one] = self.judgement.threads.as_slice() {
             if one.started_ns.is_none() {
@@ -120,7 +120,7 @@ struct Group {
     kept: Vec<Request>,
     long: Option<Box<Long>>,
     fault: Option<Request>,
-    /// One more than the place of the requests of both directions in `Stream::joints`; 0: there is only one.
+    /// Index of the group of both directions in `Stream::joints`, plus 1; 0 if there is only one direction.
     joint: usize,
 }
 
@@ -128,14 +128,14 @@ struct Group {
 struct Long {
     together: Sequence,
     first_tid: u32,
-    /// Empty while there is only one.
+    /// Sequences by thread; empty while there is only one thread.
     threads: HashMap<u32, Sequence>,
 }
 
-/// Judges operations in the order of their time.
+/// Classifier of operations in order of time.
 pub struct Stream {
     groups: Vec<(Key, Group)>,
-    /// Number of the group less one, of the whole of a file with a small number: by file and kind. 0: none.
+    /// Index of the group plus 1, by file and kind, for complete recordings of files with small numbers; 0: none.
     direct: Vec<u32>,
     index: HashMap<Key, usize>,
     /// Reads and writes of one file together, in order of time.
@@ -147,8 +147,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// `phases`: first and last time of stretches that are to be judged by themselves too [ns]. Sequences of
-    /// more than `exact` requests are judged by epochs.
+    /// Create a stream. `phases` has the first and last times [ns] of sections with verdicts of their own. Sequences of
+    /// more than `exact` requests are classified by epochs.
     pub fn new(phases: Vec<(u64, u64)>, exact: usize) -> Self {
         Self {
             groups: Vec::new(),
@@ -162,13 +162,13 @@ impl Stream {
         }
     }
 
-    /// Tells threads of one number apart by their starts.
+    /// Distinguish threads with the same number by their starts.
     pub fn with_starts(mut self, starts: Starts) -> Self {
         self.starts = starts;
         self
     }
 
-    /// One more operation.
+    /// Add an operation.
     #[inline]
     pub fn push(&mut self, operation: &Operation) {
         if operation.op >= FIRST_SYNC {
@@ -219,7 +219,7 @@ impl Stream {
         }
     }
 
-    /// A file gets its second direction: from here on both are also kept in one order.
+    /// Combine both directions of a file when the second one begins. From here on, both are also stored in one order.
     fn join(&mut self, key: Key, at: usize) {
         let other = Key {
             kind: key.kind ^ 1,
@@ -235,7 +235,7 @@ impl Stream {
         self.groups[at].1.joint = self.joints.len();
     }
 
-    /// Number of a key's group, if there is one.
+    /// Index of a key's group, if there is one.
     fn known(&self, key: Key) -> Option<usize> {
         if key.phase > 0 || key.file_id >= DIRECT {
             return self.index.get(&key).copied();
@@ -244,7 +244,7 @@ impl Stream {
         (*self.direct.get(slot)? as usize).checked_sub(1)
     }
 
-    /// Number of a key's group, made if it is new.
+    /// Index of a key's group. Create the group if it is new.
     #[inline]
     fn place(&mut self, key: Key) -> usize {
         if key.phase > 0 || key.file_id >= DIRECT {
@@ -264,7 +264,7 @@ impl Stream {
         self.direct[slot] as usize - 1
     }
 
-    /// Too much is kept as it is: the largest go over to epochs.
+    /// Convert the largest groups of single requests to epochs, to limit memory.
     fn relieve(&mut self) {
         for most in [1 << 14, 1 << 10, 1 << 6] {
             let groups = self.groups.iter_mut().map(|one| &mut one.1);
@@ -277,11 +277,11 @@ impl Stream {
                 return;
             }
         }
-        // what is left are very many very small ones: they stay
+        // the remaining groups are many but very small: they stay
         self.buffered = 0;
     }
 
-    /// Takes over what another stream saw of the operations after these.
+    /// Append the results of a stream over the operations after these.
     pub fn append(&mut self, mut later: Self) {
         self.append_joints(&mut later);
         for (key, group) in later.groups {
@@ -298,7 +298,7 @@ impl Stream {
         }
     }
 
-    /// Of files that have both directions by then; before the groups themselves are put together.
+    /// Append the groups of both directions. Call this before the groups themselves are merged.
     fn append_joints(&mut self, later: &mut Self) {
         for number in 0..later.groups.len() {
             let key = later.groups[number].0;
@@ -308,11 +308,11 @@ impl Stream {
             };
             let joint = later.groups[number].1.joint;
             if joint > 0 && key.kind % 2 == 1 {
-                continue; // with the reads
+                continue; // merged with the reads
             }
             let mine = [key, other].map(|key| self.known(key));
             let (before, after) = match (mine, joint) {
-                // only one direction in either part, and the same
+                // both parts have the same single direction
                 ([_, None], 0) => continue,
                 ([own, of_other], 0) => {
                     let first = own.or(of_other).unwrap_or_default();
@@ -348,7 +348,7 @@ impl Stream {
         }
     }
 
-    /// The verdicts, by file, phase and direction.
+    /// Return the verdicts by file, phase and direction.
     pub fn finish(self) -> Vec<Row> {
         let (mut joints, starts) = (self.joints, self.starts);
         let mut groups: BTreeMap<Key, Group> = self.groups.into_iter().collect();
@@ -385,7 +385,7 @@ impl Stream {
 }
 
 impl Group {
-    /// Counts an operation; gives the request that is to be taken, of a fault the one before.
+    /// Count an operation. Return the request to add; for page faults, the previous one.
     #[inline]
     fn push(&mut self, operation: &Operation, fault: bool) -> Option<Request> {
         if self.calls == 0 {
@@ -411,7 +411,7 @@ impl Group {
         if operation.op == FAULT_WRITE && operation.flags & FAULT_PRIVATE != 0 {
             return None; // a private copy: not a write of the file
         }
-        // The page that a thread asked for and the range mapped around it are one access.
+        // The page that a thread accessed and the range mapped around it are one access.
         let within = |inner: Request, outer: Request| {
             inner.tid == outer.tid
                 && inner.offset >= outer.offset
@@ -434,7 +434,7 @@ impl Group {
         }
     }
 
-    /// The requests taken so far, without the counts.
+    /// Copy of the group's requests, without its counts.
     fn requests_alone(&self) -> Self {
         Self {
             kept: self.kept.clone(),
@@ -447,7 +447,7 @@ impl Group {
         !self.kept.is_empty() || self.long.is_some()
     }
 
-    /// Keeps a request; gives the number of those kept as they are that there are more.
+    /// Add a request. Return the increase of the number of single requests.
     #[inline]
     fn take(&mut self, request: Request) -> usize {
         if let Some(long) = &mut self.long {
@@ -458,7 +458,7 @@ impl Group {
         1
     }
 
-    /// Goes over to epochs; gives the number of requests that were kept.
+    /// Convert the group to epochs. Return the number of single requests that it had.
     fn lengthen(&mut self) -> usize {
         let kept = std::mem::take(&mut self.kept);
         let long = self
@@ -540,7 +540,7 @@ impl Long {
         }
     }
 
-    /// Epochs kept of each thread.
+    /// Maximum number of epochs of each thread.
     fn most(&self) -> usize {
         (8 * MOST_EPOCHS / self.threads.len().max(1)).clamp(16, MOST_EPOCHS)
     }
@@ -558,7 +558,7 @@ impl Long {
         self.together.push(request, MOST_EPOCHS);
     }
 
-    /// From here on threads are told apart: so far all was the first one's.
+    /// Begin to distinguish threads. All requests so far belong to the first one.
     fn several(&mut self) {
         if self.threads.is_empty() {
             self.threads.insert(self.first_tid, self.together.clone());

@@ -1,4 +1,4 @@
-//! Verdicts from epochs: the same rules as for requests, on their counts.
+//! Verdicts from epochs, by the same rules as from requests.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,20 +14,20 @@ use crate::verdict::{
     MOST_OPEN,
 };
 
-/// The epochs of one sequence in their order, and how its requests without order spread over blocks.
+/// Epochs of one sequence in order, and the distribution of its requests without order over blocks.
 #[derive(Clone, Debug)]
 pub struct Epochs {
-    /// In order of time.
+    /// Epochs in order of time.
     pub list: Vec<Epoch>,
-    /// Re-access, of the epochs that no rule about order explains.
+    /// Re-access counts of the epochs that no rule about order explains.
     pub hot: HotSample,
 }
 
-/// Epochs that are kept of one sequence; when there are more, neighbours become one.
+/// Maximum number of epochs of one sequence. Beyond it, neighbours are merged.
 pub const MOST_EPOCHS: usize = 2048;
 
 impl Epochs {
-    /// None yet; at most `blocks` blocks are told apart.
+    /// Create an empty list. At most `blocks` blocks are distinguished.
     pub fn new(blocks: usize) -> Self {
         Self {
             list: Vec::new(),
@@ -35,7 +35,7 @@ impl Epochs {
         }
     }
 
-    /// Appends an epoch; of more than `most` neighbours become one.
+    /// Append an epoch. With more than `most` epochs, neighbours are merged.
     pub fn push(&mut self, epoch: Epoch, most: usize) {
         if epoch.requests == 0 {
             return;
@@ -56,8 +56,8 @@ impl Epochs {
         }
     }
 
-    /// Appends an epoch of which the kernel looked at `looked` requests that jumped, and noted those to blocks with a
-    /// hash below `limit`: the upper halves of these hashes.
+    /// Append an epoch of the kernel. The kernel examined `looked` requests that jumped, and recorded the upper halves
+    /// of the block hashes below `limit`.
     pub fn push_sampled(
         &mut self,
         mut epoch: Epoch,
@@ -77,7 +77,7 @@ impl Epochs {
         self.push(epoch, most);
     }
 
-    /// Appends what was counted of the requests after these.
+    /// Append the counts of the requests after these.
     pub fn append(&mut self, later: Self, most: usize) {
         for epoch in later.list {
             self.push(epoch, most);
@@ -85,13 +85,13 @@ impl Epochs {
         self.hot.merge(&later.hot);
     }
 
-    /// Requests in all.
+    /// Number of requests.
     pub fn requests(&self) -> u64 {
         self.list.iter().map(|epoch| epoch.requests).sum()
     }
 }
 
-/// Judges one sequence.
+/// Classify one sequence.
 pub fn classify_epochs(epochs: &Epochs) -> Verdict {
     let order: Vec<&Epoch> = epochs.list.iter().collect();
     with_phases(&order, &epochs.hot, &|part| {
@@ -99,7 +99,7 @@ pub fn classify_epochs(epochs: &Epochs) -> Verdict {
     })
 }
 
-/// Phases first, unless one plain rule holds for all; then the rules on the whole.
+/// Detect phases, unless one simple rule explains the sequence. Then apply the rules to the complete sequence.
 fn with_phases(
     epochs: &[&Epoch],
     hot: &HotSample,
@@ -137,7 +137,7 @@ fn bordered(
         }
         sum
     };
-    // what certainly belongs to a run: without the epochs at its borders, if there are others
+    // epochs that certainly belong to a run: without those at its borders, if there are others
     let inner = |run: &Run| {
         let long = run.end - run.first > 2;
         (
@@ -168,7 +168,7 @@ fn bordered(
         let verdict = judge(low..high);
         let mut class = verdict.class;
         if class == Class::HotSet || class == Class::Random {
-            // the sample of blocks is of all phases without order; if there are both kinds, each epoch tells its own
+            // the sample of blocks covers all phases without order; if both kinds occur, the label of the run decides
             let kinds = |class| runs.iter().any(|run| run.class == class);
             class = if kinds(Class::HotSet) && kinds(Class::Random) {
                 run.class
@@ -192,7 +192,7 @@ fn bordered(
     phases::accepted(found, n)
 }
 
-/// The rules in their order, without phases.
+/// Apply the rules in their order, without phases.
 fn whole<'a>(epochs: impl Iterator<Item = &'a Epoch> + Clone, hot: &HotSample) -> Verdict {
     let mut sum = Epoch::default();
     for epoch in epochs.clone() {
@@ -276,7 +276,7 @@ fn whole<'a>(epochs: impl Iterator<Item = &'a Epoch> + Clone, hot: &HotSample) -
     verdict
 }
 
-/// The streams of each kind together, as far as epochs tell them apart.
+/// Streams of each kind together, as far as epochs distinguish them.
 fn streams_by_kind(sum: &Epoch) -> Vec<StreamOf> {
     let chained = sum.chained.min(sum.requests);
     let (reverse, strided) = (sum.backward.min(chained), sum.strided.min(chained));
@@ -302,7 +302,7 @@ fn open_median<'a>(epochs: impl Iterator<Item = &'a Epoch>) -> u32 {
     let mut open: Vec<(u32, u64)> = epochs
         .map(|epoch| {
             let mean = epoch.open();
-            // all became long here and stayed: their number is exact, the mean lacks the way there
+            // all chains became long here and stayed open: their number is exact, the mean omits their beginning
             let all = epoch.chains as f64;
             let k = if all >= mean && all <= 1.15 * mean + 0.5 {
                 all
@@ -324,7 +324,7 @@ fn open_median<'a>(epochs: impl Iterator<Item = &'a Epoch>) -> u32 {
     0
 }
 
-/// The cycle of distances that most requests' epochs end with.
+/// Cycle of distances at the end of the epochs, weighted by their requests.
 fn strides<'a>(epochs: impl Iterator<Item = &'a Epoch>, period: usize) -> Option<Vec<i64>> {
     let mut votes: BTreeMap<Vec<i64>, u64> = BTreeMap::new();
     for epoch in epochs.filter(|epoch| epoch.steps > 2 * period as u64) {
@@ -340,9 +340,9 @@ fn strides<'a>(epochs: impl Iterator<Item = &'a Epoch>, period: usize) -> Option
         .map(|vote| vote.0)
 }
 
-/// Judges one file and direction from the epochs of each thread: where the order among threads was not kept.
+/// Classify one file and direction from the epochs of each thread, without the order between threads.
 ///
-/// Threads that each go forward, at work at once, are `interleaved`.
+/// Concurrent threads that each move forward are `interleaved`.
 pub fn judge_epochs(threads: &[(u32, Epochs)]) -> Judgement {
     let verdicts: Vec<ThreadVerdict> = threads
         .iter()
@@ -365,7 +365,7 @@ pub fn judge_epochs(threads: &[(u32, Epochs)]) -> Judgement {
     }
 }
 
-/// Judges the epochs of several threads as one sequence. The order among them was not kept.
+/// Classify the epochs of several threads as one sequence, without the order between threads.
 pub fn judge_together(sequences: &[&Epochs]) -> Verdict {
     let mut hot = sequences
         .first()
@@ -393,9 +393,9 @@ pub fn judge_together(sequences: &[&Epochs]) -> Verdict {
     together
 }
 
-/// Threads of so few requests that none can be judged, such as processes that each append a line to a log, as one
-/// sequence. Of each epoch it is known where it began if all in it goes forward, and how far it came: the steps from
-/// one to the next are those of the requests, as far as threads were not at work at once.
+/// Join threads with too few requests for a verdict into one sequence, such as processes that each append a line to a
+/// log. If an epoch only moves forward, its start and length are known. The steps between epochs are then those of the
+/// requests, unless the threads run concurrently.
 fn joined<'a>(epochs: impl Iterator<Item = &'a Epoch>) -> Epochs {
     let mut order: Vec<&Epoch> = epochs.collect();
     order.sort_by_key(|epoch| epoch.first_ns);
@@ -475,8 +475,8 @@ fn side_by_side(epochs: &[(&Epoch, u32)], hot: &HotSample) -> Verdict {
     verdict
 }
 
-/// Judges requests in order of time as mode `pattern` would: epochs of each thread, blocks sampled, the order among
-/// threads not kept. What the tracer's programs do in the kernel, for comparison.
+/// Classify requests in order of time as mode `pattern` does: epochs of each thread, sampled blocks, no order between
+/// threads. It mirrors the tracer's kernel programs, for comparison.
 pub fn judge_as_in_kernel(
     offsets: &[i64],
     sizes: &[i64],
@@ -499,7 +499,7 @@ pub fn judge_as_in_kernel(
             (Counter::as_in_kernel(), Vec::new(), 0, epochs)
         });
         let jumped = thread.0.push(offsets[i], sizes[i], times[i]);
-        // a thread of a few requests is given no page for samples
+        // threads with few requests get no page for samples
         if jumped && thread.0.seen() >= FIRST_SAMPLED && thread.1.len() < SAMPLES {
             thread.2 += 1;
             let hash = block_hash(offsets[i], sizes[i]);

@@ -1,23 +1,23 @@
-//! Threads by number and start: the kernel gives the number of a thread that ended to another one.
+//! Threads by number and start. The kernel reuses the numbers of threads that ended.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Numbers of threads are below this (PID_MAX_LIMIT of the kernel); those from here on are ours.
+/// Numbers of threads are below this (PID_MAX_LIMIT of the kernel). Higher numbers are keys of this module.
 const MOST_TIDS: u32 = 1 << 22;
 
-/// Tells the threads of one number apart by the time of what they do.
+/// Keys that distinguish threads of the same number by the time of their operations.
 #[derive(Clone, Debug, Default)]
 pub struct Starts {
-    /// Of each number that several threads had: when the second, third, ... began [ns], and the key of the second.
+    /// For each number of several threads: starts of the second and later ones [ns], and the key of the second.
     again: HashMap<u32, (Vec<u64>, u32)>,
-    /// Number and start of the threads that have keys of ours, from MOST_TIDS on.
+    /// Number and start of the threads with keys from MOST_TIDS on.
     threads: Vec<(u32, u64)>,
 }
 
 impl Starts {
-    /// From (number, start [ns]) of threads, in any order; one that is given again is the same thread.
+    /// Create keys from (number, start [ns]) of threads in any order. Repeated pairs are the same thread.
     pub fn new(threads: impl IntoIterator<Item = (u32, u64)>) -> Self {
-        // in order: two of the same threads give the same keys
+        // ordered, so that two sets of the same threads have the same keys
         let mut starts: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for (tid, started_ns) in threads {
             starts.entry(tid).or_default().push(started_ns);
@@ -37,7 +37,7 @@ impl Starts {
         found
     }
 
-    /// A number for the thread that had `tid` at a time: one that no other thread of the recording has.
+    /// Unique key of the thread that had number `tid` at time `t_ns`.
     #[inline]
     pub fn key(&self, tid: u32, t_ns: u64) -> u32 {
         if self.again.is_empty() {
@@ -52,12 +52,12 @@ impl Starts {
         }
     }
 
-    /// When the thread that had `tid` at a time began, unless it was the first of that number [ns].
+    /// Start of the thread that had number `tid` at time `t_ns` [ns]; None for the first thread of that number.
     pub fn started_ns(&self, tid: u32, t_ns: u64) -> Option<u64> {
         self.thread(self.key(tid, t_ns)).1
     }
 
-    /// The thread of such a number: its own, and its start [ns] unless it was the first of that number.
+    /// Number of the thread with this key, and its start [ns] unless it was the first of that number.
     pub fn thread(&self, key: u32) -> (u32, Option<u64>) {
         let of_ours = key.checked_sub(MOST_TIDS);
         match of_ours.and_then(|at| self.threads.get(at as usize)) {

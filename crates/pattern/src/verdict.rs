@@ -1,4 +1,4 @@
-//! The rules, in their order, and what a verdict says of itself.
+//! Rules in their order, and verdicts.
 
 use serde::Serialize;
 use serde_json::{json, Value};
@@ -6,53 +6,53 @@ use serde_json::{json, Value};
 use crate::chains::{self, Chains, Kind, StreamOf, TOLD};
 use crate::{hotset, phases};
 
-/// Classes of access pattern, in the order in which their rules are tried.
+/// Classes of access patterns, in the order of their rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// Steps of 0 for at least 0.95 of the requests.
     Consecutive,
-    /// Each ends where the last one began, for at least 0.95.
+    /// Requests end at the start of the previous one, for at least 0.95.
     Reverse,
-    /// Chains of 8 or more hold at least 0.95, and 2 to 64 are open at once in the median.
+    /// Chains of 8 or more requests contain at least 0.95, and the median of open chains is 2 to 64.
     Interleaved,
-    /// One start-to-start distance, or a cycle of 2 to 4 of one sign, for at least 0.90.
+    /// One start-to-start distance, or a cycle of 2 to 4 distances of one sign, for at least 0.90.
     Strided,
     /// Steps from 0 to W = max(128 KiB, 8 median sizes) for at least 0.95.
     Sequential,
-    /// At least half goes to blocks touched before, and 0.8 to the most used fifth of the blocks.
+    /// At least half of the requests are to blocks accessed before, and 0.8 to the most used fifth of the blocks.
     HotSet,
     /// Steps of 0 for at most 0.05, and 0.4 to 0.6 of the steps forward.
     Random,
-    /// Phases of at least 0.05 of the requests with different classes.
+    /// Phases of different classes, each with at least 0.05 of the requests.
     Mixed,
-    /// None of these.
+    /// No other class matches.
     Irregular,
     /// Fewer than 32 requests.
     Insufficient,
 }
 
-/// Fewer requests than this are not judged.
+/// Minimum number of requests for a verdict.
 pub const ENOUGH: usize = 32;
 pub(crate) const MOST_OPEN: u32 = 64;
 
-/// A stretch of requests with one class.
+/// Section of requests with one class.
 #[derive(Clone, Debug, Serialize)]
 pub struct Phase {
-    /// Number of its first request.
+    /// Index of the first request.
     pub first: usize,
-    /// One past its last.
+    /// Index after the last request.
     pub end: usize,
-    /// Its class.
+    /// Class of the section.
     pub class: Class,
-    /// Of `interleaved`: chains open at once.
+    /// Number of open chains, for `interleaved`.
     pub k: Option<u32>,
-    /// Of `strided`: the distances from start to start.
+    /// Start-to-start distances, for `strided`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub strides_bytes: Vec<i64>,
-    /// When it began, CLOCK_MONOTONIC; 0 if the times were not given [ns].
+    /// Start of the section, CLOCK_MONOTONIC [ns]; 0 without times.
     pub start_ns: u64,
-    /// When it ended [ns].
+    /// End of the section [ns].
     pub end_ns: u64,
 }
 
@@ -71,7 +71,7 @@ impl Default for Phase {
 }
 
 impl Phase {
-    /// A stretch with the verdict on it.
+    /// Create a phase from the verdict on it.
     pub(crate) fn of(verdict: &Verdict, first: usize, end: usize) -> Self {
         let strides = verdict.evidence["strides_bytes"].as_array();
         Self {
@@ -87,35 +87,35 @@ impl Phase {
     }
 }
 
-/// What one sequence of requests is, and on what that rests. Shares are of the n − 1 steps.
+/// Class of a sequence of requests, and its evidence. Shares are of the n − 1 steps.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// The class.
+    /// Class of the sequence.
     pub class: Class,
-    /// Of `interleaved`: chains open at once.
+    /// Number of open chains, for `interleaved`.
     pub k: Option<u32>,
-    /// Requests judged.
+    /// Number of classified requests.
     pub requests: u64,
-    /// Their bytes.
+    /// Bytes of these requests.
     pub bytes: u64,
-    /// Lower end of the 95 % Wilson interval of the deciding share.
+    /// Lower bound of the 95 % Wilson interval of the deciding share.
     pub confidence: f64,
-    /// Steps of 0.
+    /// Share of steps of 0.
     pub consecutive_share: f64,
-    /// Steps of 0 or more.
+    /// Share of steps of 0 or more.
     pub forward_share: f64,
-    /// Steps from 0 to W.
+    /// Share of steps from 0 to W.
     pub sequential_share: f64,
-    /// Ends where the last one began.
+    /// Share of requests that end at the start of the previous one.
     pub reverse_share: f64,
     /// Median size [bytes].
     pub median_size_bytes: i64,
-    /// The rest: W, chains, strides, spread, phases, Darshan's counters.
+    /// Further evidence: W, chains, strides, spread, phases, Darshan's counters.
     pub evidence: Value,
 }
 
 impl Verdict {
-    /// Fills in when the phases began and ended.
+    /// Set the start and end times of the phases.
     pub(crate) fn add_times(&mut self, times: &[u64]) {
         let Some(phases) = self
             .evidence
@@ -136,7 +136,7 @@ impl Verdict {
         }
     }
 
-    /// Its order is none by offsets alone, but its threads go their own ways, `k` at once.
+    /// Change the class to `interleaved`: offsets alone show no order, but `k` concurrent threads each have one.
     pub(crate) fn interleaved_by_threads(&mut self, k: u32, own: &OwnWays, basis: &str) {
         let n = self.requests as f64;
         self.class = Class::Interleaved;
@@ -152,7 +152,7 @@ impl Verdict {
 }
 
 impl Verdict {
-    /// Its phases have different classes; they cover all requests.
+    /// Change the class to `mixed`: the phases have different classes and cover all requests.
     pub(crate) fn become_mixed(&mut self, phases: &[Phase]) {
         let n = self.requests as f64;
         let largest = phases.iter().map(|p| p.end - p.first).max().unwrap_or(0);
@@ -167,22 +167,22 @@ impl Verdict {
 /// Verdict of one thread.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThreadVerdict {
-    /// The thread.
+    /// Thread number.
     pub tid: u32,
-    /// When it began, if another thread had its number before [ns].
+    /// Start of the thread, if an earlier one had its number [ns].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_ns: Option<u64>,
-    /// What it does by itself.
+    /// Verdict on the requests of this thread alone.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
 
-/// Verdict of all threads together and of each.
+/// Verdicts on all threads together and on each.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judgement {
-    /// All requests in order of time.
+    /// Verdict on all requests in order of time.
     pub together: Verdict,
-    /// Each thread by itself, by thread number.
+    /// Verdicts on each thread, by thread number.
     pub threads: Vec<ThreadVerdict>,
 }
 
@@ -208,10 +208,10 @@ pub(crate) fn steps(offsets: &[i64], sizes: &[i64], near_bytes: i64) -> Steps {
     found
 }
 
-/// Below it lies 0.975 of the standard normal distribution.
+/// 97.5 % quantile of the standard normal distribution.
 pub(crate) const Z: f64 = 1.959_963_984_540_054;
 
-/// Lower end of the 95 % Wilson score interval (Wilson 1927) of `hits` in `n`.
+/// Lower bound of the 95 % Wilson score interval (Wilson 1927) of `hits` out of `n`.
 pub(crate) fn wilson(hits: f64, n: f64) -> f64 {
     if n <= 0.0 {
         return 0.0;
@@ -237,9 +237,9 @@ pub(crate) fn median(sizes: &[i64]) -> i64 {
     *copy.select_nth_unstable(middle).1
 }
 
-/// Judges one sequence: offsets and sizes [bytes] of the completed requests, in order.
+/// Classify one sequence: offsets and sizes [bytes] of the completed requests, in order.
 ///
-/// Phases are found first, unless one plain rule holds for all; then the rules are tried on the whole.
+/// Detect phases, unless one simple rule explains the sequence. Then apply the rules to the complete sequence.
 pub fn classify(offsets: &[i64], sizes: &[i64]) -> Verdict {
     let mut verdict = classify_whole(offsets, sizes);
     if matches!(
@@ -255,7 +255,7 @@ pub fn classify(offsets: &[i64], sizes: &[i64]) -> Verdict {
     verdict
 }
 
-/// The rules without phases.
+/// Apply the rules without phases.
 pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
     let n = offsets.len().min(sizes.len());
     let (offsets, sizes) = (&offsets[..n], &sizes[..n]);
@@ -347,7 +347,8 @@ pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
     verdict
 }
 
-/// Of long sequences a stretch is tried first: what it does not chain at all, the whole does not chain enough.
+/// Length of the section of a long sequence that is tested first. If it has hardly any chains, the sequence has too
+/// few.
 const STRETCH: usize = 100_000;
 
 fn best_chains(offsets: &[i64], sizes: &[i64]) -> Option<Chains> {
@@ -375,7 +376,7 @@ fn best_chains(offsets: &[i64], sizes: &[i64]) -> Option<Chains> {
     chains::find_mixed(offsets, sizes).filter(enough).or(found)
 }
 
-/// One distance from start to start, or a cycle of 2 to 4 different ones of one sign: values and share.
+/// Start-to-start distances and their share: one distance, or a cycle of 2 to 4 different ones of one sign.
 fn strides(offsets: &[i64]) -> Option<(Vec<i64>, f64)> {
     let distance = |i: usize| offsets[i + 1] - offsets[i];
     let count = offsets.len() - 1;
@@ -405,7 +406,7 @@ fn strides(offsets: &[i64]) -> Option<(Vec<i64>, f64)> {
     None
 }
 
-/// Chi-squared of the starts over sixteen equal parts of the range touched, 15 degrees of freedom.
+/// Chi-squared statistic of the starts over sixteen equal parts of the accessed range, 15 degrees of freedom.
 fn uniformity(offsets: &[i64]) -> Value {
     const PARTS: usize = 16;
     let (low, high) = offsets
@@ -424,12 +425,12 @@ fn uniformity(offsets: &[i64]) -> Value {
     json!({"chi_squared": chi_squared, "degrees_of_freedom": PARTS - 1})
 }
 
-/// Judges the requests of all threads together, in order of time, and of each thread by itself.
+/// Classify the requests of all threads together, in order of time, and of each thread alone.
 ///
-/// Threads that each go forward in their own way are `interleaved` when at least two are at work at once, even
-/// where their requests by offsets alone would not show it.
+/// Threads that each follow an order of their own are `interleaved` if at least two run concurrently, even if the
+/// offsets alone do not show it.
 ///
-/// `times` [ns] go into the phases; it may be empty.
+/// `times` [ns] are used for the phases; it may be empty.
 pub fn judge(offsets: &[i64], sizes: &[i64], tids: &[u32], times: &[u64]) -> Judgement {
     let mut together = classify(offsets, sizes);
     together.add_times(times);
@@ -482,17 +483,17 @@ pub fn judge(offsets: &[i64], sizes: &[i64], tids: &[u32], times: &[u64]) -> Jud
     Judgement { together, threads }
 }
 
-/// Threads that each go their own way: forward, back, or in steps beside others that do.
+/// Threads that each follow an order of their own: forward, backward, or strided next to one of these.
 #[derive(Default)]
 pub(crate) struct OwnWays {
-    /// Requests of them.
+    /// Number of their requests.
     pub held: u64,
     found: Vec<StreamOf>,
     beside: bool,
 }
 
 impl OwnWays {
-    /// Takes a thread's verdict; says whether it goes its own way.
+    /// Add the verdict of a thread. Return true if the thread follows an order of its own.
     pub fn take(&mut self, verdict: &Verdict) -> bool {
         let kind = match verdict.class {
             Class::Consecutive | Class::Sequential => Kind::Adjacent,
@@ -512,7 +513,7 @@ impl OwnWays {
         true
     }
 
-    /// Whether together they are `interleaved`, of so many requests and so many at once.
+    /// True if the threads together are `interleaved`, with `requests` requests and `k` concurrent threads.
     pub fn explain(&self, requests: u64, k: u32) -> bool {
         self.beside
             && requests >= ENOUGH as u64
@@ -531,7 +532,8 @@ impl OwnWays {
     }
 }
 
-/// Median over the requests of the threads at work at once; of each thread its first and last time and requests.
+/// Median number of concurrent threads, over the requests. `spans` has the first time, last time and requests of each
+/// thread.
 pub(crate) fn at_once(spans: &[(u64, u64, u64)]) -> u32 {
     let mut edges: Vec<(u64, i32, f64)> = Vec::with_capacity(2 * spans.len());
     for &(first, last, requests) in spans {
@@ -559,7 +561,7 @@ pub(crate) fn at_once(spans: &[(u64, u64, u64)]) -> u32 {
     0
 }
 
-/// Median over the requests of the number of threads between their first and last request.
+/// Median, over the requests, of the number of threads between their first and last request.
 fn open_median(spans: &[(u32, u32)], n: usize) -> u32 {
     let mut change = vec![0i32; n + 1];
     for &(first, end) in spans {

@@ -1,30 +1,31 @@
-//! The exponent of a zipf law over blocks whose ranks nobody knows, from the requests that each block got.
+//! Exponent of a zipf law over blocks with unknown ranks, from the number of requests of each block.
 //!
-//! Ranking blocks by the very counts that are then fitted bends both ends of the line (Clauset, Shalizi, Newman, SIAM
-//! Review 51, 2009; Piantadosi, Psychon. Bull. Rev. 21, 2014). So no block is given a rank here. Under the law, *n*
-//! requests to *N* blocks, block *r* has a Poisson number with mean *λ<sub>r</sub>* ∝ *r<sup>−a</sup>*; *a* and
-//! *N* are those for which two sums over the blocks are what they were: the blocks met at all, and a sum of *h*(count). *h* is
-//! *c* ln *c* where all blocks are seen (it stands for the sufficient statistic Σ *c* ln *r* of the likelihood with known
-//! ranks) and ln *c* where a share of them is sampled, which the busiest blocks being in it or not does not sway. The
-//! interval is by the delta method, from the variance of both sums given *n* under the law with the fitted numbers.
+//! Ranking blocks by the counts that are then fitted biases both ends of the line (Clauset, Shalizi, Newman, SIAM
+//! Review 51, 2009; Piantadosi, Psychon. Bull. Rev. 21, 2014). So blocks are not ranked here. Under the law, with *n*
+//! requests to *N* blocks, block *r* has a Poisson number of requests with mean *λ<sub>r</sub>* ∝ *r<sup>−a</sup>*. The
+//! fit chooses *a* and *N* so that two sums over the blocks match the observation: the number of accessed blocks, and
+//! the sum of *h*(count). If all blocks are observed, *h* is *c* ln *c*, which replaces the sufficient statistic Σ *c*
+//! ln *r* of the likelihood with known ranks. If a share of them is sampled, *h* is ln *c*, which depends little on the
+//! presence of the busiest blocks in the sample. The interval is by the delta method, from the variance of both sums
+//! given *n* under the fitted law.
 
 use std::sync::OnceLock;
 
 use crate::verdict::Z;
 
-/// Fewer blocks than this are not fitted.
+/// Minimum number of blocks for a fit.
 const ENOUGH: usize = 16;
 
-/// The law that fits, and how well it is known.
+/// Fitted law and its uncertainty.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fit {
     pub exponent: f64,
-    /// Of the 95 % interval of the exponent.
+    /// Half-width of the 95 % interval of the exponent.
     pub half_width: f64,
 }
 
-/// From the requests of each block that was looked at, `share` of all, to which `requests` went in all. None if
-/// there are too few blocks, or hardly any with two requests.
+/// Fit a law to the requests of each examined block. The blocks are `share` of all, and `requests` went to all of them.
+/// Return None if there are too few blocks or too few repeated requests.
 pub(crate) fn fit(counts: &[u64], requests: f64, share: f64) -> Option<Fit> {
     let again: u64 = counts.iter().map(|&count| count.saturating_sub(1)).sum();
     if counts.len() < ENOUGH || again < ENOUGH as u64 {
@@ -39,7 +40,7 @@ pub(crate) fn fit(counts: &[u64], requests: f64, share: f64) -> Option<Fit> {
     };
     let met = counts.len() as f64;
     let sum: f64 = counts.iter().map(|&c| height(c as f64, whole)).sum();
-    // ln N, for an exponent: the blocks met are as many as they were
+    // ln N for an exponent: the expected number of accessed blocks equals the observed one
     let blocks = |exponent: f64| {
         let least = (met / share).ln();
         root(least, least + 7.0, |ln| {
@@ -65,7 +66,7 @@ fn height(count: f64, whole: bool) -> f64 {
     }
 }
 
-/// What a zipf law leads one to expect.
+/// Expectations under a zipf law.
 struct Law<'a> {
     moments: &'a [Moments],
     whole: bool,
@@ -73,7 +74,7 @@ struct Law<'a> {
     share: f64,
 }
 
-/// Both sums: blocks met, and the sum of heights.
+/// Both sums: accessed blocks, and the sum of heights.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     met: f64,
@@ -81,14 +82,14 @@ struct Sums {
 }
 
 impl Law<'_> {
-    /// Gives each stretch of ranks as (blocks in it, mean requests of one).
+    /// Groups of ranks as (number of blocks, mean requests of each).
     fn ranks(&self, exponent: f64, blocks: f64) -> Vec<(f64, f64)> {
         const GROWTH: f64 = 1.08;
         let mut ranks = Vec::with_capacity(160);
         let (mut first, mut all) = (1.0f64, 0.0);
         while first <= blocks {
             let end = (first + 1.0).max(first * GROWTH).min(blocks + 1.0);
-            // one rank is itself; the middle of several is that of their logarithms
+            // a single rank is exact; the middle of several is the geometric mean
             let middle = if first < 13.0 {
                 first
             } else {
@@ -117,7 +118,7 @@ impl Law<'_> {
         }
     }
 
-    /// The moments for a mean: from the table, beyond it by their expansions.
+    /// Moments for a mean: from the table, above its range by their expansions.
     fn at(&self, mean: f64) -> Moments {
         let (table, ln) = (self.moments, mean.ln());
         let place = (ln - LEAST_LN) / STEP_LN;
@@ -161,7 +162,7 @@ impl Law<'_> {
             with_h += number * p * cov_requests;
             with_m += number * p * mean * none;
         }
-        // all requests together are as many as they are
+        // the total number of requests is fixed
         vh -= with_h * with_h / self.requests;
         vm -= with_m * with_m / self.requests;
         c -= with_h * with_m / self.requests;
@@ -172,7 +173,8 @@ impl Law<'_> {
     }
 }
 
-/// Of a Poisson count: mean of its height, variance, covariance with the count and with its not being 0; as logarithms.
+/// Moments of a Poisson count: mean of its height, its variance, its covariance with the count and with count > 0; as
+/// logarithms.
 type Moments = [f64; 4];
 
 const LEAST_LN: f64 = -9.0;
@@ -194,7 +196,7 @@ fn of_mean(mean: f64, whole: bool) -> Moments {
     let reach = 12.0 * mean.sqrt() + 30.0;
     let first = (mean - reach).max(0.0) as u64;
     let last = (mean + reach) as u64;
-    // ln of the probability of 0, then from each count to the next
+    // ln of the probability of 0, then of each next count
     let mut ln = -mean;
     for count in 1..=first {
         ln += (mean / count as f64).ln();
@@ -217,7 +219,7 @@ fn of_mean(mean: f64, whole: bool) -> Moments {
     [h, var, cov, h * (-mean).exp()]
 }
 
-/// Where a monotone function is 0, by the Illinois method; the nearer end where it is not.
+/// Root of a monotone function by the Illinois method, or the nearer end if there is none.
 fn root(low: f64, high: f64, f: impl Fn(f64) -> f64) -> f64 {
     let (mut a, mut b) = (low, high);
     let (mut fa, mut fb) = (f(a), f(b));

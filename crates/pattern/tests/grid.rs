@@ -1,10 +1,10 @@
-//! Generated sequences of known truth, and those that must not be mistaken.
+//! Generated sequences of known class, and sequences that must not be misclassified.
 
 use penstock_pattern::{classify, judge, judge_as_in_kernel, Class, Operation, Stream};
 
 const KIB: i64 = 1024;
 
-/// A small generator of our own (splitmix64), so that the truth does not hang on a library's version.
+/// Random number generator (splitmix64), so that the sequences do not depend on a library's version.
 struct Draws(u64);
 
 impl Draws {
@@ -112,7 +112,7 @@ fn streams_are_counted_whatever_their_turns() {
 
 #[test]
 fn threads_reading_one_file_from_its_start_are_interleaved() {
-    // in bursts of a time slice, two at work at once, and now and then on the very same offset
+    // in bursts of a time slice, two threads at once, sometimes at the same offset
     let n = 10_007i64;
     let mut draws = Draws(4);
     let mut next = [0i64; 4];
@@ -211,7 +211,7 @@ fn guards() {
     assert_eq!(class_of(&few, 4 * KIB).0, Class::Insufficient);
     assert_eq!(class_of(&[0], 1 << 30).0, Class::Insufficient);
     assert_eq!(class_of(&[], 1).0, Class::Insufficient);
-    // two threads, each consecutive in its own half, turns at random
+    // two threads in random turns, each consecutive in its own half
     let mut draws = Draws(7);
     let mut next = [0i64, 1 << 30];
     let (mut offsets, mut tids) = (Vec::new(), Vec::new());
@@ -226,7 +226,7 @@ fn guards() {
         (judged.together.class, judged.together.k),
         (Class::Interleaved, Some(2))
     );
-    // every block of a file once, in random order: not streams, though every block has a neighbour
+    // every block of a file once, in random order: no streams, although every block has a neighbour
     let mut blocks: Vec<i64> = (0..16_384).map(|i| i * 4 * KIB).collect();
     for i in (1..blocks.len()).rev() {
         blocks.swap(i, draws.below(i as u64 + 1) as usize);
@@ -274,7 +274,7 @@ fn a_log_that_many_short_processes_append_to_is_consecutive() {
 
 #[test]
 fn small_requests_to_one_block_are_no_re_access() {
-    // records of 64 B, each written once, in random order; and ten of them written over and over
+    // records of 64 B, each written once, in random order; then ten records, written repeatedly
     let mut draws = Draws(11);
     let mut records: Vec<i64> = (0..8192).map(|i| i * 64).collect();
     for i in (1..records.len()).rev() {
@@ -295,7 +295,7 @@ fn small_requests_to_one_block_are_no_re_access() {
     }
 }
 
-/// Streams that take turns at random: (step, share) each.
+/// Streams in random turns: (step, share) of each.
 fn unequal(seed: u64, n: usize, streams: &[(i64, f64)]) -> (Vec<i64>, Vec<i64>) {
     let mut draws = Draws(seed);
     let mut next: Vec<i64> = (0..streams.len() as i64).map(|s| (s + 1) << 36).collect();
