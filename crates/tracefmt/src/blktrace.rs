@@ -1,12 +1,12 @@
-//! Reads what blktrace wrote: binary files, one per processor (`sda.blktrace.0`, …), or blkparse's dump.
+//! Reader of blktrace's output: binary files, one per processor (`sda.blktrace.0`, …), or blkparse's dump.
 //!
-//! The events are the requests in the order in which they were issued to the device (action D); where a
-//! device has no such records (one that remaps), the order in which they were queued (Q). The bytes a
-//! request covers, and its thread, come from the queue record at its sector, if there is one.
+//! The events are requests in the order in which they were issued to the device (action D). For a device without such
+//! records, such as one that remaps, it is the order in which they were queued (Q). The size and the thread of a
+//! request come from the queue record at its sector, if there is one.
 //!
-//! A request that the device hands back (action R, requeue) and that is issued again counts once, from its last
-//! issue. A request ends when all of its bytes are completed: the block layer may complete it in parts, and each
-//! part of a request that was split (action X) has the queue record of the undivided one.
+//! A request that the device requeues (action R) and that is issued again counts once, from its last issue. A request
+//! ends when all of its bytes are completed: the block layer may complete it in parts. Each part of a split request
+//! (action X) has the queue record of the undivided one.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::fs::File;
@@ -27,11 +27,11 @@ const SECTOR: u64 = 512;
 const WRITE: u32 = 1 << 1;
 const FLUSH: u32 = 1 << 2;
 const READ: u32 = 1;
-/// A command passed through to the device (SG_IO, …), which has no place on it.
+/// A command passed through to the device (SG_IO, …), which has no position on it.
 const PASSED_THROUGH: u32 = 1 << 9;
 const NOTIFY: u32 = 1 << 10;
 const DISCARD: u32 = 1 << 13;
-/// Actions, the lower half, less the bit that says a control group follows.
+/// Actions, the lower half, without the bit for a control group that follows.
 const FROM_CGROUP: u32 = 1 << 8;
 const QUEUE: u32 = 1;
 const REQUEUE: u32 = 6;
@@ -41,7 +41,7 @@ const SPLIT: u32 = 13;
 const NOTE_PROCESS: u32 = 0;
 const NOTE_TIMESTAMP: u32 = 1;
 
-/// Requests under way at once, at most; more are taken as never completed.
+/// Maximum number of requests under way. Beyond it, the oldest count as never completed.
 const MOST_UNDER_WAY: usize = 1 << 20;
 
 /// One request of a device.
@@ -50,7 +50,7 @@ const MOST_UNDER_WAY: usize = 1 << 20;
 pub struct DeviceRequest {
     pub queued_ns: u64,
     pub issued_ns: u64,
-    /// 0: the trace ended before it was completed.
+    /// Time of completion [ns]; 0 if the trace ended before it.
     pub done_ns: u64,
     pub offset: u64,
     pub size: u32,
@@ -72,7 +72,7 @@ struct Entry {
     payload: Vec<u8>,
 }
 
-/// One processor's file.
+/// File of one processor.
 struct Source {
     path: PathBuf,
     input: BufReader<File>,
@@ -193,7 +193,7 @@ impl Source {
     }
 }
 
-/// The files merged by time.
+/// Files merged by time.
 struct Merged {
     sources: Vec<Source>,
     heads: Vec<Option<Entry>>,
@@ -239,9 +239,9 @@ impl Merged {
 enum State {
     /// Bytes that are not completed yet.
     UnderWay(u64),
-    /// The error of the block layer, 0 for none.
+    /// Completed, with the error of the block layer; 0 for none.
     Completed(u16),
-    /// Handed back by the device.
+    /// Requeued by the device.
     Requeued,
 }
 
@@ -250,11 +250,11 @@ enum State {
 struct UnderWay {
     queue: VecDeque<(DeviceRequest, State)>,
     first: u64,
-    /// Device, operation, sector of the next byte to be completed, number: the number of the request.
+    /// Key of each request: device, operation, sector of the next byte to be completed, number.
     at: BTreeMap<(u32, u8, u64, u64), ()>,
 }
 
-/// Requests that begin before a completed sector and are looked at, at most.
+/// Maximum number of examined requests that begin before a completed sector.
 const MOST_CANDIDATES: usize = 256;
 
 impl UnderWay {
@@ -266,15 +266,15 @@ impl UnderWay {
         self.queue.push_back((request, state));
     }
 
-    /// The entry of a request, if it was not released yet.
+    /// Entry of a request, if it was not released yet.
     fn entry(&mut self, number: u64) -> Option<&mut (DeviceRequest, State)> {
         let index = number.checked_sub(self.first)?;
         self.queue.get_mut(usize::try_from(index).ok()?)
     }
 
-    /// The key of the request that covers a sector: the oldest that begins there, else one that reaches it.
+    /// Key of the request that covers a sector: the oldest that begins there, else one that includes it.
     fn covering(&mut self, device: u32, sector: u64, op: u8) -> Option<(u32, u8, u64, u64)> {
-        // those that were released before they ended are no longer in the queue
+        // requests that were released before they ended are no longer in the queue
         let exact = (device, op, sector, self.first)..=(device, op, sector, u64::MAX);
         if let Some((&key, ())) = self.at.range(exact).next() {
             return Some(key);
@@ -301,7 +301,7 @@ impl UnderWay {
         let State::UnderWay(left) = *state else {
             return;
         };
-        // a completion that names no bytes ends a request as one of all its bytes does
+        // a completion without bytes completes all of the request
         let rest = if bytes == 0 {
             0
         } else {
@@ -313,7 +313,7 @@ impl UnderWay {
             return;
         }
         *state = State::UnderWay(rest);
-        // parts mostly end in their order; where the first is still under way, the place stays
+        // parts are mostly completed in order; while the first is under way, the key does not change
         let next = if start == entry.sector {
             start + bytes / SECTOR
         } else {
@@ -322,7 +322,7 @@ impl UnderWay {
         self.at.insert((key.0, key.1, next, number), ());
     }
 
-    /// Takes back the request that begins at a sector; gives when it was queued, and by whom.
+    /// Requeue the request that begins at a sector. Return its queue time and its thread.
     fn requeue(&mut self, device: u32, sector: u64, op: u8) -> Option<(u64, u32)> {
         let key = self.covering(device, sector, op)?;
         self.at.remove(&key);
@@ -345,9 +345,9 @@ impl UnderWay {
     }
 }
 
-/// Reads the files; events go to the spool, requests with all their times to `each`.
+/// Read the files. Events are written to the spool; `each` is called with every request and its times.
 ///
-/// The first pass looks for issued requests, the second, if there are none, for queued ones.
+/// The first pass reads issued requests. If there are none, a second pass reads queued ones.
 pub fn read(
     paths: &[PathBuf],
     out: &mut Spool,
@@ -527,7 +527,7 @@ fn keep(
         offset,
         latency_ns,
         size: request.size,
-        // the record holds the error of the block layer, not an error number: EIO
+        // the record has the error of the block layer, not an error number: EIO
         done: if failed { -5 } else { size },
         file_id,
         tid: request.pid,

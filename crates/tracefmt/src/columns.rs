@@ -1,6 +1,6 @@
 //! A batch of rows of `io_events` and `device_requests` as columns.
 
-/// Columns of `io_events`; all of one length. Times in ns of CLOCK_MONOTONIC, sizes in bytes.
+/// Columns of `io_events`, all of equal length. Times in ns of CLOCK_MONOTONIC, sizes in bytes.
 #[derive(Debug, Default, Clone)]
 #[allow(missing_docs)]
 pub struct Events {
@@ -17,9 +17,9 @@ pub struct Events {
     pub flags: Vec<i64>,
 }
 
-/// The flag of an event that is an asynchronous request.
+/// Flag of an asynchronous request.
 pub const ASYNC: i64 = 64;
-/// The flag of one that bypasses the page cache.
+/// Flag of an event that bypasses the page cache.
 pub const DIRECT: i64 = 1;
 
 /// One row of [`Events`].
@@ -40,14 +40,14 @@ pub struct Event {
 }
 
 impl Event {
-    /// When it returned [ns].
+    /// Time of the return [ns].
     pub fn end_ns(&self) -> i64 {
         self.t_ns.saturating_add(self.latency_ns.max(0))
     }
 }
 
 impl Events {
-    /// Whether all columns have one length.
+    /// True if all columns have equal length.
     pub fn is_even(&self) -> bool {
         let n = self.t_ns.len();
         [
@@ -66,7 +66,7 @@ impl Events {
         .all(|column| column.len() == n)
     }
 
-    /// The rows.
+    /// Iterate over the rows.
     pub fn rows(&self) -> impl Iterator<Item = Event> + '_ {
         (0..self.t_ns.len()).map(|i| Event {
             t_ns: self.t_ns[i],
@@ -84,7 +84,7 @@ impl Events {
     }
 }
 
-/// Columns of `device_requests`; all of one length. `disk` is an index into the context's disks.
+/// Columns of `device_requests`, all of equal length. `disk` is an index into the context's disks.
 #[derive(Debug, Default, Clone)]
 #[allow(missing_docs)]
 pub struct Requests {
@@ -95,7 +95,7 @@ pub struct Requests {
     pub offset: Vec<i64>,
     pub size: Vec<i64>,
     pub disk: Vec<i64>,
-    /// The thread that asked, 0 where it is not known.
+    /// Thread that issued the request; 0 if unknown.
     pub tid: Vec<i64>,
 }
 
@@ -113,7 +113,7 @@ pub struct Request {
 }
 
 impl Requests {
-    /// Whether all columns have one length.
+    /// True if all columns have equal length.
     pub fn is_even(&self) -> bool {
         let n = self.t_ns.len();
         [
@@ -128,7 +128,7 @@ impl Requests {
         .all(|column| column.len() == n)
     }
 
-    /// The rows.
+    /// Iterate over the rows.
     pub fn rows(&self) -> impl Iterator<Item = Request> + '_ {
         (0..self.t_ns.len()).map(|i| Request {
             t_ns: self.t_ns[i],

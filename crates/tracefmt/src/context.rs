@@ -1,10 +1,10 @@
-//! What an exporter must know besides the rows: names, clocks, losses.
+//! Context of an export besides the rows: names, clocks, losses.
 
 use std::collections::HashMap;
 
 use serde::Deserialize;
 
-/// A readings of three clocks at one moment.
+/// Readings of three clocks at one moment.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[allow(missing_docs)]
 pub struct Clocks {
@@ -13,7 +13,7 @@ pub struct Clocks {
     pub boottime_ns: i64,
 }
 
-/// A thread and the program it ran.
+/// A thread and its program.
 #[derive(Debug, Clone, Deserialize)]
 #[allow(missing_docs)]
 pub struct Thread {
@@ -31,38 +31,38 @@ pub struct FileName {
     pub path: String,
 }
 
-/// Everything beside the rows.
+/// Context of the rows.
 #[derive(Debug, Clone, Deserialize, Default)]
 pub struct Context {
-    /// The command that was traced.
+    /// Traced command.
     #[serde(default)]
     pub command: String,
     /// Start of the recording.
     pub start_ns: i64,
     /// End of the last event.
     pub end_ns: i64,
-    /// Clocks at the start, where they are known.
+    /// Clocks at the start, if they are known.
     #[serde(default)]
     pub clocks: Option<Clocks>,
-    /// Threads that left events, in the order in which they are to be shown.
+    /// Threads with events, in display order.
     #[serde(default)]
     pub threads: Vec<Thread>,
-    /// Files that events are about.
+    /// Files of the events.
     #[serde(default)]
     pub files: Vec<FileName>,
-    /// Disks that requests are about.
+    /// Disks of the requests.
     #[serde(default)]
     pub disks: Vec<String>,
     /// Number, name and direction of each operation.
     #[serde(default)]
     pub operations: Vec<(i64, String, String)>,
-    /// Events lost while tracing.
+    /// Number of events lost while tracing.
     #[serde(default)]
     pub lost: u64,
-    /// Processors of the host.
+    /// Number of processors of the host.
     #[serde(default)]
     pub cpus: u32,
-    /// Largest part of a file that may be split [bytes]; 0: not split.
+    /// Maximum size of one part of a split file [bytes]; 0: not split.
     #[serde(default)]
     pub part_bytes: u64,
 }

@@ -1,9 +1,9 @@
-//! Reads the text that `darshan-dxt-parser` prints of a Darshan log with extended tracing.
+//! Reader of the text that `darshan-dxt-parser` prints for a Darshan log with extended tracing.
 //!
-//! The POSIX module's segments become events, a rank being a process. The same bytes appear once more under
-//! MPI-IO where a program uses it; those lines are counted, not taken, and may have offsets of -1, which the
-//! first version of that module prints where it does not know them. Times are seconds from the start of
-//! the job with four decimals: requests closer than 0.1 ms keep the order of the text.
+//! The segments of the POSIX module become events. Each rank is a process. If a program uses MPI-IO, its bytes appear a
+//! second time under that module. Those lines are only counted. Their offset may be -1, which the first version of that
+//! module prints for an unknown offset. Times are seconds from the start of the job with four decimals: requests less
+//! than 0.1 ms apart stay in the order of the text.
 
 use std::path::Path;
 
@@ -12,16 +12,16 @@ use crate::lines;
 use crate::spool::{Record, Spool};
 use crate::ReadError;
 
-/// Operation numbers of the tracer: offsets are the requests' own.
+/// Operation numbers of the tracer for calls with explicit offsets.
 const READ: u8 = 1;
 const WRITE: u8 = 33;
 
-/// Reads the text and writes its requests to the spool in order of time.
+/// Read the text and write its requests to the spool in order of time.
 pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadError> {
     let mut records: Vec<Record> = Vec::new();
     let mut file_id = 0;
     let mut known = false;
-    // segments that a header promises and that have not been seen: a torn file ends with some
+    // segments announced by a header and not read yet: a truncated file ends with some
     let mut promised: i64 = 0;
     let mut header = (0, String::new());
     lines::for_each(path, |number, line| {
@@ -113,7 +113,7 @@ pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadE
             size: size as u32,
             done: size,
             file_id,
-            // the tracer's numbers begin at 1: rank 0 is process 1
+            // thread numbers of the tracer begin at 1: rank 0 is process 1
             tid: rank.saturating_add(1),
             pid: rank.saturating_add(1),
             op,

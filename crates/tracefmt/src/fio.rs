@@ -1,4 +1,4 @@
-//! fio's I/O log: written as version 3, one log per thread.
+//! Writer of fio's I/O log, version 3: one log per thread.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::OpenOptions;
@@ -14,18 +14,18 @@ use crate::Exporter;
 /// First line of a log.
 pub const HEADER: &str = "fio version 3 iolog";
 
-/// Text held for all logs together before it is written out.
+/// Maximum size of the buffered text of all logs [bytes].
 const HELD_BYTES: usize = 32 << 20;
 
-/// The name a traced file has in the logs, relative to the directory of the export.
+/// Name of a traced file in the logs, relative to the directory of the export.
 ///
-/// fio splits a line at white space, so a traced name cannot stand there; and a replay must never write to
-/// the file that was traced.
+/// fio splits a line at white space, so the traced name is not usable there. Also, a replay must never write to the
+/// traced file.
 pub fn scratch_name(file_id: i64) -> String {
     format!("file-{file_id:06}")
 }
 
-/// Writes one log per thread.
+/// Writer of one log per thread.
 pub struct FioLogs {
     folder: PathBuf,
     start_ns: i64,
@@ -54,7 +54,7 @@ struct ThreadLog {
 }
 
 impl FioLogs {
-    /// Logs go to `folder` as `thread-N.log` in the order in which threads appear.
+    /// Create a writer of logs `thread-N.log` in `folder`, numbered in order of the threads' first events.
     pub fn create(folder: &Path, context: &Context) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         Ok(FioLogs {

@@ -1,4 +1,4 @@
-//! What a reader of another tool's trace gives besides the events.
+//! Names and counts that a reader of another tool's trace returns besides the events.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -24,7 +24,7 @@ pub struct File {
     pub path: String,
     pub dev_major: u32,
     pub dev_minor: u32,
-    /// Last byte touched; the size itself is not in such traces.
+    /// End of the last byte accessed. Such traces do not include the file size.
     pub size_bytes: i64,
 }
 
@@ -47,13 +47,13 @@ pub struct Imported {
     pub threads: Vec<Thread>,
     /// Records read.
     pub seen: u64,
-    /// Records that became events.
+    /// Number of records that became events.
     pub kept: u64,
-    /// Records that are no reads, writes or flushes.
+    /// Number of records other than reads, writes and flushes.
     pub filtered: u64,
-    /// Events that the source says it lost.
+    /// Number of lost events that the source reports.
     pub lost: u64,
-    /// What the source says of itself.
+    /// Description of the source, from the trace.
     pub about: Vec<String>,
     #[serde(skip)]
     numbers: HashMap<String, u32>,
@@ -62,7 +62,7 @@ pub struct Imported {
 }
 
 impl Imported {
-    /// Number of the file of that name, from 1.
+    /// Number of the file with this name, from 1.
     pub fn file(&mut self, path: &str) -> u32 {
         if let Some(&number) = self.numbers.get(path) {
             return number;
@@ -79,14 +79,14 @@ impl Imported {
         file_id
     }
 
-    /// Notes that bytes up to `end` of the file were touched.
+    /// Record that bytes up to `end` of the file were accessed.
     pub fn reaches(&mut self, file_id: u32, end: i64) {
         if let Some(file) = self.files.get_mut(file_id as usize - 1) {
             file.size_bytes = file.size_bytes.max(end);
         }
     }
 
-    /// Notes a thread at its first event.
+    /// Add a thread at its first event.
     pub fn thread(&mut self, pid: u32, tid: u32, name: &str, t_ns: u64) {
         if !self.known.contains_key(&tid) {
             self.known.insert(tid, self.threads.len());
@@ -99,7 +99,7 @@ impl Imported {
         }
     }
 
-    /// Names a thread that has no name yet.
+    /// Set the name of a known thread.
     pub fn rename(&mut self, tid: u32, name: &str) {
         if let Some(&at) = self.known.get(&tid) {
             name.clone_into(&mut self.threads[at].name);
@@ -115,12 +115,12 @@ pub fn malformed(path: &Path, line: u64, found: impl Display, expected: &str) ->
     ))
 }
 
-/// The system's reason with the file's name.
+/// Reason from the system, with the file's name.
 pub fn unreadable(path: &Path, error: io::Error) -> ReadError {
     ReadError::Io(path.display().to_string(), error)
 }
 
-/// A piece of a bad line, short and on one line.
+/// Excerpt of a bad line, short and on one line.
 pub fn shown(text: &str) -> String {
     let cut: String = text.chars().take(60).collect();
     format!("{cut:?}")

@@ -1,7 +1,7 @@
-//! Reads fio's I/O log, version 2 or 3.
+//! Reader of fio's I/O log, version 2 or 3.
 //!
-//! The log knows neither latency nor result: requests count as done in full, their latency is 0. Version 2
-//! knows no times but its `wait` actions.
+//! The log has neither latencies nor results: requests count as completed in full, with latency 0. The only times in
+//! version 2 are its `wait` actions.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ const WRITE: u8 = 33;
 const SYNC: u8 = 64;
 const DATASYNC: u8 = 65;
 
-/// Appends the log's requests to the spool, as thread `tid`.
+/// Append the log's requests to the spool, as thread `tid`.
 pub fn read(path: &Path, tid: u32, out: &mut Spool, to: &mut Imported) -> Result<(), ReadError> {
     let mut version = 0;
     let mut clock_us: u64 = 0;
@@ -59,7 +59,7 @@ pub fn read(path: &Path, tid: u32, out: &mut Spool, to: &mut Imported) -> Result
             _ => return Err(bad("FILE ACTION, or FILE ACTION OFFSET LENGTH")),
         };
         let Some((offset, length)) = numbers else {
-            return Ok(()); // add, open, close: the file is noted with its first request
+            return Ok(()); // add, open, close: the file is recorded with its first request
         };
         if action == "wait" {
             if version == 3 {

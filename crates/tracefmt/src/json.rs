@@ -11,7 +11,7 @@ use crate::columns::Events;
 use crate::context::Context;
 use crate::Exporter;
 
-/// Writes JSON (`lines` false: `{…, "events": […]}`) or JSONL (true: one event per line).
+/// Writer of JSON (`lines` false: `{…, "events": […]}`) or JSONL (true: one event per line).
 pub struct Json {
     out: BufWriter<File>,
     lines: bool,
@@ -21,7 +21,7 @@ pub struct Json {
 }
 
 impl Json {
-    /// Opens the file; a document begins with `head`, the fields before the events.
+    /// Create the file. A document begins with the fields of `head`, followed by the events.
     pub fn create(path: &Path, context: &Context, lines: bool, head: &Value) -> io::Result<Self> {
         let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
         if !lines {
@@ -34,7 +34,7 @@ impl Json {
             }
             write!(out, "\n\"events\":[")?;
         }
-        // paths are escaped once, not with every event
+        // paths are escaped once, not for every event
         let paths = context
             .paths()
             .into_iter()

@@ -1,8 +1,8 @@
-//! Trace formats: what other programs read, and what they wrote.
+//! Trace formats: exporters for other programs, and readers of traces from other tools.
 //!
-//! Exporters take a bundle's events as columns, batch by batch in order of time, and keep nothing of them
-//! but what is still under way; readers turn another tool's trace into the tracer's own records
-//! ([`spool`]). No Python and no Parquet here.
+//! Exporters process a bundle's events as columns, in batches in order of time. They retain only what is still under
+//! way. Readers convert another tool's trace to the tracer's own records ([`spool`]). The crate depends neither on
+//! Python nor on Parquet.
 #![warn(missing_docs)]
 
 pub mod blktrace;
@@ -24,25 +24,25 @@ use std::io;
 
 use columns::{Events, Requests};
 
-/// Why a trace could not be read: the place and what is wrong there, for the user.
+/// Reason why a trace cannot be read: the position and the problem, for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file itself cannot be read.
     #[error("{0}: {1}")]
     Io(String, io::Error),
-    /// It is not what it should be.
+    /// The content is malformed.
     #[error("{0}")]
     Malformed(String),
 }
 
-/// One file format, written while events arrive.
+/// Writer of one file format, called while events arrive.
 pub trait Exporter: Send + Sync {
-    /// Takes the next events, which begin no earlier than those before.
+    /// Write the next events. They begin no earlier than those before.
     fn events(&mut self, events: &Events) -> io::Result<()>;
-    /// Takes the device requests that arrived up to the last event; formats without them ignore it.
+    /// Write the device requests that arrived up to the last event. Formats without device requests ignore them.
     fn requests(&mut self, _requests: &Requests) -> io::Result<()> {
         Ok(())
     }
-    /// Writes what is still held and closes the files; gives what was written.
+    /// Write the remaining records and close the files. Return a summary of what was written.
     fn finish(&mut self) -> io::Result<serde_json::Value>;
 }

@@ -1,4 +1,4 @@
-//! Text files line by line, of any bytes.
+//! Reader of text files line by line, with any bytes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -7,12 +7,12 @@ use std::path::Path;
 use crate::imported::{malformed, shown, unreadable};
 use crate::ReadError;
 
-/// Longest line accepted; a longer one is no trace but something else.
+/// Maximum length of a line in bytes. A longer line means that the file is not a trace.
 const LONGEST: usize = 1 << 20;
 
-/// Calls `each` with every line (number from 1, without its end); bytes that are not UTF-8 are replaced.
+/// Call `each` with every line (number from 1, without its line end). Bytes that are not UTF-8 are replaced.
 ///
-/// A last line without its end is an error, even where `each` takes it: its last number may be torn.
+/// A last line without a line end is an error, even if `each` accepts it: its last number may be truncated.
 pub fn for_each(
     path: &Path,
     mut each: impl FnMut(u64, &str) -> Result<(), ReadError>,

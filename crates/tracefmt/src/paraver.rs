@@ -1,8 +1,9 @@
 //! Paraver: `.prv` (records), `.pcf` (what the numbers mean), `.row` (names of the rows).
 //!
-//! A process is a task, a thread a thread. Every event is one event record (kind 2) at its start, with
-//! all its numbers; a call of a thread also gives a state record (kind 1) from entry to return, so that
-//! a timeline has bars. The recording does not say on which processor a call ran: that field is 0. Times are ns from the start of the recording. Records are in order of time.
+//! A process is a task, and a thread is a thread. Every event is one event record (kind 2) at its start, with all its
+//! numbers. A call of a thread also has a state record (kind 1) from entry to return, so that a timeline shows bars.
+//! The recording does not include the processor of a call: that field is 0. Times are ns from the start of the
+//! recording. Records are in order of time.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,7 +16,7 @@ use crate::columns::{Events, ASYNC};
 use crate::context::Context;
 use crate::Exporter;
 
-/// Types of the values of an event record.
+/// Types of the values in an event record.
 const TYPES: [(u32, &str); 8] = [
     (70_000_001, "I/O operation"),
     (70_000_002, "File"),
@@ -26,10 +27,10 @@ const TYPES: [(u32, &str); 8] = [
     (70_000_007, "Error number"),
     (70_000_008, "Flags"),
 ];
-/// Paraver's own number of the state "I/O".
+/// Number of the state "I/O" in Paraver.
 const STATE_IO: u32 = 12;
 
-/// Writes the three files.
+/// Writer of the three files.
 pub struct Paraver {
     out: BufWriter<File>,
     start_ns: i64,
@@ -42,7 +43,7 @@ pub struct Paraver {
 }
 
 impl Paraver {
-    /// Opens `prv` and writes `pcf` and `row` beside it; `date` is `dd/mm/yy at hh:mm`.
+    /// Create `prv`, and write `pcf` and `row` next to it. `date` has the format `dd/mm/yy at hh:mm`.
     pub fn create(
         prv: &Path,
         pcf: &Path,
@@ -104,7 +105,7 @@ impl Exporter for Paraver {
             self.last_ns = e.t_ns;
             let at = e.t_ns - self.start_ns;
             let free = self.busy_until.entry(thread).or_insert(i64::MIN);
-            // states of one thread may not overlap: what runs within another call stays an event only
+            // states of one thread may not overlap: a call within another one is only an event
             if e.flags & ASYNC == 0 && e.latency_ns > 0 && e.t_ns >= *free {
                 *free = e.end_ns();
                 let end = e.end_ns() - self.start_ns;
@@ -198,7 +199,7 @@ fn write_row(path: &Path, cpus: u32, tasks: &[(i64, Vec<(i64, String)>)]) -> io:
     out.flush()
 }
 
-/// A name as one line: control characters as escapes.
+/// Name on one line, with escaped control characters.
 fn one_line(name: &str) -> String {
     if name.chars().any(char::is_control) {
         name.escape_debug().to_string()

@@ -1,11 +1,11 @@
 //! Perfetto: TrackEvent packets in the protobuf encoding, for ui.perfetto.dev and its trace processor.
 //!
-//! Processes and threads are tracks; a call is a slice. Asynchronous requests, and whatever does not nest in
-//! the thread's calls, lie on lanes of their own beside it; device requests on lanes of their disk. A flow
-//! leads from a call to the device requests that its thread made while it ran. Throughput and the number
-//! under way are counters. Losses are a slice over the whole recording, since nobody knows when they were.
+//! Processes and threads are tracks; a call is a slice. Asynchronous requests, and calls that do not nest within the
+//! thread's calls, have lanes of their own next to the thread. Device requests have lanes of their disk. A flow
+//! connects a call with the device requests that its thread issued during the call. Throughput and the number of
+//! requests under way are counters. Losses are a slice over the complete recording, because their times are unknown.
 //!
-//! A file above the part size is split by time; each part opens alone.
+//! A file larger than the part size is split by time. Each part can be opened alone.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -42,12 +42,12 @@ const SLICE_END: u64 = 2;
 const COUNTER: u64 = 4;
 const SEQUENCE: u64 = 1;
 
-/// Counter samples over the whole recording, at most.
+/// Maximum number of counter samples over the recording.
 const BINS: i64 = 5000;
-/// The shortest bin of a counter [ns].
+/// Minimum bin width of a counter [ns].
 const SHORTEST_BIN_NS: i64 = 10_000_000;
 
-/// Annotations of a slice, by interning number (their place from 1).
+/// Annotations of a slice. The interning number is the position from 1.
 const ANNOTATIONS: [&str; 9] = [
     "file",
     "offset_bytes",
@@ -61,7 +61,7 @@ const ANNOTATIONS: [&str; 9] = [
 ];
 const REQUEST_NAMES: [&str; 4] = ["read", "write", "flush", "discard"];
 
-/// Where the event goes: a track that a descriptor has declared.
+/// Track of an event, declared by a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Track {
     Process(i64),
@@ -80,14 +80,14 @@ const COUNTERS: [(&str, u64, &str); 4] = [
     ("device requests under way", 2, ""),
 ];
 
-/// A call that may still be given flows.
+/// A call that may still get flows.
 struct Held {
     event: Event,
     track: Track,
     flows: Vec<u64>,
 }
 
-/// Writes the file or its parts.
+/// Writer of the file or its parts.
 pub struct Perfetto {
     parts: Parts,
     context: Context,
@@ -110,7 +110,7 @@ pub struct Perfetto {
 }
 
 impl Perfetto {
-    /// Opens the first part at `path`; more parts are called `stem-2.ext`, `stem-3.ext`, ….
+    /// Create the first part at `path`. The names of further parts are `stem-2.ext`, `stem-3.ext`, ….
     pub fn create(path: &Path, context: Context) -> io::Result<Self> {
         let mut made = Perfetto {
             parts: Parts::create(path)?,
@@ -140,7 +140,7 @@ impl Perfetto {
         Ok(made)
     }
 
-    /// What each part begins with: clocks, an empty interning state, the mark of losses.
+    /// Write the beginning of a part: clocks, an empty interning state, the slice of losses.
     fn preamble(&mut self) -> io::Result<()> {
         let mut packet = Message::default();
         packet.number(field::SEQUENCE_ID, SEQUENCE);
@@ -158,7 +158,7 @@ impl Perfetto {
                     reading(REALTIME, c.realtime_ns);
                     reading(BOOTTIME, c.boottime_ns);
                 }
-                // a trace of another tool: its own clock is the only one
+                // trace of another tool: it has only its own clock
                 None => {
                     reading(MONOTONIC, 0);
                     reading(BOOTTIME, 0);
@@ -197,7 +197,7 @@ impl Perfetto {
         Ok(())
     }
 
-    /// Writes the descriptor of a track, once in a part, after that of its parent.
+    /// Write the descriptor of a track after that of its parent, once per part.
     fn declare(&mut self, track: Track) -> io::Result<u64> {
         let next = self.uuids.len() as u64 + 1;
         let uuid = *self.uuids.entry(track).or_insert(next);
@@ -335,7 +335,7 @@ impl Perfetto {
         self.parts.packet(&packet)
     }
 
-    /// The number under which a path is known in this part; introduces it if need be.
+    /// Interning number of a path in this part. Write it if it is new.
     fn path(&mut self, file_id: i64) -> io::Result<Option<u64>> {
         if let Some(&number) = self.interned_paths.get(&file_id) {
             return Ok(Some(number));
@@ -365,7 +365,8 @@ impl Perfetto {
         self.counters.operation(&event, &direction);
         let within = match self.held.get(&event.tid) {
             Some(held) if event.t_ns < held.event.end_ns() => {
-                // nested in the call under way, as a fault in a read; what crosses its end gets a lane
+                // nested within the current call, such as a fault in a read; an event that outlasts the call gets a
+                // lane
                 if event.flags & ASYNC == 0 && event.end_ns() <= held.event.end_ns() {
                     Some(true)
                 } else {
@@ -452,7 +453,7 @@ impl Perfetto {
         )
     }
 
-    /// Requests that arrived before `until_ns`, each with a flow from the call its thread is in.
+    /// Write the requests that arrived before `until_ns`, each with a flow from the current call of its thread.
     fn drain(&mut self, until_ns: i64) -> io::Result<()> {
         while self.pending.front().is_some_and(|r| r.t_ns < until_ns) {
             let Some(request) = self.pending.pop_front() else {
@@ -509,7 +510,7 @@ impl Perfetto {
         Ok(())
     }
 
-    /// Begins a new part if this one is full.
+    /// Begin a new part if this one is full.
     fn roll(&mut self) -> io::Result<()> {
         if self.context.part_bytes > 0 && self.parts.written >= self.context.part_bytes {
             self.counters_until(self.last_ns)?;
@@ -559,7 +560,7 @@ fn annotation(event: &mut Message, name: u64, value: i64) {
     });
 }
 
-/// The lowest lane that is free at `start`; it is taken until `end`.
+/// Reserve the lowest lane that is free at `start`, until `end`.
 fn free_lane(lanes: &mut Vec<i64>, start: i64, end: i64) -> usize {
     match lanes.iter().position(|&until| until <= start) {
         Some(lane) => {
@@ -573,7 +574,7 @@ fn free_lane(lanes: &mut Vec<i64>, start: i64, end: i64) -> usize {
     }
 }
 
-/// Sums per bin of time, kept only until they are written.
+/// Sums per time bin, stored until they are written.
 struct Counters {
     start_ns: i64,
     bin_ns: i64,
@@ -615,10 +616,10 @@ impl Counters {
         self.spread(3, request.t_ns, request.done_ns);
     }
 
-    /// Adds the time from `start` to `end` to the bins it falls in.
+    /// Distribute the time from `start` to `end` over its bins.
     fn spread(&mut self, which: usize, start: i64, end: i64) {
         let (from, to) = (start - self.start_ns, end - self.start_ns);
-        // what never ended in a sane time would fill memory with bins
+        // limit the duration: an event without a plausible end would fill memory with bins
         let to = to.min(from + self.bin_ns * (BINS + 1));
         let mut at = from;
         while at < to {
@@ -629,7 +630,7 @@ impl Counters {
         }
     }
 
-    /// Means of the bins that ended before `until_ns`, with the time each begins.
+    /// Return the means of the bins that ended before `until_ns`, with the start of each bin.
     fn take_until(&mut self, until_ns: i64) -> Vec<(i64, [f64; 4])> {
         let last = (until_ns.saturating_sub(self.start_ns)).div_euclid(self.bin_ns);
         let mut made = Vec::new();
@@ -655,7 +656,7 @@ impl Counters {
     }
 }
 
-/// The file, or its parts.
+/// Output file, or its parts.
 struct Parts {
     first: PathBuf,
     out: BufWriter<File>,

@@ -1,11 +1,11 @@
-//! The wire format of protocol buffers, as much of it as is written here.
+//! Encoder of protocol buffers, limited to the fields that the exporters write.
 
 /// A message under construction.
 #[derive(Default, Debug)]
 pub struct Message(pub Vec<u8>);
 
 impl Message {
-    /// Empties it for another message.
+    /// Clear the message for reuse.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -18,36 +18,36 @@ impl Message {
         self.0.push(value as u8);
     }
 
-    /// A field of type uint64, int64 (two's complement), uint32, enum or bool.
+    /// Append a field of type uint64, int64 (two's complement), uint32, enum or bool.
     pub fn number(&mut self, field: u32, value: u64) {
         self.varint(u64::from(field) << 3);
         self.varint(value);
     }
 
-    /// A field of type int64.
+    /// Append a field of type int64.
     pub fn signed(&mut self, field: u32, value: i64) {
         self.number(field, value as u64);
     }
 
-    /// A field of type fixed64.
+    /// Append a field of type fixed64.
     pub fn fixed64(&mut self, field: u32, value: u64) {
         self.varint(u64::from(field) << 3 | 1);
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// A field of type double.
+    /// Append a field of type double.
     pub fn double(&mut self, field: u32, value: f64) {
         self.fixed64(field, value.to_bits());
     }
 
-    /// A field of type string, bytes or message.
+    /// Append a field of type string, bytes or message.
     pub fn bytes(&mut self, field: u32, value: &[u8]) {
         self.varint(u64::from(field) << 3 | 2);
         self.varint(value.len() as u64);
         self.0.extend_from_slice(value);
     }
 
-    /// A field that is a message.
+    /// Append a field that is a message, which `fill` encodes.
     pub fn message(&mut self, field: u32, fill: impl FnOnce(&mut Message)) {
         let mut inner = Message::default();
         fill(&mut inner);

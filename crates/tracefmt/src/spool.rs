@@ -1,12 +1,12 @@
-//! The tracer's spool: one record of 48 bytes per event, as `penstock_probe::layout::Event` has it.
+//! The tracer's spool: one record of 48 bytes per event, in the layout of `penstock_probe::layout::Event`.
 //!
-//! A reader of another tool's trace writes these records, and from there the trace is like one of ours.
+//! Readers of other tools' traces write these records. Later stages then process such a trace as one of the tracer.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Bytes of a record.
+/// Size of a record in bytes.
 pub const RECORD_BYTES: usize = 48;
 
 /// One record.
@@ -17,7 +17,7 @@ pub struct Record {
     pub offset: i64,
     pub latency_ns: u64,
     pub size: u32,
-    /// Bytes done, or -errno.
+    /// Bytes transferred, or -errno.
     pub done: i32,
     pub file_id: u32,
     pub tid: u32,
@@ -27,7 +27,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record as it stands in the spool; the last two bytes are the control group's place, 0.
+    /// Encode the record. The last two bytes are the control group's index, 0.
     pub fn bytes(&self) -> [u8; RECORD_BYTES] {
         let mut out = [0; RECORD_BYTES];
         out[..8].copy_from_slice(&self.t_ns.to_le_bytes());
@@ -44,15 +44,15 @@ impl Record {
     }
 }
 
-/// A spool being written.
+/// Writer of a spool.
 pub struct Spool {
     out: BufWriter<File>,
-    /// Records so far.
+    /// Number of records so far.
     pub records: u64,
 }
 
 impl Spool {
-    /// Opens the file.
+    /// Create the file.
     pub fn create(path: &Path) -> io::Result<Self> {
         Ok(Spool {
             out: BufWriter::with_capacity(1 << 20, File::create(path)?),
@@ -60,13 +60,13 @@ impl Spool {
         })
     }
 
-    /// Appends a record.
+    /// Append a record.
     pub fn push(&mut self, record: &Record) -> io::Result<()> {
         self.records += 1;
         self.out.write_all(&record.bytes())
     }
 
-    /// Writes what is buffered.
+    /// Write the buffered records.
     pub fn finish(&mut self) -> io::Result<()> {
         self.out.flush()
     }

@@ -1,9 +1,9 @@
-//! Density tiles of a trace's figures, made from its columns in one pass and bounded memory.
+//! Density tiles for a trace's figures, computed from its columns in one pass with bounded memory.
 //!
-//! A figure of few requests keeps every one ([`points`]); one of many keeps counts per cell of a sparse grid
-//! that grows coarser while it is filled, so that it never holds more cells than it may ([`grid`]). Throughput
-//! and calls in flight are exact per time bin ([`clock`]). A viewer derives every coarser view by adding cells,
-//! so that one finest level is the whole pyramid; what lies below it is counted from the requests ([`window`]).
+//! A figure of few requests stores each one ([`points`]). A figure of many stores counts per cell of a sparse grid,
+//! which becomes coarser when it exceeds its maximum number of cells ([`grid`]). Throughput and calls in flight are
+//! exact per time bin ([`clock`]). A viewer computes coarser views by adding cells, so that only the finest level is
+//! stored. Finer views are counted from the requests ([`window`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -20,48 +20,48 @@ use points::Points;
 
 /// Kinds of marks in one figure: reads, writes, ranges mapped around a fault.
 pub const CHANNELS: usize = 3;
-/// Columns and rows of a grid before it has to grow coarser, 2 to this power.
+/// Number of columns and rows of a grid before it becomes coarser, log2.
 const FINEST_BITS: u32 = 14;
-/// Latency rows per doubling, 2 to this power.
+/// Number of latency rows per doubling, log2.
 const OCTAVE_BITS: u32 = 3;
 
-/// What an event is for a figure: bits 0–2 one of the kinds below, bit 3 a page fault.
+/// Kind of an event in a figure: bits 0–2 have one of the kinds below, bit 3 marks a page fault.
 pub mod kind {
-    /// Bytes come out of the file.
+    /// Read from the file.
     pub const READ: u8 = 0;
-    /// Bytes go into it.
+    /// Write to the file.
     pub const WRITE: u8 = 1;
-    /// A range mapped around a fault: pages made present, not accessed.
+    /// Range mapped around a fault: pages that were mapped but not accessed.
     pub const AROUND: u8 = 2;
-    /// Made durable.
+    /// Flush to the device.
     pub const SYNC: u8 = 3;
-    /// Names, sizes, opening and closing.
+    /// Operation on names or sizes, open or close.
     pub const META: u8 = 4;
-    /// Mask of the above.
+    /// Mask of the kinds above.
     pub const MASK: u8 = 7;
-    /// A page fault.
+    /// Flag of a page fault.
     pub const FAULT: u8 = 8;
 }
 
-/// Columns of one batch of events, in the order of the trace; all of one length.
+/// Columns of one batch of events in the order of the trace, all of equal length.
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
     /// Start of the operation [ns].
     pub t_ns: &'a [i64],
-    /// File.
+    /// File number.
     pub file_id: &'a [i64],
-    /// See [`kind`].
+    /// Kind of the event; see [`kind`].
     pub kind: &'a [u8],
-    /// Where in the file [bytes].
+    /// Offset in the file [bytes].
     pub offset: &'a [i64],
-    /// Transferred [bytes]; what transferred nothing is not drawn.
+    /// Transferred size [bytes]. Events that transferred nothing are not drawn.
     pub done: &'a [i64],
-    /// Until its end [ns].
+    /// Latency [ns].
     pub latency: &'a [i64],
 }
 
 impl Batch<'_> {
-    /// Number of events; `None` where the columns differ in length.
+    /// Number of events; `None` if the columns differ in length.
     pub fn rows(&self) -> Option<usize> {
         let n = self.t_ns.len();
         let same = [self.file_id.len(), self.kind.len(), self.offset.len()];
@@ -70,47 +70,47 @@ impl Batch<'_> {
     }
 }
 
-/// Which file to draw, and its totals from an earlier pass.
+/// File to draw, and its totals from an earlier pass.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Wanted {
-    /// The file.
+    /// File number.
     pub file_id: i64,
-    /// Events to draw, in all channels.
+    /// Number of events to draw, in all channels.
     pub drawn: u64,
-    /// Time that counts as 0 [ns].
+    /// Origin of the times in the figure [ns].
     pub origin_ns: i64,
-    /// First start less origin, last end less origin [ns].
+    /// First start, relative to the origin [ns].
     pub first_ns: u64,
-    /// See `first_ns`.
+    /// Last end, relative to the origin [ns].
     pub last_ns: u64,
     /// Lowest offset [bytes].
     pub low: u64,
     /// Highest offset [bytes].
     pub high: u64,
-    /// Keep every request, not cells.
+    /// Store every request instead of cells.
     pub each: bool,
-    /// Most cells of a grid.
+    /// Maximum number of cells of a grid.
     pub cells: usize,
-    /// Borders given as (channel, n): before the request number n of that channel, in rising order of n.
+    /// Borders as (channel, n): each lies before request number n of that channel. They are in ascending order of n.
     #[serde(default)]
     pub borders: Vec<(u8, u64)>,
-    /// Moments [ns after the origin], rising, whose request number is wanted.
+    /// Times [ns after the origin] in ascending order, for which the request number is returned.
     #[serde(default)]
     pub moments: Vec<u64>,
 }
 
-/// What one file's figures are drawn from.
+/// Accumulated tiles of one file.
 pub struct FileTiles {
     wanted: Wanted,
     seen: u64,
     counts: [u64; CHANNELS],
-    /// (time, number) of each border found so far.
+    /// Time and number of each border that was reached.
     borders: Vec<Option<(u64, u64)>>,
     moments: Vec<u64>,
     kept: Kept,
 }
 
-// one value per figure, and the larger variant is the rule where it matters
+// one value per figure, and large figures use the larger variant
 #[allow(clippy::large_enum_variant)]
 enum Kept {
     Each(Points),
@@ -126,33 +126,33 @@ enum Kept {
 pub struct Packed {
     /// JSON-able description.
     pub head: Head,
-    /// Sections by name.
+    /// Byte sections by name.
     pub sections: Vec<(String, Vec<u8>)>,
 }
 
-/// Describes one file's packed figures.
+/// Description of one file's packed figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Head {
-    /// The file.
+    /// File number.
     pub file_id: i64,
     /// `points` or `cells`.
     pub form: &'static str,
-    /// Events drawn per channel.
+    /// Number of events drawn, per channel.
     pub counts: [u64; CHANNELS],
-    /// Of `cells`: the axes of the three grids, by name.
+    /// Axes of the three grids by name, for `cells`.
     pub grids: Vec<(String, grid::Shape)>,
-    /// Of `cells`: width of a clock bin [ns] and its first bin's start.
+    /// Width of the clock's bins [ns] and start of the first bin, for `cells`.
     pub clock: Option<clock::Shape>,
-    /// Of `points`: offsets are multiples of this [bytes].
+    /// Divisor of all offsets [bytes], for `points`.
     pub granule: u64,
-    /// Time [ns after the origin] and request number of each border asked for; none where it was not reached.
+    /// Time [ns after the origin] and request number of each requested border; `None` if it was not reached.
     pub borders: Vec<Option<(u64, u64)>>,
-    /// Request number at each moment asked for.
+    /// Request number at each requested time.
     pub moments: Vec<u64>,
 }
 
 impl FileTiles {
-    /// An empty one.
+    /// Create an empty figure.
     pub fn new(wanted: Wanted) -> Self {
         let kept = if wanted.each {
             Kept::Each(Points::new(wanted.drawn))
@@ -224,7 +224,7 @@ impl FileTiles {
         }
     }
 
-    /// Packs what was gathered.
+    /// Pack the accumulated tiles.
     pub fn packed(mut self) -> Packed {
         self.moments.resize(self.wanted.moments.len(), self.seen);
         let mut head = Head {
@@ -276,15 +276,15 @@ pub fn latency_row(latency_ns: u64) -> u64 {
     (u64::from(octave) << OCTAVE_BITS) | fraction
 }
 
-/// Tiles of several files, filled batch by batch.
+/// Tiles of several files, updated batch by batch.
 pub struct Tiles {
     files: Vec<FileTiles>,
-    /// Place in `files` + 1 by file id; ids beyond it are looked up by search.
+    /// Index into `files` plus 1 by file number. Larger numbers are searched.
     places: Vec<u32>,
 }
 
 impl Tiles {
-    /// For these files.
+    /// Create tiles for these files.
     pub fn new(wanted: Vec<Wanted>) -> Self {
         let most = wanted.iter().map(|w| w.file_id).max().unwrap_or(0);
         let mut places = vec![0; usize::try_from(most.clamp(0, 1 << 24)).unwrap_or(0) + 1];
@@ -302,7 +302,7 @@ impl Tiles {
         }
     }
 
-    /// Adds a batch; false, and nothing added, where its columns differ in length.
+    /// Add a batch. Return false, and add nothing, if its columns differ in length.
     pub fn add(&mut self, batch: Batch<'_>) -> bool {
         let Some(n) = batch.rows() else { return false };
         for i in 0..n {
@@ -332,7 +332,7 @@ impl Tiles {
         true
     }
 
-    /// Packs all files, in the order in which they were asked for.
+    /// Pack all files, in the order in which they were requested.
     pub fn packed(self) -> Vec<Packed> {
         self.files.into_iter().map(FileTiles::packed).collect()
     }

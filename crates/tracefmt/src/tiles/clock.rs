@@ -8,36 +8,36 @@ use serde::Serialize;
 use super::grid::Axis;
 use super::pack::put;
 
-/// Bins of a clock, 2 to this power at most.
+/// Maximum number of bins of a clock, log2.
 const BITS: u32 = 12;
 
-/// Bins from `x.origin`, each 2^`x.shift` ns.
+/// Bins from `x.origin`, each 2^`x.shift` ns wide.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Shape {
-    /// The bins.
+    /// Axis of the bins.
     pub x: Axis,
-    /// How many.
+    /// Number of bins.
     pub columns: u32,
 }
 
-/// Sums per bin of time.
+/// Sums per time bin.
 pub struct Clock {
     x: Axis,
-    /// Bytes of calls that ended in the bin, read and written.
+    /// Bytes of calls that ended in the bin, for reads and writes.
     bytes: [Vec<u64>; 2],
-    /// Calls that began in the bin, of each.
+    /// Number of calls that began in the bin, for reads and writes.
     calls: [Vec<u64>; 2],
-    /// Nanoseconds of calls under way within the bin, less whole bins.
+    /// Time of calls under way in a part of the bin [ns].
     partial: Vec<u64>,
-    /// Change of the number of calls that span the whole bin.
+    /// Change of the number of calls that span the complete bin.
     spanning: Vec<i64>,
-    /// Most calls under way at once, seen at their starts.
+    /// Maximum number of calls under way, measured at their starts.
     most: Vec<u32>,
     ends: BinaryHeap<Reverse<u64>>,
 }
 
 impl Clock {
-    /// Of a time range [ns].
+    /// Create a clock for a time range [ns].
     pub fn new(first_ns: u64, last_ns: u64) -> Self {
         let x = Axis::over(first_ns, last_ns, BITS);
         let n = usize::try_from(x.bin(last_ns)).unwrap_or(0) + 1;
@@ -52,7 +52,7 @@ impl Clock {
         }
     }
 
-    /// Adds one call that began at `t` and took `latency` [ns].
+    /// Add a call that began at `t` and ran for `latency` [ns].
     #[inline]
     pub fn add(&mut self, channel: usize, t: u64, bytes: u64, latency: u64) {
         let last = self.partial.len() - 1;
@@ -77,7 +77,7 @@ impl Clock {
         self.most[first] = self.most[first].max(u32::try_from(self.ends.len()).unwrap_or(u32::MAX));
     }
 
-    /// Its bins.
+    /// Shape of the bins.
     pub fn shape(&self) -> Shape {
         Shape {
             x: self.x,
@@ -85,7 +85,7 @@ impl Clock {
         }
     }
 
-    /// Per bin the nanoseconds spent in calls: over the bin's width it is the mean number in flight.
+    /// Time spent in calls per bin [ns]. Divided by the bin's width, it is the mean number in flight.
     pub fn busy_ns(&self) -> Vec<u64> {
         let mut over = 0i64;
         self.partial
@@ -99,7 +99,7 @@ impl Clock {
     }
 
     /// Sections `clock_read`, `clock_write` (bytes), `clock_reads`, `clock_writes` (calls), `clock_busy` [ns] and
-    /// `clock_most`, a number per bin.
+    /// `clock_most`, with one number per bin.
     pub fn packed(&self) -> Vec<(String, Vec<u8>)> {
         let most: Vec<u64> = self.most.iter().map(|&n| u64::from(n)).collect();
         let busy = self.busy_ns();

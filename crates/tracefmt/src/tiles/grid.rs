@@ -1,28 +1,28 @@
-//! Counts per cell of offset × (number | time), sparse, growing coarser when there are too many cells.
+//! Counts per cell of offset × (number | time). The grid is sparse and becomes coarser when it has too many cells.
 //!
-//! Events come nearly in order of x, so that one column is filled at a time in a dense buffer; a finished column
-//! keeps only its cells that are not empty. What comes late (a trace that is not quite in order) is put
-//! into its finished column. Cell widths are powers of two, so that growing coarser adds neighbours and moves no border.
+//! Events arrive nearly in order of x. So one column at a time is filled in a dense buffer, and finished columns store
+//! only non-empty cells. Late events of an unordered trace are added to their finished columns. Cell widths are powers
+//! of two, so that coarser cells are sums of neighbours and borders do not move.
 
 use serde::Serialize;
 
 use super::pack::put;
 use super::CHANNELS;
 
-/// One axis: values from `origin` in bins of 2^`shift`.
+/// An axis with values from `origin` in bins of width 2^`shift`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Axis {
-    /// Where bin 0 begins.
+    /// Start of bin 0.
     pub origin: u64,
-    /// log2 of a bin's width.
+    /// log2 of the bin width.
     pub shift: u32,
 }
 
-/// Bins may double this often without the origin losing its place on a border.
+/// Number of doublings for which the origin stays on a bin border.
 const DOUBLINGS: u32 = 6;
 
 impl Axis {
-    /// An axis over `low..=high` of at most 2^`bits` bins, its origin on a border after several doublings too.
+    /// Create an axis over `low..=high` of at most 2^`bits` bins. Its origin stays on a border after several doublings.
     pub fn over(low: u64, high: u64, bits: u32) -> Self {
         let high = high.max(low);
         let mut shift = 0;
@@ -40,7 +40,7 @@ impl Axis {
         }
     }
 
-    /// The bin of a value, 0 for what lies before the origin.
+    /// Bin of a value; 0 for values before the origin.
     pub fn bin(self, value: u64) -> u64 {
         value.saturating_sub(self.origin) >> self.shift
     }
@@ -55,46 +55,46 @@ impl Axis {
         Self { origin, shift }
     }
 
-    /// The bin after one doubling of a bin before it.
+    /// Bin after doubling the width of the bins, from the bin before it.
     fn halved(self, bin: u32) -> u32 {
-        // the origin stays on a border for DOUBLINGS doublings, later it moves down by one old bin
+        // for DOUBLINGS doublings the origin stays on a border, later it moves down by one old bin
         let moved = self.origin > self.doubled().origin;
         (bin + u32::from(moved)) >> 1
     }
 }
 
-/// Shape of a grid, for whoever unpacks it.
+/// Shape of a grid, to unpack it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Shape {
-    /// Number or time [ns].
+    /// Axis of the number or time [ns].
     pub x: Axis,
-    /// Offset [bytes], or the latency's row.
+    /// Axis of the offset [bytes] or the latency row.
     pub y: Axis,
-    /// Columns in the packed sections.
+    /// Number of columns in the packed sections.
     pub columns: u32,
-    /// Cells that are not empty.
+    /// Number of non-empty cells.
     pub cells: u32,
 }
 
-/// One cell that is not empty.
+/// A non-empty cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// From the bottom.
+    /// Row, from the bottom.
     pub row: u32,
-    /// Events per channel.
+    /// Number of events per channel.
     pub n: [u32; CHANNELS],
 }
 
-/// Lowest and highest y of each channel in one column; low > high where there is none.
+/// Lowest and highest y of each channel in one column; low > high if there is none.
 type Edges = [(u64, u64); CHANNELS];
 const NO_EDGES: Edges = [(u64::MAX, 0); CHANNELS];
 
-/// A grid being filled.
+/// Grid under construction.
 pub struct Grid {
     x: Axis,
     y: Axis,
     most: usize,
-    /// Place in `cells` of the first cell of each finished column.
+    /// Index in `cells` of the first cell of each finished column.
     starts: Vec<u32>,
     cells: Vec<Cell>,
     edges: Vec<Edges>,
@@ -108,7 +108,7 @@ pub struct Grid {
 const MOST_LATE: usize = 1 << 16;
 
 impl Grid {
-    /// An empty grid that holds at most about `most` cells.
+    /// Create an empty grid of about `most` cells at most.
     pub fn new(x: Axis, y: Axis, most: usize) -> Self {
         Self {
             x,
@@ -125,7 +125,7 @@ impl Grid {
         }
     }
 
-    /// Counts one event.
+    /// Add one event.
     #[inline]
     pub fn add(&mut self, x: u64, y: u64, channel: usize) {
         let column = u32::try_from(self.x.bin(x)).unwrap_or(u32::MAX >> 1);
@@ -153,7 +153,7 @@ impl Grid {
         *edge = (edge.0.min(y), edge.1.max(y));
     }
 
-    /// Finishes the open column and makes the one of `x` open.
+    /// Finish the open column and open the column of `x`.
     #[cold]
     fn advance(&mut self, x: u64) {
         self.close();
@@ -162,7 +162,7 @@ impl Grid {
             self.coarsen();
         }
         let column = u32::try_from(self.x.bin(x)).unwrap_or(u32::MAX >> 1);
-        // a column that was halved may be the open one again
+        // after doubling the widths, a finished column may be the open one again
         if column < self.column {
             self.reopen(column);
         }
@@ -173,7 +173,7 @@ impl Grid {
         }
     }
 
-    /// Moves the open column's cells to the finished ones.
+    /// Move the cells of the open column to the finished ones.
     fn close(&mut self) {
         self.starts.push(self.cells.len() as u32);
         self.open_rows.sort_unstable();
@@ -186,7 +186,7 @@ impl Grid {
             .push(std::mem::replace(&mut self.open_edges, NO_EDGES));
     }
 
-    /// Takes the last finished column back as the open one.
+    /// Reopen the last finished column.
     fn reopen(&mut self, column: u32) {
         debug_assert_eq!(column + 1, self.column);
         let start = self.starts.pop().unwrap_or(0) as usize;
@@ -201,7 +201,7 @@ impl Grid {
         self.column = column;
     }
 
-    /// Doubles the width of columns and rows; no column may be open.
+    /// Double the width of columns and rows. No column may be open.
     fn coarsen(&mut self) {
         self.settle_into_finished();
         let columns = self.starts.len();
@@ -211,7 +211,7 @@ impl Grid {
         let shifted = usize::from(self.x.halved(1) == 1);
         let mut at = 0;
         while at < columns {
-            // with the origin moved down, the first new column holds the first old one alone
+            // if the origin moved down, the first new column contains only the first old one
             let width = if at == 0 && shifted == 1 { 1 } else { 2 };
             let end = (at + width).min(columns);
             starts.push(cells.len() as u32);
@@ -248,7 +248,7 @@ impl Grid {
         self.y = self.y.doubled();
     }
 
-    /// Puts what came late into its columns while one is open.
+    /// Add late events to their columns while a column is open.
     #[cold]
     fn settle(&mut self) {
         let column = self.column;
@@ -296,7 +296,7 @@ impl Grid {
         self.cells = cells;
     }
 
-    /// No more events come.
+    /// Finish the grid after the last event.
     pub fn finish(mut self) -> Finished {
         self.close();
         self.column += 1;
@@ -314,7 +314,7 @@ impl Grid {
     }
 }
 
-/// Adds two columns, each ordered by row, into `out`; `at` gives a row its new place.
+/// Merge two columns, each ordered by row, into `out`. `at` maps an old row to a new one.
 fn merge(mut a: &[Cell], mut b: &[Cell], at: impl Fn(u32) -> u32, out: &mut Vec<Cell>) {
     let begin = out.len();
     while let Some(next) = match (a.first(), b.first()) {
@@ -342,7 +342,7 @@ fn merge(mut a: &[Cell], mut b: &[Cell], at: impl Fn(u32) -> u32, out: &mut Vec<
     }
 }
 
-/// A grid that is full.
+/// Finished grid.
 pub struct Finished {
     x: Axis,
     y: Axis,
@@ -352,7 +352,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// Its axes and size.
+    /// Axes and size of the grid.
     pub fn shape(&self) -> Shape {
         Shape {
             x: self.x,
@@ -362,7 +362,7 @@ impl Finished {
         }
     }
 
-    /// The cells of a column, from the bottom.
+    /// Cells of a column, from the bottom.
     pub fn column(&self, column: usize) -> &[Cell] {
         let first = self.starts[column] as usize;
         let last = self
@@ -372,8 +372,8 @@ impl Finished {
         &self.cells[first..last]
     }
 
-    /// Per column the number of its cells, then per cell the step in rows from the one below and the counts:
-    /// `n·4` reads only, `n·4 + 1` writes only, `n·4 + 2` reads and then writes, `n·4 + 3` all three.
+    /// Pack the number of cells per column, then per cell the distance in rows from the one below, and the counts:
+    /// `n·4` only reads, `n·4 + 1` only writes, `n·4 + 2` reads and then writes, `n·4 + 3` all three.
     pub fn packed_cells(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.cells.len() * 3);
         for column in 0..self.starts.len() {
@@ -402,8 +402,8 @@ impl Finished {
         out
     }
 
-    /// Per column and channel: 0 where there is none, else 1 + what the lowest y lies above the border of its
-    /// cell, and the same of the highest. The cells themselves are the lowest and highest of the column.
+    /// Pack per column and channel: 0 if there is none, else 1 + the distance of the lowest y from the border of its
+    /// cell, and the same for the highest. The cells themselves are the lowest and highest of the column.
     pub fn packed_edges(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let part = |y: u64| {
@@ -436,7 +436,7 @@ mod tests {
         *state >> 33
     }
 
-    /// Counts by brute force at the grid's own axes.
+    /// Brute-force counts on the grid's own axes.
     fn expected(events: &[(u64, u64, usize)], shape: Shape) -> BTreeMap<(u64, u64), [u32; 3]> {
         let mut found = BTreeMap::new();
         for &(x, y, channel) in events {

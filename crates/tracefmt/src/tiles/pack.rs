@@ -1,6 +1,6 @@
 //! Numbers as bytes: little-endian base-128 groups, as in Protocol Buffers, without tags.
 
-/// Appends `value`.
+/// Append `value`.
 pub fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value as u8) | 0x80);
@@ -9,12 +9,12 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends a signed value: 0, -1, 1, -2, … become 0, 1, 2, 3, ….
+/// Append a signed value: 0, -1, 1, -2, … are encoded as 0, 1, 2, 3, ….
 pub fn put_signed(out: &mut Vec<u8>, value: i64) {
     put(out, ((value << 1) ^ (value >> 63)) as u64);
 }
 
-/// Takes a value off the front; `None` at the end or where the bytes are none of ours.
+/// Remove and return the first value; `None` at the end or if the bytes are invalid.
 pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..70).step_by(7) {

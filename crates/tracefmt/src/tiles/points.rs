@@ -1,4 +1,4 @@
-//! Every request of a figure that has few.
+//! All requests of a figure with few of them.
 
 use super::pack::{put, put_signed};
 
@@ -12,7 +12,7 @@ pub struct Points {
 }
 
 impl Points {
-    /// Room for `n`.
+    /// Create empty columns with capacity for `n` requests.
     pub fn new(n: u64) -> Self {
         let n = usize::try_from(n).unwrap_or(0).min(1 << 22);
         Self {
@@ -24,7 +24,7 @@ impl Points {
         }
     }
 
-    /// Adds one.
+    /// Add one request.
     pub fn add(&mut self, channel: usize, t: u64, offset: u64, done: i64, latency: u64) {
         self.t.push(t);
         self.offset.push(offset);
@@ -43,7 +43,7 @@ impl Points {
         1 << all.trailing_zeros().min(20)
     }
 
-    /// Sections: `t` (signed steps · 4 + channel), `offset` (signed, from the end of the request before) and `done`
+    /// Sections: `t` (signed steps · 4 + channel), `offset` (signed, from the end of the previous request) and `done`
     /// (signed steps), both in granules, `latency` [ns].
     pub fn packed(&self) -> Vec<(String, Vec<u8>)> {
         let granule = self.granule();

@@ -1,4 +1,4 @@
-//! What each file amounts to: found in a first pass, so that figures know their ranges.
+//! Totals of each file, from a first pass. They determine the ranges of the figures.
 
 use std::collections::HashMap;
 
@@ -9,35 +9,35 @@ use super::{kind, Batch, CHANNELS};
 /// Sums and ranges of one file.
 #[derive(Clone, Debug, Serialize)]
 pub struct FileTotals {
-    /// The file.
+    /// File number.
     pub file_id: i64,
-    /// Calls that read and wrote, failed ones too.
+    /// Number of calls that read and wrote, including failed ones.
     pub calls: [u64; 2],
-    /// Bytes transferred by them.
+    /// Bytes transferred by these calls.
     pub bytes: [u64; 2],
-    /// Their time [ns].
+    /// Time of these calls [ns].
     pub time_ns: [u64; 2],
-    /// Page faults served.
+    /// Number of page faults served.
     pub faults: [u64; 2],
-    /// To be drawn, per channel.
+    /// Number of events to draw, per channel.
     pub drawn: [u64; CHANNELS],
-    /// Failed, or transferred nothing: not drawn.
+    /// Number of events that failed or transferred nothing. They are not drawn.
     pub empty: u64,
-    /// Flushes to the device, and their time [ns].
+    /// Number of flushes to the device.
     pub syncs: u64,
-    /// See `syncs`.
+    /// Time of the flushes [ns].
     pub sync_ns: u64,
-    /// Operations on names and sizes.
+    /// Number of operations on names and sizes.
     pub others: u64,
-    /// Of what is drawn: lowest and highest offset [bytes].
+    /// Lowest offset of the drawn events [bytes].
     pub low: u64,
-    /// See `low`.
+    /// Highest offset of the drawn events [bytes].
     pub high: u64,
-    /// Where the furthest request ends [bytes].
+    /// End of the furthest request [bytes].
     pub end: u64,
-    /// Of what is drawn: first start and last end [ns].
+    /// First start of the drawn events [ns].
     pub first_ns: i64,
-    /// See `first_ns`.
+    /// Last end of the drawn events [ns].
     pub last_ns: i64,
 }
 
@@ -108,7 +108,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Adds a batch; false, and nothing added, where its columns differ in length.
+    /// Add a batch. Return false, and add nothing, if its columns differ in length.
     pub fn add(&mut self, batch: Batch<'_>) -> bool {
         let Some(n) = batch.rows() else { return false };
         let mut last = (i64::MIN, usize::MAX);
@@ -133,7 +133,7 @@ impl Totals {
         true
     }
 
-    /// Every file seen, in order of first appearance.
+    /// Totals of every file, in order of first appearance.
     pub fn files(&self) -> &[FileTotals] {
         &self.files
     }

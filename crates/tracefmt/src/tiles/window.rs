@@ -1,34 +1,34 @@
-//! Counts of one view, straight from the requests: what a server answers below the finest cells of a page.
+//! Counts of one view, directly from the requests. A server computes them for views finer than the cells of a page.
 //!
-//! Requests of a file lie in order, so that a column of a figure over number or time is a range of them, found by
-//! bisection; only their offsets are looked at one by one. An offset's two highest bits hold the channel.
+//! The requests of a file are in order. So a column of a figure over number or time is a range of them, found by
+//! bisection; only their offsets are examined one by one. The two highest bits of an offset are the channel.
 
 use super::CHANNELS;
 
-/// Bits of the offset itself.
+/// Number of bits of the offset.
 pub const OFFSET_BITS: u32 = 62;
 const OFFSET: u64 = (1 << OFFSET_BITS) - 1;
 
-/// Offset and channel in one number.
+/// Combine offset and channel in one number.
 pub fn keyed(offset: u64, channel: u8) -> u64 {
     offset.min(OFFSET) | u64::from(channel) << OFFSET_BITS
 }
 
-/// A view: `columns` × `rows` cells over offsets `low..high` [bytes].
+/// View of `columns` × `rows` cells over offsets `low..high` [bytes].
 #[derive(Clone, Copy, Debug)]
 pub struct View {
-    /// Lowest offset.
+    /// Lowest offset [bytes].
     pub low: u64,
-    /// Behind the highest.
+    /// End of the offsets, exclusive [bytes].
     pub high: u64,
-    /// Cells across, given by the borders.
+    /// Number of rows. The borders determine the columns.
     pub rows: usize,
 }
 
-/// Counts of one view, column after column, in each the rows from the bottom, in each the channels.
+/// Counts of one view: per column, per row from the bottom, per channel.
 ///
-/// `borders` are places in `keys` where columns begin, and the end of the last: one more than columns. At most
-/// `threads` work at once.
+/// `borders` are the indices in `keys` at which columns begin, and the end of the last column: one more than columns.
+/// At most `threads` threads run concurrently.
 pub fn counted(keys: &[u64], borders: &[usize], view: View, threads: usize) -> Vec<u32> {
     let columns = borders.len().saturating_sub(1);
     let width = view.rows * CHANNELS;
