@@ -1,4 +1,4 @@
-//! What the programs have left in their maps: counters, streams, names, the time that they took.
+//! Reader of the maps of the programs: counters, streams, names, run times.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -19,7 +19,7 @@ use crate::tracer::{Tracer, BATCH};
 use crate::ProbeError;
 
 impl Tracer {
-    /// A stream's epoch under way, as it belongs into a spool.
+    /// Current epoch of a stream and its samples, in the form of the spool.
     pub(crate) fn with_samples(&self, stream: &Stream) -> Vec<u8> {
         let named = (1..=NOTEBOOKS).contains(&(stream.notebook as usize));
         let count = if named {
@@ -57,7 +57,7 @@ impl Tracer {
         }
     }
 
-    /// Counters that are not zero, by twice the file's number and one more for writes.
+    /// Counters that are not zero, by index: twice the file's number, plus one for writes.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (usize, Counter)> + '_ {
         let lanes = lanes(self.cpus);
         let files = self.files_so_far().min(COUNTED_FILES - 1);
@@ -88,7 +88,7 @@ impl Tracer {
         bss.map_or(0, |bss| bss.control.next_file as usize)
     }
 
-    /// Pieces of what processes had mapped at their end that could not be handed over, since loading.
+    /// Presences (pages that a process had mapped at its end) that were lost, since loading.
     pub(crate) fn presences_lost(&self) -> u64 {
         let bss = self.loaded.skeleton.maps.bss_data.as_ref();
         bss.map_or(0, |bss| bss.presences_lost)
@@ -105,7 +105,7 @@ impl Tracer {
             .min(NOTEBOOKS)
     }
 
-    /// What is under way of every stream, as an epoch that ends here.
+    /// Write the current epoch of every stream, as an epoch that ends now.
     pub(crate) fn write_streams(&self, recording: &mut Recording) -> usize {
         if self.mode != Mode::Pattern && self.hot.is_none() {
             return 0;
@@ -125,7 +125,7 @@ impl Tracer {
         used
     }
 
-    /// Every file's identity once more, without path: for those whose announcement found no room.
+    /// Write the identity of every file without its path, for files whose announcement was lost.
     pub(crate) fn write_unannounced(&self, recording: &mut Recording) -> Result<(), ProbeError> {
         if recording.announced.iter().filter(|&&came| came).count() == self.files_so_far() {
             return Ok(());
@@ -154,7 +154,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Asynchronous requests that were submitted and of which no end was seen.
+    /// Asynchronous requests that were submitted and whose completion was not seen.
     pub(crate) fn in_flight(&self) -> usize {
         let map = &self.loaded.skeleton.maps.requests;
         map.keys()
@@ -163,7 +163,7 @@ impl Tracer {
             .count()
     }
 
-    /// What the rare operations came to, one line for each file and operation.
+    /// Write the sums of the rare operations, one line per file and operation.
     pub(crate) fn write_operations(&self, recording: &mut Recording) -> Result<(), ProbeError> {
         let map = &self.loaded.skeleton.maps.operations;
         let mut lines = String::new();
@@ -193,7 +193,7 @@ impl Tracer {
         slots
     }
 
-    /// Of a program, by its number: 0 for those of system calls, 1 for others.
+    /// Group of a program, by its number: 0 for programs of system calls, 1 for others.
     pub(crate) fn group_of(&self, number: usize) -> usize {
         let name = self.loaded.programs.get(number);
         let calls = FEATURES.iter().find(|f| f.name == "calls");

@@ -15,57 +15,57 @@ use crate::scope::Scope;
 use crate::tracer::{Target, Timing, Tracer};
 use crate::ProbeError;
 
-/// How it is started.
+/// Configuration of the daemon.
 #[derive(Debug, Deserialize)]
 pub struct Config {
-    /// Where to listen.
+    /// Path of the control socket.
     pub socket: PathBuf,
-    /// Whose end is ours too.
+    /// Process that owns the daemon; the daemon ends with it.
     pub owner_pid: i32,
-    /// Unless this says otherwise.
+    /// True to continue after the owner has ended.
     #[serde(default)]
     pub outlive_owner: bool,
     /// `trace`, `pattern` or `empty`.
     #[serde(default = "default_mode")]
     pub mode: String,
-    /// Memory of the rings, of all CPUs together.
+    /// Memory of the rings of all CPUs, bytes.
     #[serde(default = "default_ring")]
     pub ring_bytes: usize,
-    /// Planted loss, for tests: every n-th record is dropped and counted as lost.
+    /// Injected loss, for tests: every n-th record is dropped and counted as lost.
     #[serde(default)]
     pub drop_every: u32,
     /// `auto`, or the only kind of hook to use.
     #[serde(default = "default_hooks")]
     pub hooks: String,
-    /// Planted refusals, for tests: kinds of hook or programs treated as if the kernel denied them.
+    /// Injected refusals, for tests: kinds of hook, or programs, that are treated as if the kernel refused them.
     #[serde(default)]
     pub deny: Vec<String>,
-    /// Features without which not to begin.
+    /// Required features; without them the daemon does not start.
     #[serde(default)]
     pub require: Vec<String>,
     /// For timing: no programs at the entry of calls.
     #[serde(default)]
     pub exits_only: bool,
-    /// For timing: the bodies of fentry on whatever hooks.
+    /// For timing: the program bodies of fentry on any hook.
     #[serde(default)]
     pub interruptible: bool,
-    /// For tests: sequences that mode pattern counts in the kernel; 0: as many as usual.
+    /// For tests: number of streams that mode pattern counts in the kernel; 0 for the default.
     #[serde(default)]
     pub streams: usize,
-    /// What is traced.
+    /// Scope of the trace.
     #[serde(default)]
     pub scope: Scope,
-    /// Mode trace: choose the files whose events are kept.
+    /// Mode trace: settings of the choice of the files whose events are stored.
     #[serde(default)]
     pub hot: Option<Hot>,
-    /// Longest time between two visits of the rings; they are visited more often as they fill faster.
+    /// Longest time between two polls of the rings. The faster they fill, the more often they are polled.
     #[serde(default = "default_poll")]
     pub poll_ms: u64,
-    /// Where to say that we are ready.
+    /// File descriptor to which readiness is reported.
     pub ready_fd: Option<i32>,
 }
 
-/// Mode pattern: epochs come rarely, but where streams are too many, or files are met very fast.
+/// Poll interval of mode pattern. Epochs are rare there, unless there are too many streams or files appear very fast.
 const PATTERN_POLL_MS: u64 = 100;
 
 fn default_mode() -> String {
@@ -84,7 +84,7 @@ fn default_poll() -> u64 {
     20
 }
 
-/// Serves until asked to shut down, or until the owner is gone.
+/// Serve until a client requests shutdown or the owner ends.
 pub fn serve(config_json: &str) -> Result<(), ProbeError> {
     let config: Config = serde_json::from_str(config_json)
         .map_err(|error| ProbeError::Request(format!("configuration: {error}")))?;
@@ -133,7 +133,7 @@ pub fn serve(config_json: &str) -> Result<(), ProbeError> {
     }
 }
 
-/// When to come again, by how full the fullest ring was: half the pause past a fifth, twice below a twentieth.
+/// Next pause, from the fill level of the fullest ring: halved above a fifth, doubled below a twentieth.
 fn next_pause(pause_ms: u64, longest_ms: u64, fullest: f64) -> u64 {
     if fullest > 0.2 {
         (pause_ms / 2).max(1)

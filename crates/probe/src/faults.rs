@@ -1,4 +1,4 @@
-//! The kernel's software events of page faults, by which a fault's end is seen, and the way to its page tables.
+//! Software events of page faults, which mark the end of a fault, and access to the kernel's page tables.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -13,7 +13,7 @@ const TYPE_SOFTWARE: u32 = 1;
 const FAULTS_MINOR: u64 = 5;
 const FAULTS_MAJOR: u64 = 6;
 
-/// The first 64 bytes of the kernel's `perf_event_attr`, all that its first version had.
+/// First 64 bytes of the kernel's `perf_event_attr`, the size of its first version.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -29,7 +29,7 @@ struct Attributes {
     config1: u64,
 }
 
-/// Attaches a program to the end of every fault of the machine; its cookie is 1 at that of a major one.
+/// Attach a program to the end of every page fault of the machine. Its cookie is 1 for major faults.
 pub(crate) fn attach(program: &ProgramMut<'_>) -> Result<Vec<Link>, ProbeError> {
     let mut links = Vec::new();
     for cpu in online()? {
@@ -46,7 +46,8 @@ pub(crate) fn attach(program: &ProgramMut<'_>) -> Result<Vec<Link>, ProbeError> 
     Ok(links)
 }
 
-/// One JSON line of what a process had of a mapped file, when tracing began (`before`) or it ended: `present` has one bit for each page.
+/// JSON line of the pages of a mapped file that a process had at the start of tracing (`before`) or at its end.
+/// `present` has one bit per page.
 pub(crate) fn presence(bytes: &[u8]) -> String {
     let Some((head, bits)) = bytes.split_at_checked(24) else {
         return String::new();
@@ -61,13 +62,13 @@ pub(crate) fn presence(bytes: &[u8]) -> String {
     format!("{line}\n")
 }
 
-/// A page that is one in memory: aligned, so that its words lie at its beginning.
+/// A buffer of one page, page-aligned, so that its words are at the start of a page.
 #[repr(C, align(4096))]
 struct Page([u64; 512]);
 
-/// Lets the kernel side find its own view of physical memory, by a page of ours that no other is like.
+/// Find the kernel's mapping of physical memory, by means of a page with unique contents.
 ///
-/// Where it does not find it (`direct_map` stays 0), huge pages and what is mapped around a fault go unseen.
+/// If the search fails (`direct_map` stays 0), huge pages and pages mapped around a fault are not observed.
 pub(crate) fn find_direct_map(skeleton: &mut TraceSkel<'static>) -> Result<(), ProbeError> {
     let mut page = Box::new(Page([0; 512]));
     for (number, word) in page.0.iter_mut().enumerate() {
@@ -101,7 +102,7 @@ fn open(config: u64, cpu: i32) -> std::io::Result<OwnedFd> {
         sample_period: 1,
         ..Attributes::default()
     };
-    // SAFETY: a whole structure of the size it names; every process (-1) on this CPU, no group.
+    // SAFETY: the structure has the size that it names; every process (-1) on this CPU, no group.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -115,7 +116,7 @@ fn open(config: u64, cpu: i32) -> std::io::Result<OwnedFd> {
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that the kernel just gave us.
+    // SAFETY: a new descriptor, returned by the kernel.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 

@@ -1,4 +1,4 @@
-//! What this kernel lets us hook: asked by trial, once, with nothing left attached.
+//! Kinds of hook that this kernel supports, determined by trial. Nothing stays attached.
 
 use std::mem::MaybeUninit;
 
@@ -15,10 +15,10 @@ mod skeleton {
 
 const HOOKS: [&str; 4] = ["tp_btf", "raw_tp", "tracepoint", "fentry"];
 
-/// For each kind of hook {verdict: `supported`, `unsupported` or `unknown`, detail: the kernel's words}.
+/// Result for each kind of hook: verdict (`supported`, `unsupported` or `unknown`) and detail (the kernel's message).
 ///
-/// Only what the kernel itself refuses is `unsupported`: a missing file system (tracefs, for `tracepoint`) leaves
-/// the question open.
+/// Only a refusal by the kernel itself is `unsupported`. If a file system is missing (tracefs, for `tracepoint`), the
+/// verdict is `unknown`.
 pub fn features() -> Value {
     let before = libbpf_rs::set_print(None);
     let found = HOOKS
@@ -39,17 +39,17 @@ pub fn features() -> Value {
     Value::Object(found)
 }
 
-/// Kinds that a kernel may refuse altogether, asked once with an empty program.
+/// Kinds that the kernel may refuse entirely, each tried once with an empty program.
 #[derive(Default)]
 pub(crate) struct Trials {
     fentry: Option<Option<String>>,
 }
 
 impl Trials {
-    /// The kernel's words, if it takes no program of this kind.
+    /// The kernel's message, if it accepts no program of this kind.
     pub(crate) fn refused(&mut self, kind: Kind) -> Option<String> {
         if kind != Kind::Fentry {
-            return None; // always there, or not worth a trial apart from the programs themselves
+            return None; // always available, or a trial costs as much as the programs themselves
         }
         self.fentry
             .get_or_insert_with(|| {
@@ -68,7 +68,7 @@ fn inconclusive(hook: &str, kind: ErrorKind) -> bool {
         || matches!(kind, ErrorKind::OutOfMemory | ErrorKind::Interrupted)
 }
 
-/// The kernel's words, with the name of its error.
+/// The kernel's message with the name of its error.
 pub(crate) fn words(error: &libbpf_rs::Error) -> String {
     let told = format!("{error:#}");
     let number = told

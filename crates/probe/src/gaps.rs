@@ -1,11 +1,11 @@
-//! When events were lost: between which two looks at the counts they grew.
+//! Intervals in which events were lost: those between two checks of the counts.
 
 use serde_json::{json, Value};
 
-/// Stretches kept apart; later ones are joined to the last.
+/// Maximum number of separate gaps; later ones are merged into the last.
 const MOST: usize = 1000;
 
-/// One stretch in which events were lost.
+/// An interval in which events were lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gap {
     start_ns: u64,
@@ -13,7 +13,7 @@ struct Gap {
     lost: u64,
 }
 
-/// The stretches of one recording.
+/// Gaps of a recording.
 #[derive(Debug, Default)]
 pub struct Gaps {
     lost: u64,
@@ -22,7 +22,7 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// Of a recording that begins now.
+    /// Start with a recording that begins at `now_ns`.
     pub fn new(now_ns: u64) -> Self {
         Self {
             looked_ns: now_ns,
@@ -30,7 +30,7 @@ impl Gaps {
         }
     }
 
-    /// Notes how many events have been lost in all until now.
+    /// Update with the total number of lost events so far.
     pub fn look(&mut self, now_ns: u64, lost: u64) {
         let start_ns = std::mem::replace(&mut self.looked_ns, now_ns);
         let more = lost.saturating_sub(std::mem::replace(&mut self.lost, lost));
@@ -51,7 +51,7 @@ impl Gaps {
         }
     }
 
-    /// For the receipt.
+    /// Report for the receipt.
     pub fn told(&self) -> Vec<Value> {
         self.found
             .iter()

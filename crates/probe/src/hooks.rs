@@ -1,8 +1,8 @@
-//! Which program goes on which hook: a table, and the choice by trial.
+//! Table of programs and hooks, and the choice among them by trial.
 //!
-//! A [`Feature`] is something the tracer can see. It has [`Way`]s of being seen, the best one first; the first
-//! that the running kernel takes is used. What was taken, what was refused and why, and what is therefore
-//! missing from the results is told in every receipt ([`report`]).
+//! A [`Feature`] is something that the tracer can observe. It has several [`Way`]s, the best one first. The first one
+//! that the running kernel accepts is used. Every receipt reports the way in use, the refused ones with the reasons,
+//! and what the results lack ([`report`]).
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use serde_json::{json, Value};
 
 use crate::mode::Mode;
 
-/// A kind of hook, the cheapest for the traced program first.
+/// Kind of hook, in increasing order of cost for the traced program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Entry and exit of one kernel function; nobody else pays.
+    /// Entry and exit of one kernel function; other functions have no overhead.
     Fentry,
     /// A tracepoint, with typed arguments.
     TpBtf,
     /// A tracepoint, with plain numbers as arguments.
     RawTp,
-    /// A tracepoint by the tracing file system.
+    /// A tracepoint of the tracing file system.
     Tracepoint,
 }
 
 impl Kind {
-    /// As the user writes it (`--hooks`).
+    /// Name in the option `--hooks`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fentry => "fentry",
@@ -34,42 +34,42 @@ impl Kind {
         }
     }
 
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Fentry, Self::TpBtf, Self::RawTp, Self::Tracepoint];
 }
 
-/// One way of seeing a feature: programs that go together.
+/// One way to observe a feature: programs that are used together.
 #[derive(Debug)]
 pub struct Way {
-    /// What they hang on.
+    /// Kind of their hooks.
     pub kind: Kind,
-    /// Programs of the object, needed in every mode.
+    /// Programs of the object that every mode needs.
     pub programs: &'static [&'static str],
-    /// Programs that only note when an operation began.
+    /// Programs that only record the start of an operation.
     pub entries: &'static [&'static str],
-    /// What even this way does not see; empty: nothing is missing.
+    /// Gaps in the results of this way; empty if there are none.
     pub misses: &'static str,
 }
 
-/// Something the tracer can see.
+/// A feature that the tracer can observe.
 #[derive(Debug)]
 pub struct Feature {
-    /// As in receipts and `--require`.
+    /// Name in receipts and in `--require`.
     pub name: &'static str,
-    /// Without it there is no tracing.
+    /// True if tracing is impossible without it.
     pub required: bool,
-    /// In these modes it is loaded.
+    /// Modes in which it is loaded.
     pub modes: &'static [Mode],
-    /// What results lack without it.
+    /// Gaps in the results without it.
     pub without: &'static str,
-    /// The best first.
+    /// Ways to observe it, the best one first.
     pub ways: &'static [Way],
 }
 
 const RECORDING: &[Mode] = &[Mode::Trace, Mode::Pattern];
 const COUNTING: &[Mode] = &[Mode::Trace, Mode::Pattern, Mode::Count];
 
-/// Everything, in the order of attaching.
+/// All features, in the order of attaching.
 pub const FEATURES: &[Feature] = &[
     Feature {
         name: "calls",
@@ -314,19 +314,19 @@ pub const FEATURES: &[Feature] = &[
     },
 ];
 
-/// What the user, or a test, rules out.
+/// Restrictions by the user or by a test.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    /// Only this kind of hook, where a feature has it.
+    /// The only kind of hook to use, for features that have it.
     pub forced: Option<Kind>,
-    /// Kinds (`fentry`) or programs (`leave`) treated as if the kernel refused them.
+    /// Kinds (`fentry`) or programs (`leave`) that are treated as if the kernel refused them.
     pub denied: Vec<String>,
-    /// Features without which tracing is not to begin.
+    /// Required features.
     pub needed: Vec<String>,
 }
 
 impl Limits {
-    /// From the words of the command line: `auto` or the name of a kind.
+    /// Parse the options of the command line: `auto` or the name of a kind.
     pub fn new(hooks: &str, denied: Vec<String>) -> Result<Self, crate::ProbeError> {
         let forced = Kind::ALL.into_iter().find(|kind| kind.name() == hooks);
         if forced.is_none() && hooks != "auto" {
@@ -353,14 +353,14 @@ impl Limits {
     }
 }
 
-/// What has been found out: why ways cannot be taken, by feature and number of the way.
+/// Refusals so far: the reasons, by feature and index of the way.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     refused: BTreeMap<(&'static str, usize), String>,
 }
 
 impl Findings {
-    /// Notes that a way does not work, and why.
+    /// Add a refused way and the reason.
     pub fn refuse(&mut self, feature: &'static Feature, way: &Way, reason: String) {
         if let Some(number) = feature.ways.iter().position(|w| std::ptr::eq(w, way)) {
             self.refused.entry((feature.name, number)).or_insert(reason);
@@ -381,7 +381,7 @@ impl Findings {
     }
 }
 
-/// A feature and how it is seen; None: not at all.
+/// A feature and the way in use; None if it is absent.
 pub type Choice = (&'static Feature, Option<&'static Way>);
 
 /// Names of all features, for `--require`.
@@ -390,9 +390,9 @@ pub fn names() -> Vec<&'static str> {
     seen.map(|feature| feature.name).collect()
 }
 
-/// The first way of each feature of a mode that nothing speaks against.
+/// First way of each feature of a mode that has not been refused.
 ///
-/// `there` tells whether the kernel has what a program of the object hangs on.
+/// `there` reports whether the kernel has the hook of a program.
 pub fn choose(
     mode: Mode,
     limits: &Limits,
@@ -427,7 +427,7 @@ pub fn choose(
     chosen
 }
 
-/// For each feature {state: full, degraded or absent; hook; reason: what was refused; missing from the results}.
+/// Report for each feature: state (full, degraded or absent), hook, reason of refusals, and gaps in the results.
 pub fn report(chosen: &[Choice], findings: &Findings) -> Value {
     let rows = chosen.iter().map(|(feature, way)| {
         let (state, hook, missing) = match way {

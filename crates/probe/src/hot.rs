@@ -1,8 +1,8 @@
-//! Which files are worth a record of every call, decided anew while recording.
+//! Choice of the files whose calls are recorded individually, renewed during the recording.
 //!
-//! The smallest set of files that covers most requests (or bytes) of the last stretch keeps its events; calls on
-//! the others are counted in the kernel, as in mode `pattern`. A file met after a decision keeps its events
-//! until the next one. Nothing is dropped: what is counted is in the streams.
+//! The smallest set of files that covers most requests (or bytes) of the last interval is hot: its events are stored.
+//! Calls on the other (cold) files are counted in the kernel, as in mode `pattern`. A new file is hot until the next
+//! decision. Nothing is lost: the counts are in the streams.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -16,21 +16,21 @@ use crate::mapped::Mapped;
 use crate::sink::Sink;
 use crate::ProbeError;
 
-/// Words of 64 files each; files with larger numbers always keep their events.
+/// Words of the bitmap, 64 files each. Files with larger numbers are always hot.
 pub(crate) const COLD_WORDS: usize = 16_384;
-/// Numbers of files are smaller (`files` in `bpf/maps.h` has room for fewer); higher ones mean no file.
+/// Upper bound of file numbers (`files` in `bpf/maps.h` has fewer entries); higher numbers mean no file.
 pub(crate) const MOST_FILES: u32 = 1 << 24;
-/// From here on an operation is neither a read nor a write; and a range mapped around a fault is no request.
+/// First operation that is neither a read nor a write. A range mapped around a fault is not a request either.
 const FIRST_SYNC: u8 = 64;
 
-/// By what files are compared.
+/// Measure by which files are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
-    /// Reads and writes.
+    /// Number of reads and writes.
     #[default]
     Requests,
-    /// What they transferred.
+    /// Bytes transferred.
     Bytes,
 }
 
@@ -43,19 +43,19 @@ impl By {
     }
 }
 
-/// How and when to decide.
+/// When and how to decide.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default)]
 pub struct Hot {
     /// The measure.
     pub by: By,
-    /// Part of it that the kept files are to cover.
+    /// Share of the measure that hot files are to cover.
     pub share: f64,
-    /// The first decision comes after this long, or
+    /// Time until the first decision, unless `first_requests` come earlier.
     pub first_s: f64,
-    /// after so many requests, whichever is earlier.
+    /// Number of requests until the first decision, unless `first_s` passes earlier.
     pub first_requests: u64,
-    /// Later ones follow at this distance.
+    /// Time between later decisions.
     pub every_s: f64,
 }
 
@@ -71,7 +71,7 @@ impl Default for Hot {
     }
 }
 
-/// What one file got in a stretch.
+/// Requests and bytes of one file in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub requests: u64,
@@ -87,7 +87,7 @@ impl Tally {
     }
 }
 
-/// Of one stream: its epochs that have ended, and all that earlier decisions went by.
+/// Counts of one stream: its ended epochs, and the total that earlier decisions used.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     handed_over: Tally,
@@ -98,7 +98,7 @@ fn key_of(stream: &Stream) -> (u32, u32, u64, u32) {
     (stream.file_id, stream.tid, stream.started_ns, stream.kind)
 }
 
-/// Of the epoch under way, or of the one that ended.
+/// Counts of an epoch, current or ended.
 fn tally_of(stream: &Stream) -> Tally {
     Tally {
         requests: u64::from(stream.requests) + u64::from(stream.errors) + u64::from(stream.empty),
@@ -106,7 +106,7 @@ fn tally_of(stream: &Stream) -> Tally {
     }
 }
 
-/// The fewest files whose tallies come to at least `share` of all; of equals those met first.
+/// Smallest set of files whose tallies sum to at least `share` of the total. Ties are resolved by file number.
 pub(crate) fn smallest_set(tallies: &[Tally], by: By, share: f64) -> Vec<usize> {
     let total: u64 = tallies.iter().map(|tally| tally.by(by)).sum();
     let mut order: Vec<usize> = (0..tallies.len())
@@ -122,12 +122,12 @@ pub(crate) fn smallest_set(tallies: &[Tally], by: By, share: f64) -> Vec<usize> 
     order
 }
 
-/// The choice during one recording, and its log.
+/// State and log of the choice during one recording.
 pub(crate) struct Chooser {
     how: Hot,
     log: Sink,
     tallies: Vec<Tally>,
-    /// By file, thread (number and start) and kind of stream.
+    /// Key: file, thread (number and start) and kind of stream.
     counted: HashMap<(u32, u32, u64, u32), Counted>,
     requests: u64,
     since_ns: u64,
@@ -149,7 +149,7 @@ impl Chooser {
         })
     }
 
-    /// Takes note of records on their way into the spool.
+    /// Add records on their way into the spool.
     pub fn note(&mut self, records: &[u8]) {
         for bytes in records.chunks_exact(std::mem::size_of::<Event>()) {
             // SAFETY: as long as the structure, which is plain numbers.
@@ -166,7 +166,7 @@ impl Chooser {
         }
     }
 
-    /// Takes note of the end of a stream's epoch.
+    /// Add an ended epoch of a stream.
     pub fn note_epoch(&mut self, epoch: &[u8]) {
         if epoch.len() < std::mem::size_of::<Stream>() {
             return;
@@ -182,7 +182,7 @@ impl Chooser {
         counted.handed_over.bytes += ended.bytes;
     }
 
-    /// Of a file; None for a number that no file has.
+    /// Tally of a file; None if no file can have the number.
     fn tally(&mut self, number: u32) -> Option<&mut Tally> {
         if number >= MOST_FILES {
             return None;
@@ -203,7 +203,7 @@ impl Chooser {
         }
     }
 
-    /// Decides if it is time to; `streams` are those in use.
+    /// Decide if a decision is due. `streams` are those in use.
     pub fn look(&mut self, now_ns: u64, streams: impl Iterator<Item = Stream>, cold: &Mapped<u64>) {
         if !self.due(now_ns) {
             return;
@@ -215,7 +215,7 @@ impl Chooser {
                 counted.handed_over.requests + under_way.requests,
                 counted.handed_over.bytes + under_way.bytes,
             );
-            // an epoch may end between the ring's visit and this look: then it is counted the next time
+            // an epoch may end between the poll of the ring and this check: it is counted the next time
             let more = Tally {
                 requests: requests.saturating_sub(counted.before.requests),
                 bytes: bytes.saturating_sub(counted.before.bytes),
@@ -231,12 +231,12 @@ impl Chooser {
         for word in 0..COLD_WORDS {
             let bits = (0..64).filter(|bit| self.cold.contains(&(64 * word + bit)));
             let value = bits.fold(0, |sum, bit| sum | 1u64 << bit);
-            // SAFETY: an aligned u64 in a mapping that lives as long as we do.
+            // SAFETY: an aligned u64 in a mapping that outlives this reference.
             unsafe { AtomicU64::from_ptr(cold.at(word)) }.store(value, Ordering::Relaxed);
         }
     }
 
-    /// Chooses by the tallies since the last decision, logs it and begins a new stretch.
+    /// Decide by the tallies since the last decision, log the decision and begin a new interval.
     fn decide(&mut self, now_ns: u64) {
         let window_ns = now_ns - std::mem::replace(&mut self.since_ns, now_ns);
         let last = self.tallies.len();
@@ -244,13 +244,13 @@ impl Chooser {
         self.requests = 0;
         let total: u64 = tallies.iter().map(|tally| tally.by(self.how.by)).sum();
         if total == 0 {
-            return; // nothing to go by: what was chosen stands
+            return; // no data: the last decision stands
         }
         self.decisions += 1;
         let kept: HashSet<usize> = smallest_set(&tallies, self.how.by, self.how.share)
             .into_iter()
             .collect();
-        // number 0 stands for what no file is known of
+        // number 0 means an unknown file
         let cold: HashSet<usize> = (1..tallies.len()).filter(|n| !kept.contains(n)).collect();
         let mut lines = String::new();
         for (file, tally) in tallies.iter().enumerate().skip(1) {
@@ -280,12 +280,12 @@ impl Chooser {
         self.log.put(lines.as_bytes(), 0);
     }
 
-    /// Where the choices are told; after a failure no more of them are, and choosing goes on.
+    /// Log of the decisions. After a write error the log ends, but decisions continue.
     pub fn log(&self) -> &Sink {
         &self.log
     }
 
-    /// For the receipt.
+    /// Report for the receipt.
     pub fn told(&self) -> serde_json::Value {
         json!({"by": self.how.by.name(), "share": self.how.share, "decisions": self.decisions})
     }
@@ -312,7 +312,7 @@ mod tests {
         // bytes: 100, 60, 80, 25, 30
         assert_eq!(smallest_set(&all, By::Bytes, 0.8), vec![1, 3, 2]);
         assert!(smallest_set(&tallies(&[0, 0]), By::Requests, 0.9).is_empty());
-        // every set of five files, the plain way
+        // compare with an exhaustive search of all subsets of five files
         for seed in 1..200u64 {
             let counts: Vec<u64> = (0..5).map(|i| ((seed * 7919) >> (2 * i)) % 23).collect();
             let total: u64 = counts.iter().sum();
@@ -339,7 +339,7 @@ mod tests {
                 ..Event::default()
             };
             let length = std::mem::size_of::<Event>();
-            // SAFETY: a whole structure, without gaps.
+            // SAFETY: a complete structure without padding.
             chooser.note(unsafe {
                 std::slice::from_raw_parts(std::ptr::from_ref(&event).cast(), length)
             });

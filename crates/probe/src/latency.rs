@@ -1,7 +1,7 @@
-//! Histograms of how long requests to block devices take: the programs of `latency.bpf.c` and their reader.
+//! Histograms of the latency of requests to block devices: the programs of `latency.bpf.c` and their reader.
 //!
-//! They count from loading to dropping, whatever the device; who wants a window takes differences. The counters lie
-//! in memory shared with the kernel, so that reading them is no system call.
+//! They count from loading to dropping, on every device. For a time window take differences. The counters are in
+//! memory shared with the kernel, so reading them needs no system call.
 //!
 //! ```
 //! use penstock_probe::latency::{bucket_of, upper_ns, BUCKETS};
@@ -42,11 +42,11 @@ const PARTS: usize = 1 << PART_BITS;
 const SLOTS: usize = 512;
 const TIMED: u64 = 64;
 const STOOD_IN_FOR: &str = "latency_completed";
-/// Buckets of a histogram.
+/// Number of buckets of a histogram.
 pub const BUCKETS: usize = (LAST_OCTAVE - FIRST_OCTAVE) as usize * PARTS + 2;
 
-/// What the requests of an operation are called that are counted by their time on the device, and by that in the
-/// queue, and the sums of both.
+/// Names of the counters of each operation: requests by time on the device, requests by time in the queue, and the sums
+/// of both times.
 const METRICS: [[&str; 4]; 4] = [
     [
         "read_requests",
@@ -74,7 +74,7 @@ const METRICS: [[&str; 4]; 4] = [
     ],
 ];
 
-/// The bucket of a time.
+/// Bucket of a duration.
 pub fn bucket_of(ns: u64) -> usize {
     let value = ns.saturating_sub(1);
     if value >> FIRST_OCTAVE == 0 {
@@ -88,7 +88,7 @@ pub fn bucket_of(ns: u64) -> usize {
     1 + (octave - FIRST_OCTAVE) as usize * PARTS + part
 }
 
-/// The longest time of a bucket; the last has none.
+/// Upper bound of a bucket, ns; None for the last one.
 pub fn upper_ns(bucket: usize) -> Option<u64> {
     match bucket {
         0 => Some(1 << FIRST_OCTAVE),
@@ -121,24 +121,24 @@ struct Control {
     timed_ns: u64,
 }
 
-/// A counter, told by what it counts.
+/// Identity of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     disk: u32,
     op: u8,
-    /// Place in [`METRICS`].
+    /// Index in [`METRICS`].
     which: u8,
-    /// Of a sum 0.
+    /// Bucket; 0 for a sum.
     bucket: u8,
 }
 
 impl Key {
-    /// As `read_requests`, `read_queued` (one bucket's requests), `read_time` or `read_queue_time` (sums).
+    /// Name, such as `read_requests`, `read_queued` (requests of one bucket), `read_time` or `read_queue_time` (sums).
     pub fn metric(self) -> &'static str {
         METRICS[self.op as usize][self.which as usize]
     }
 
-    /// Of its value.
+    /// Unit of the value.
     pub fn unit(self) -> &'static str {
         if self.which < 2 {
             "1"
@@ -147,7 +147,7 @@ impl Key {
         }
     }
 
-    /// Of a bucket: the longest time of its requests in seconds, as Prometheus writes it.
+    /// Upper bound of the bucket in seconds, in the format of Prometheus; None for a sum.
     pub fn le(self) -> Option<String> {
         let text = |ns: u64| format!("{}", ns as f64 / 1e9);
         (self.which < 2)
@@ -155,24 +155,24 @@ impl Key {
     }
 }
 
-/// What the programs and this reader took so far, and what escaped them.
+/// Cost of the programs and of this reader so far, and lost requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Requests that there was no room for or whose completion was not told, and those at most that came while the
-    /// programs were at work on their CPU.
+    /// Requests for which there was no room or whose completion was not seen. Includes an upper bound of those that
+    /// arrived while the programs were running on their CPU.
     pub lost: u64,
-    /// Runs of the programs, from one in 64 that are counted.
+    /// Runs of the programs in a sample of 1 in 64.
     pub runs: u64,
-    /// What they took, from the same.
+    /// Their total time.
     pub run_ns: u64,
-    /// The last reading.
+    /// Time of the last reading.
     pub reading_ns: u64,
 }
 
-/// The programs in the kernel, attached until this is dropped.
+/// Loaded programs; they stay attached until this is dropped.
 pub struct BlockLatency {
     _links: Vec<Link>,
-    /// Those that nobody stands in for.
+    /// Programs that have no replacement for skipped runs.
     alone: Vec<OwnedFd>,
     histograms: Mapped<Histogram>,
     control: Mapped<Control>,
@@ -181,7 +181,7 @@ pub struct BlockLatency {
 }
 
 impl BlockLatency {
-    /// Loads and attaches; the error says what is needed.
+    /// Load and attach; the error states the requirements.
     pub fn load() -> Result<Self, ProbeError> {
         let before = libbpf_rs::set_print(None);
         let loaded = Self::attached();
@@ -200,7 +200,7 @@ impl BlockLatency {
         let open = (LatencySkelBuilder::default().open(&mut place)).map_err(refused)?;
         let skeleton = open.load().map_err(refused)?;
         let (mut links, mut alone) = (Vec::new(), Vec::new());
-        // in any order: what was issued unseen is not in the table of issues
+        // in any order: a request whose issue was not seen is not in the table of issues
         for program in skeleton.object().progs_mut() {
             links.push(program.attach().map_err(refused)?);
             if program.name() != STOOD_IN_FOR {
@@ -219,8 +219,8 @@ impl BlockLatency {
         })
     }
 
-    /// Gives all counters that are not 0, each with its value since loading. Counters of one histogram may be of
-    /// requests that end meanwhile.
+    /// Call `each` for every counter that is not 0, with its value since loading. Counters of one histogram may
+    /// differ by requests that complete during the reading.
     pub fn read(&mut self, mut each: impl FnMut(Key, u64)) {
         let began_ns = now_ns();
         let taken = self.control.read(0).slots as usize;
@@ -252,12 +252,12 @@ impl BlockLatency {
         self.reading_ns = now_ns() - began_ns;
     }
 
-    /// The device of a counter, as `vda`; its numbers where it has gone.
+    /// Name of a counter's device, such as `vda`; its numbers if the device is gone.
     pub fn device(&mut self, key: Key) -> &str {
         (self.names.entry(key.disk)).or_insert_with(|| name_of(key.disk >> 20, key.disk & 0xf_ffff))
     }
 
-    /// So far.
+    /// Cost so far.
     pub fn cost(&self) -> Cost {
         let control = self.control.read(0);
         let missed = (self.alone.iter()).map(|program| recursion_misses(program.as_fd()));
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn shared_structures_have_the_size_of_the_kernel_side() {
-        // latency.bpf.c asserts the same of its own
+        // latency.bpf.c asserts the same size
         assert_eq!(std::mem::size_of::<Histogram>(), 24 + 16 * BUCKETS);
         assert_eq!(std::mem::size_of::<Control>(), 32);
         assert!(u8::try_from(BUCKETS - 1).is_ok());

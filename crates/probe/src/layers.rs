@@ -1,9 +1,9 @@
-//! What lies under the calls: the programs of `layers.bpf.c`, drained into a spool of [`Record`]s, and the
-//! process that serves them.
+//! Tracer of the layers below system calls: the programs of `layers.bpf.c`, drained into a spool of [`Record`]s, and
+//! the process that serves them.
 //!
-//! Every record that the kernel side makes is counted: `seen = kept + lost`, where what the disk had no room for
-//! is lost, too. Bytes of all requests of all
-//! devices are counted apart, so that what the records explain can be held against the devices' own counters.
+//! Every record that the programs create is counted: `seen = kept + lost`. Records that do not fit on the disk of the
+//! spool are lost too. The bytes of all requests of all devices are counted separately, so that the records can be
+//! compared with the counters of the devices.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -34,54 +34,54 @@ mod skeleton {
 }
 use skeleton::{LayersSkel, LayersSkelBuilder};
 
-/// One record of the spool, as `struct layer_record` of layers.h.
+/// A record of the spool, with the layout of `struct layer_record` in layers.h.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Record {
-    /// When it began, CLOCK_MONOTONIC.
+    /// Start, CLOCK_MONOTONIC.
     pub t_ns: u64,
-    /// Of the file.
+    /// Inode number of the file.
     pub inode: u64,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset_bytes: u64,
-    /// How much of it.
+    /// Length of the range in the file.
     pub size_bytes: u64,
-    /// Where the direct call began.
+    /// Offset at which the direct call began.
     pub base_bytes: u64,
-    /// Where on the device, in units of 512 bytes.
+    /// Position on the device, in units of 512 bytes.
     pub sector: u64,
-    /// From the beginning of the request to its issue.
+    /// Time from the start of the request to its issue.
     pub queue_ns: u64,
-    /// From its issue to its completion.
+    /// Time from its issue to its completion.
     pub device_ns: u64,
-    /// Of the thread that began it.
+    /// Control group of the thread that began it.
     pub cgroup_id: u64,
-    /// Of the file system.
+    /// Device number of the file system.
     pub device: u32,
-    /// Of the inode.
+    /// Generation of the inode.
     pub generation: u32,
     /// The block device.
     pub disk: u32,
-    /// Thread that began it.
+    /// Thread that began the request.
     pub tid: u32,
-    /// Its process.
+    /// Process of that thread.
     pub pid: u32,
     /// 1 request, 2 pages added, 3 pages dirtied.
     pub kind: u8,
     /// 0 read, 1 write.
     pub op: u8,
-    /// How the file is known: 0 not, 1 by the page cache, 2 by the direct call, 3 it is the device's own.
+    /// Source of the file's identity: 0 none, 1 page cache, 2 direct call, 3 metadata of the device.
     pub how: u8,
-    /// Whether it failed.
+    /// 1 if the request failed.
     pub failed: u8,
-    /// Whether a traced thread began it.
+    /// 1 if a traced thread began it.
     pub scoped: u8,
     /// Number of the part within its request.
     pub part: u8,
     pad: [u8; 6],
 }
 
-/// What the programs hang on, and what results lack without it.
+/// Programs with their hooks; whether they are required; and what the results lack without them.
 const PROGRAMS: &[(&str, &str, bool, &str)] = &[
     (
         "layer_added",
@@ -124,7 +124,7 @@ const PROGRAMS: &[(&str, &str, bool, &str)] = &[
 /// Position of `scoped` in `struct in_flight` (layers.bpf.c).
 const SCOPED_AT: usize = 32;
 
-/// The programs in the kernel.
+/// Loaded programs and their reader.
 pub struct Layers {
     records: RingBuffer<'static>,
     received: Receiver<Vec<u8>>,
@@ -146,10 +146,10 @@ struct Recording {
 }
 
 impl Layers {
-    /// Loads and attaches what this kernel has; requests are required, the rest is told as missing.
+    /// Load and attach the programs that this kernel supports. Those for requests are required; others may be missing.
     pub fn load() -> Result<Self, ProbeError> {
         let kernel = Btf::from_vmlinux().map_err(ProbeError::Load)?;
-        // Lives as long as the process: the generated types borrow from it.
+        // Never freed: the generated types borrow from it.
         let place: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = LayersSkelBuilder::default()
@@ -197,12 +197,12 @@ impl Layers {
         })
     }
 
-    /// Whether a recording is under way.
+    /// True during a recording.
     pub fn armed(&self) -> bool {
         self.recording.is_some()
     }
 
-    /// Starts recording for a control group and those inside it; records go to `spool`.
+    /// Start recording for a control group and its descendants; records go to `spool`.
     pub fn arm(&mut self, cgroup_id: u64, spool: &Path, drop_every: u32) -> Result<(), ProbeError> {
         if self.armed() {
             return Err(ProbeError::Request("already armed: disarm first".into()));
@@ -239,7 +239,7 @@ impl Layers {
         control.target_id = cgroup_id;
         control.target_level = level;
         control.drop_every = drop_every;
-        // SAFETY: our own mapping; volatile because the programs read it at any time.
+        // SAFETY: a mapping owned by this process; volatile because the programs read it at any time.
         unsafe { std::ptr::write_volatile(&mut control.armed, 1) };
         Ok(())
     }
@@ -257,7 +257,7 @@ impl Layers {
         })
     }
 
-    /// None of these programs hangs on system calls; a record is a run that the target caused.
+    /// Reading for the meter. No program hangs on system calls, and a record counts as a run that the target caused.
     fn reading(&self) -> Reading {
         Reading {
             programs: self.run_times().into_iter().map(|(_, time)| time).collect(),
@@ -269,7 +269,7 @@ impl Layers {
         [0, self.counts()[0]]
     }
 
-    /// Takes what is in the ring.
+    /// Read the records from the ring.
     pub fn drain(&mut self) {
         if let Some(mut recording) = self.recording.take() {
             let now = now_ns();
@@ -292,7 +292,7 @@ impl Layers {
         recording.spool.put(&batch, records);
     }
 
-    /// Stops recording and gives the receipt: counts, bytes of each device, cost.
+    /// Stop recording and return the receipt: counts, bytes of each device, cost.
     pub fn disarm(&mut self) -> Result<Value, ProbeError> {
         if !self.armed() {
             return Err(ProbeError::Request("not armed".into()));
@@ -332,7 +332,7 @@ impl Layers {
         }))
     }
 
-    /// Requests that a traced thread began and whose completion no program has seen.
+    /// Requests that a traced thread began and that no program has seen complete.
     fn in_flight(&self) -> Result<u64, ProbeError> {
         let map = &self.skeleton.maps.requests;
         let mut scoped = 0;
@@ -365,7 +365,7 @@ impl Layers {
         Ok(rows)
     }
 
-    /// Events that came, by an interrupt, while the same program ran on that CPU: the kernel leaves those out.
+    /// Events that the kernel skipped because they interrupted the same program on that CPU.
     fn misses(&self) -> u64 {
         let programs = self.skeleton.object().progs();
         programs
@@ -383,7 +383,7 @@ impl Layers {
     }
 }
 
-/// How the daemon is started.
+/// Configuration of the daemon.
 #[derive(Debug, Deserialize)]
 struct Config {
     socket: PathBuf,
@@ -395,7 +395,7 @@ struct Config {
     ready_fd: Option<i32>,
 }
 
-/// Serves `arm`, `disarm`, `ping` and `shutdown` until asked to end, or until the owner is gone.
+/// Serve `arm`, `disarm`, `ping` and `shutdown` until shutdown, or until the owner ends.
 pub fn serve(config_json: &str) -> Result<(), ProbeError> {
     let config: Config = serde_json::from_str(config_json)
         .map_err(|error| ProbeError::Request(format!("configuration: {error}")))?;
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn records_have_the_size_of_the_kernel_side() {
-        // layers.bpf.c asserts the same of its own
+        // layers.bpf.c asserts the same size
         assert_eq!(std::mem::size_of::<Record>(), 104);
     }
 }

@@ -1,20 +1,20 @@
-//! The structures of `bpf/layout.h`, field for field.
+//! Structures of `bpf/layout.h`, field for field.
 
-/// What an operation does.
+/// Class of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
-    /// Bytes come out of the file.
+    /// Reads bytes from the file.
     Read,
-    /// Bytes go into it.
+    /// Writes bytes to the file.
     Write,
-    /// It is made durable.
+    /// Makes the file durable.
     Sync,
-    /// Its name, size or presence changes, or it is opened or closed.
+    /// Changes its name, size or existence, or opens or closes it.
     Meta,
 }
 
 impl Direction {
-    /// `read`, `write`, `sync` or `meta`.
+    /// Name: `read`, `write`, `sync` or `meta`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -24,7 +24,7 @@ impl Direction {
         }
     }
 
-    /// Of the operation with this number.
+    /// Class of the operation with this number.
     pub fn of(op: u8) -> Self {
         match op {
             0..32 => Self::Read,
@@ -53,17 +53,17 @@ pub const OPERATIONS: [(u8, &str); 54] = [
     (106, "mmap"), (107, "munmap"),
 ];
 
-/// One call, as it lies in the rings and in the spool file.
+/// One call, in the format of the rings and of the spool file.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Event {
-    /// Entry, CLOCK_MONOTONIC.
+    /// Time of entry, CLOCK_MONOTONIC.
     pub t_ns: u64,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset_bytes: i64,
-    /// Exit less entry.
+    /// Time from entry to exit.
     pub latency_ns: u64,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub size_bytes: u32,
     /// Bytes done, or -errno.
     pub done_bytes: i32,
@@ -75,15 +75,15 @@ pub struct Event {
     pub pid: u32,
     /// Number of the operation, see [`OPERATIONS`].
     pub op: u8,
-    /// 1 direct, 2 append, 4 sync, 8 vectored, 16 at the descriptor's position.
+    /// Bits: 1 direct, 2 append, 4 sync, 8 vectored, 16 at the descriptor's position.
     pub flags: u8,
-    /// 0 for the target control group, else one of those inside it.
+    /// Number of the control group: 0 for the target, else one of its descendants.
     pub cgroup_slot: u16,
 }
 
-/// Operations that are only what was mapped around a fault, one access with it.
+/// Operation of the range mapped around a read fault. It is one access together with the fault.
 pub const FAULT_AROUND: u8 = 14;
-/// The same of a write fault, whose neighbours become writable and dirty with it.
+/// The same for a write fault, whose neighbours become writable and dirty with it.
 pub const FAULT_AROUND_WRITE: u8 = 46;
 
 /// Names of the sources of operations, by their number in [`Ledger::sources`].
@@ -93,31 +93,31 @@ pub const SOURCES: [&str; 4] = ["calls", "rare", "async", "faults"];
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Source {
-    /// Operations by the target.
+    /// Operations of the target.
     pub seen: u64,
-    /// Recorded, or counted into a stream.
+    /// Operations recorded, or counted in a stream.
     pub kept: u64,
-    /// Neither a regular file nor a block device, no such descriptor, or under way when tracing began.
+    /// Operations on other kinds of file or on no valid descriptor, and those in progress when tracing began.
     pub filtered: u64,
-    /// The ring was full.
+    /// Lost because the ring was full.
     pub lost_ring: u64,
-    /// Dropped on purpose (`drop_every`).
+    /// Dropped intentionally (`drop_every`).
     pub lost_planted: u64,
-    /// The descriptor was closed during the call.
+    /// Lost because the descriptor was closed during the call.
     pub lost_unresolved: u64,
-    /// No memory for the state of the thread or stream.
+    /// Lost because there was no memory for the state of the thread or stream.
     pub lost_storage: u64,
-    /// Room to grow.
+    /// Reserved.
     pub spare: u64,
 }
 
 impl Source {
-    /// All ways of losing together.
+    /// Sum of all losses.
     pub fn lost(&self) -> u64 {
         self.lost_ring + self.lost_planted + self.lost_unresolved + self.lost_storage
     }
 
-    /// Field by field.
+    /// Combine two field by field.
     pub fn with(&self, other: &Self, join: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             seen: join(self.seen, other.seen),
@@ -132,42 +132,42 @@ impl Source {
     }
 }
 
-/// Counts of one CPU, and the place in its ring. The last one is shared, see `bpf/books.h`.
+/// Counts of one CPU, and the position in its ring. The last ledger is shared, see `bpf/books.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ledger {
     /// Records put into the ring since loading.
     pub head: u64,
-    /// Somebody is at work in it.
+    /// Nonzero while a program uses this ledger.
     pub busy: u64,
     /// Drafts of paths in use.
     pub drafting: u64,
     /// Records that went to the overflow ring (shared ledger only).
     pub overflowed: u64,
-    /// 32-bit calls, not decoded and not in `seen`.
+    /// 32-bit calls; they are not decoded and not in `seen`.
     pub compat: u64,
-    /// Files whose path could not be handed over.
+    /// Files whose path was lost.
     pub nameless: u64,
-    /// Draws of the latency sample.
+    /// Number of random draws for the latency sample.
     pub draws: u64,
-    /// Room to grow.
+    /// Reserved.
     pub spare: u64,
-    /// By source.
+    /// Counts by source.
     pub sources: [Source; 6],
     /// Records taken out of the ring.
     pub tail: u64,
-    /// Fills the cache line.
+    /// Padding of the cache line.
     pub spare_too: [u64; 7],
 }
 
 impl Ledger {
-    /// All sources together.
+    /// Sum of all sources.
     pub fn total(&self) -> Source {
         let none = Source::default();
         (self.sources.iter()).fold(none, |sum, one| sum.with(one, u64::wrapping_add))
     }
 
-    /// Counts joined field by field; head and tail are places, not counts, and left out.
+    /// Combine the counts field by field. Head and tail are positions and are omitted.
     pub fn with(&self, other: &Self, join: impl Fn(u64, u64) -> u64 + Copy) -> Self {
         let mut sources = self.sources;
         for (mine, theirs) in sources.iter_mut().zip(&other.sources) {
@@ -185,10 +185,10 @@ impl Ledger {
 
 /// Classes of a stream's size histogram: floor(log2(bytes)).
 pub const SIZE_CLASSES: usize = 32;
-/// Samples of blocks that an epoch has room for.
+/// Maximum number of samples of blocks in an epoch.
 pub const SAMPLES: usize = 512;
 
-/// What was done to one file in one direction (mode `count`).
+/// Counts of one file in one direction (mode `count`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
@@ -199,10 +199,10 @@ pub struct Counter {
     pub done_bytes: u64,
 }
 
-/// What one thread did to one file in one direction since its last epoch ended (mode `pattern`).
+/// Current epoch of one thread on one file in one direction (mode `pattern`).
 ///
-/// In the spool of mode `pattern` it is followed by as many `u32` as `samples` says: the upper halves of the
-/// hashes of the blocks that `looked` requests jumped to, of every fourth block.
+/// In the spool of mode `pattern` it is followed by `samples` values of type `u32`: the upper halves of the hashes of
+/// the blocks that `looked` requests jumped to, for every fourth block.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
@@ -251,13 +251,13 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// True if it counts reads and writes together: what it counts is in the streams of each direction too.
+    /// True if it counts reads and writes together. The streams of each direction include the same operations.
     pub fn is_joint(&self) -> bool {
         self.kind >= kind::JOINT
     }
 }
 
-/// What mode `pattern` remembers of a stream that jumps.
+/// Notebook of a non-sequential stream in mode `pattern`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
@@ -273,11 +273,11 @@ pub mod kind {
     pub const WRITE: u32 = 1;
     pub const FAULT_READ: u32 = 2;
     pub const FAULT_WRITE: u32 = 3;
-    /// Reads and writes together: this and the kind of the stream that it began as a copy of.
+    /// Reads and writes together: this value plus the kind of the stream that it began as a copy of.
     pub const JOINT: u32 = 4;
 }
 
-/// The head of a file's announcement; the path's components follow, from the file up, each ended by a zero.
+/// Header of a file's announcement. The components of the path follow, from the file upwards, each with a zero byte.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
@@ -297,7 +297,7 @@ pub struct Introduction {
     pub pad: u8,
 }
 
-/// The head of one piece of what a call said about names; its bytes follow. Its `file_id` is 0.
+/// Header of one name in a call; its bytes follow. Its `file_id` is 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
@@ -316,7 +316,7 @@ pub struct NamePiece {
     pub link_of: u64,
 }
 
-/// What the rare operations of one kind on one file came to.
+/// Sums of one kind of rare operation on one file.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
@@ -327,7 +327,7 @@ pub struct OperationSum {
     pub longest_ns: u64,
 }
 
-/// Puts the components of an announcement together: `b"db\0var\0"` is `/var/db`.
+/// Join the components of an announcement: `b"db\0var\0"` becomes `/var/db`.
 pub fn path_of(components: &[u8], complete: bool) -> Vec<u8> {
     let mut path = Vec::with_capacity(components.len() + 1);
     let trimmed = components.strip_suffix(b"\0").unwrap_or(components);

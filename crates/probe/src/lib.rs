@@ -1,18 +1,18 @@
-//! The I/O tracer: BPF programs on the entry and exit of the read and write system calls of one control
-//! group, and the process that loads them, empties their rings and writes what they saw.
+//! I/O tracer: BPF programs on entry and exit of the read and write system calls of one control group, and the
+//! process that loads them, drains their rings and writes the records.
 //!
-//! - [`layout`] is what the programs (`src/bpf/`) and the reader share.
-//! - [`hooks`] is the table of what can be seen and on which hooks; the first that the kernel takes is used.
-//! - [`scope`] says what is traced: processes, control groups, files.
-//! - [`tracer`] loads, arms and disarms, and drains the rings into a spool file.
-//! - [`daemon`] puts a tracer behind a control socket.
-//! - [`latency`] counts requests of block devices by how long they take, for the sampler.
+//! - [`layout`]: structures shared by the programs (`src/bpf/`) and the reader.
+//! - [`hooks`]: table of features with the hooks that can observe each; the first one that the kernel accepts is used.
+//! - [`scope`]: processes, control groups and files to trace.
+//! - [`tracer`]: loads, arms and disarms the programs, and drains the rings into a spool file.
+//! - [`daemon`]: serves a tracer on a control socket.
+//! - [`latency`]: histograms of the latency of block requests, for the sampler.
 //!
-//! Two modes. `trace` writes a record of each call into a ring of the CPU it ended on; the reader comes by
-//! every few tens of milliseconds, so the traced program never wakes or waits for anyone: when a ring is full
-//! the record is lost and counted. `pattern` writes no records: it keeps counters per thread, file and
-//! direction, read when tracing ends; only the calls of too many of those are told one by one. In both, for every CPU and in total,
-//! `seen = kept + filtered + lost`.
+//! There are two main modes. `trace` writes a record of each call into the ring of the CPU on which the call ended.
+//! The reader polls every few tens of milliseconds, so the traced program never wakes or waits for it. If a ring is
+//! full, the record is lost and counted. `pattern` writes no records. It maintains counters per thread, file and
+//! direction, which are read when tracing ends. Only calls beyond the maximum number of such streams get records. In
+//! both modes, for every CPU and in total, `seen = kept + filtered + lost`.
 
 mod collect;
 pub mod daemon;
@@ -45,46 +45,46 @@ pub use mode::Mode;
 pub use scope::Scope;
 pub use tracer::{Target, Tracer};
 
-/// Why tracing could not be done.
+/// An error of the tracer.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The kernel refused the programs or the maps.
     #[error("the kernel does not take the tracing programs ({reason}); it must offer BPF with type information (CONFIG_DEBUG_INFO_BTF) and we need CAP_BPF and CAP_PERFMON", reason = crate::features::words(.0))]
     Load(libbpf_rs::Error),
-    /// It refused one of them: the hook, and the error by its name.
+    /// The kernel refused one of the programs. The fields are the hook and the name of the error.
     #[error("{hook}: {error}")]
     Hook {
-        /// As `tp_btf/sys_enter`.
+        /// Hook, such as `tp_btf/sys_enter`.
         hook: String,
-        /// As `EPERM (Operation not permitted)`.
+        /// Error, such as `EPERM (Operation not permitted)`.
         error: String,
     },
-    /// It takes none of the ways in which something indispensable can be seen.
+    /// The kernel refuses every way to observe a required feature.
     #[error("this kernel lets us see no {what} ({hooks})")]
     Refused {
-        /// What.
+        /// The feature.
         what: String,
-        /// Each way and why not.
+        /// Each way, and why it was refused.
         hooks: String,
     },
-    /// It refused those that time the requests of block devices: its words.
+    /// The kernel refused the programs that time block requests. The field is its message.
     #[error("block latency cannot be had: the kernel does not take its programs ({0}); it must offer BPF with type information (CONFIG_DEBUG_INFO_BTF) and we need CAP_BPF and CAP_PERFMON")]
     Latency(String),
-    /// A later operation on them failed.
+    /// A later operation on the programs or maps failed.
     #[error("tracing programs: {0}")]
     Bpf(#[from] libbpf_rs::Error),
-    /// A file or socket.
+    /// An error of a file or socket.
     #[error("{what}: {source}")]
     Io {
-        /// Which one.
+        /// The file or socket.
         what: String,
-        /// What the system says.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The control socket cannot be had.
+    /// The control socket is not available.
     #[error(transparent)]
     Daemon(#[from] penstock_daemon::Error),
-    /// A request that cannot be met.
+    /// The request is invalid or cannot be satisfied.
     #[error("{0}")]
     Request(String),
 }

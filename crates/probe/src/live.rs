@@ -1,4 +1,4 @@
-//! What a recording came to so far, for a look while it runs.
+//! Intermediate results of a recording.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -6,20 +6,19 @@ use serde_json::{json, Value};
 
 use crate::layout::{Counter, Event, Stream, FAULT_AROUND, FAULT_AROUND_WRITE};
 
-/// Files told apart; those after them count into the totals only.
+/// Maximum number of files with separate sums; later files count in the totals only.
 const FILES: usize = 65_536;
-/// Operations from here on have no bytes of their own: made durable, renamed and the like.
+/// First operation without bytes of its own, such as a sync or rename.
 const FIRST_SYNC: u8 = 64;
-/// A range mapped around a fault: nobody asked for it.
-/// Epochs remembered for a first verdict.
+/// Number of recent epochs that are stored for an early result.
 pub const LATEST: usize = 256;
 
-/// One file in one direction.
+/// Sums of one file in one direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     calls: u64,
     bytes: u64,
-    /// Calls whose time was taken, and that time.
+    /// Calls with a measured latency, and the sum of their latencies.
     timed: u64,
     time_ns: u64,
 }
@@ -32,7 +31,7 @@ impl Sum {
         self.time_ns += more.time_ns;
     }
 
-    /// Of all calls, from those timed [ns].
+    /// Total time of all calls, extrapolated from the measured ones [ns].
     fn whole_time_ns(&self) -> u64 {
         (self.time_ns as f64 / self.timed.max(1) as f64 * self.calls as f64) as u64
     }
@@ -52,17 +51,17 @@ impl From<&Stream> for Sum {
     }
 }
 
-/// Sums of what was kept so far, by file and direction, and the latest epochs.
+/// Sums by file and direction so far, and the latest epochs.
 #[derive(Debug, Default)]
 pub struct Sums {
-    /// By twice the file's number, and one more for writes.
+    /// Index: twice the file's number, plus one for writes.
     rows: Vec<Sum>,
     bytes: u64,
     latest: VecDeque<Vec<u8>>,
 }
 
 impl Sums {
-    /// Counts records as they lie in a ring.
+    /// Count records of a ring.
     pub fn add_events(&mut self, records: &[u8]) {
         for record in records.chunks_exact(std::mem::size_of::<Event>()) {
             // SAFETY: as long as the structure, which is plain numbers.
@@ -73,14 +72,14 @@ impl Sums {
             let sum = Sum {
                 calls: 1,
                 bytes: u64::try_from(event.done_bytes).unwrap_or(0),
-                timed: u64::from(event.latency_ns > 0), // of a sample in mode pattern
+                timed: u64::from(event.latency_ns > 0), // mode pattern measures a sample only
                 time_ns: event.latency_ns,
             };
             self.add(event.file_id, event.op >= 32, &sum);
         }
     }
 
-    /// Counts an epoch handed over (the structure and its samples), and remembers it for a while.
+    /// Count an epoch (the structure and its samples) and store it among the latest.
     pub fn add_epoch(&mut self, mut bytes: Vec<u8>) {
         let Some(stream) = stream_in(&bytes).filter(|stream| !stream.is_joint()) else {
             return;
@@ -106,7 +105,7 @@ impl Sums {
         self.rows[row].add(sum);
     }
 
-    /// The `most` rows with most time, and the bytes of all: with the epochs under way.
+    /// The `most` rows with the longest time, and the bytes of all rows. Includes the current epochs.
     pub fn told(&self, under_way: &[Stream], most: usize) -> Value {
         let mut bytes = self.bytes;
         let mut rows: HashMap<usize, Sum> = self.rows.iter().copied().enumerate().collect();
@@ -121,14 +120,14 @@ impl Sums {
         json!({"bytes": bytes, "top": first(rows, most)})
     }
 
-    /// The latest epochs of these files, as in a spool.
+    /// Latest epochs of these files, in the form of the spool.
     pub fn latest_of(&self, files: &HashSet<u32>) -> Vec<u8> {
         let own = |bytes: &&Vec<u8>| stream_in(bytes).is_some_and(|s| files.contains(&s.file_id));
         self.latest.iter().filter(own).flatten().copied().collect()
     }
 }
 
-/// The same of the counters of mode count, by twice the file's number and one more for writes.
+/// The same for the counters of mode count, whose index is twice the file's number, plus one for writes.
 pub fn of_counters(counters: impl Iterator<Item = (usize, Counter)>, most: usize) -> Value {
     let mut bytes = 0;
     let rows: HashMap<usize, Sum> = counters
@@ -145,14 +144,14 @@ pub fn of_counters(counters: impl Iterator<Item = (usize, Counter)>, most: usize
     json!({"bytes": bytes, "top": first(rows, most)})
 }
 
-/// Numbers of the files in such an answer.
+/// Numbers of the files in such a result.
 pub fn files_of(told: &Value) -> HashSet<u32> {
     let rows = told["top"].as_array().into_iter().flatten();
     rows.filter_map(|row| row["file_id"].as_u64()?.try_into().ok())
         .collect()
 }
 
-/// A stream as it is in memory.
+/// Bytes of a stream in memory.
 pub fn bytes_of(stream: &Stream) -> &[u8] {
     // SAFETY: plain numbers, and no padding: the kernel's structure has the same fields and length.
     unsafe {
@@ -252,7 +251,7 @@ mod tests {
         let row = &told["top"][0];
         assert_eq!((&row["file_id"], &row["calls"]), (&json!(1), &json!(9012)));
         assert_eq!(row["time_ns"], 901_200);
-        // what is remembered is bounded, and of the files asked for
+        // the store is bounded and returns the requested files only
         let latest = sums.latest_of(&HashSet::from([1]));
         assert_eq!(latest.len(), (LATEST - 1) * std::mem::size_of::<Stream>());
     }

@@ -1,4 +1,4 @@
-//! Opens the object, puts the chosen programs into the kernel, and falls back where it refuses them.
+//! Loader of the BPF object: loads and attaches the chosen programs, with fallbacks for those that the kernel refuses.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -18,10 +18,10 @@ use crate::skeleton::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
 use crate::symbols::address_of;
 use crate::ProbeError;
 
-/// Programs in the kernel and attached, and how they came there.
+/// Attached programs, and the choices that led to them.
 pub(crate) struct Loaded {
     pub skeleton: TraceSkel<'static>,
-    /// Held for their end only.
+    /// Links; dropping them detaches the programs.
     pub _links: Vec<Link>,
     /// Names of the attached programs.
     pub programs: Vec<&'static str>,
@@ -30,7 +30,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Looks at what all traced processes have of their mapped files; the answers come as presences.
+    /// Report the pages of mapped files that all traced processes have, as presences.
     pub fn survey(&self) -> Result<(), ProbeError> {
         if !self.programs.contains(&SURVEY) {
             return Ok(());
@@ -48,20 +48,20 @@ impl Loaded {
     }
 }
 
-/// Walks over mappings when asked to, instead of hanging on something.
+/// Program that walks over mappings on request. It has no hook.
 const SURVEY: &str = "survey_mappings";
 
-/// What the loader needs to know beyond the choice of hooks.
+/// Requirements of the loader besides the choice of hooks.
 #[derive(Clone, Copy)]
 pub(crate) struct Needs {
     pub mode: Mode,
-    /// Entry programs too: latencies are wanted.
+    /// True to attach entry programs, for latencies.
     pub entries: bool,
-    /// As if on fentry, where programs can be interrupted: for timing its bodies on other hooks.
+    /// True to use the interruptible program bodies of fentry on any hook, for timing.
     pub interruptible: bool,
 }
 
-/// Loads and attaches by the first ways that work; `prepare` sets constants and sizes of a fresh object.
+/// Load and attach by the first ways that work. `prepare` sets constants and sizes of a new object.
 pub(crate) fn load(
     needs: Needs,
     limits: &Limits,
@@ -87,7 +87,7 @@ pub(crate) fn load(
                     .into(),
             });
         }
-        // Some kinds are refused altogether; asked with an empty program, that is known at less cost.
+        // Some kinds are refused entirely; a trial with an empty program finds these at less cost.
         let refused = chosen.iter().find_map(|&(feature, way)| {
             let way = way?;
             Some((feature, way, trials.refused(way.kind)?))
@@ -132,7 +132,7 @@ fn attempt(
     let ways = || chosen.iter().filter_map(|(_, way)| *way);
     let exits = ways().flat_map(|way| way.programs);
     let entries = ways().flat_map(|way| way.entries).filter(|_| needs.entries);
-    // exits first: a call whose entry was not seen is told apart, one whose exit is missed would dangle
+    // exits first: an exit without an entry is recognised, but an entry without an exit would stay open
     let programs: Vec<&'static str> = exits.chain(entries).copied().collect();
     let mut open = open()?;
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, note_refusal)));
@@ -179,7 +179,7 @@ fn attempt(
             .ok_or_else(|| ProbeError::Request(format!("the object has no program {name}")))?;
         match program.section().to_str() {
             Some("perf_event") => links.extend(crate::faults::attach(&program)?),
-            Some("syscall" | "iter/task_vma") => {} // only ever run by ourselves
+            Some("syscall" | "iter/task_vma") => {} // run by this process only
             _ => links.push(program.attach().map_err(|error| ProbeError::Hook {
                 hook: program.section().to_string_lossy().into_owned(),
                 error: words(&error),
@@ -189,7 +189,7 @@ fn attempt(
     Ok((skeleton, links, programs))
 }
 
-/// What libbpf said last of a program that the kernel refused: the error itself does not name it.
+/// Last message of libbpf about a refused program, because the error itself does not name it.
 static REFUSED: Mutex<Option<String>> = Mutex::new(None);
 
 fn note_refusal(_: libbpf_rs::PrintLevel, said: String) {
@@ -209,7 +209,7 @@ fn text_of(text: &std::ffi::OsStr) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// Which of the choices the kernel refuses, each tried by itself, and its words.
+/// Choices that the kernel refuses, each tried separately, with its messages.
 fn blame(
     needs: Needs,
     chosen: &[Choice],
@@ -234,14 +234,14 @@ fn reason(error: &ProbeError) -> String {
 }
 
 fn open() -> Result<OpenTraceSkel<'static>, ProbeError> {
-    // Lives as long as the process: the generated types borrow from it.
+    // Never freed: the generated types borrow from it.
     let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     TraceSkelBuilder::default()
         .open(place)
         .map_err(ProbeError::Load)
 }
 
-/// The section of every program, which says what it hangs on.
+/// Section of every program, which names its hook.
 fn sections() -> Result<HashMap<String, String>, ProbeError> {
     let open = open()?;
     let programs = open.open_object().progs();
@@ -249,13 +249,13 @@ fn sections() -> Result<HashMap<String, String>, ProbeError> {
     Ok(pairs.collect())
 }
 
-/// Functions and tracepoints that the kernel's type information knows.
+/// Functions and tracepoints in the kernel's type information.
 struct Hooks<'a> {
     functions: HashSet<&'a OsStr>,
     tracepoints: HashSet<&'a OsStr>,
 }
 
-/// Reads all types once: a question by name would read them all again.
+/// Read all types once, because each look-up by name would read them again.
 fn hooks_of<'a>(kernel: &'a Btf<'_>) -> Hooks<'a> {
     let functions = kernel.type_by_kind::<Func<'_>>();
     let types = kernel.type_by_kind::<Typedef<'_>>();
@@ -268,7 +268,7 @@ fn hooks_of<'a>(kernel: &'a Btf<'_>) -> Hooks<'a> {
     }
 }
 
-/// How the name of a tracepoint's type begins.
+/// Prefix of the type of a tracepoint.
 const TRACEPOINT: &str = "btf_trace_";
 
 /// Ok if the kernel has the function or tracepoint of a section, else the reason.

@@ -1,4 +1,4 @@
-//! A BPF array map in our memory: what the programs write is there without a system call.
+//! A BPF array map in this process's memory; writes by the programs are visible without a system call.
 
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,14 +13,14 @@ pub struct Mapped<T> {
     kind: PhantomData<T>,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread, and what lies in it is plain numbers.
+// SAFETY: a mapping belongs to the process, not to a thread, and its contents are plain numbers.
 unsafe impl<T: Copy + Send> Send for Mapped<T> {}
 
 impl<T: Copy> Mapped<T> {
-    /// Maps an array made with BPF_F_MMAPABLE, whose element size is that of `T`.
+    /// Map an array that was created with BPF_F_MMAPABLE and elements of the size of `T`.
     pub fn new(fd: BorrowedFd<'_>, len: usize, what: &str) -> Result<Self, ProbeError> {
         let bytes = len * std::mem::size_of::<T>();
-        // SAFETY: a fresh shared mapping of a descriptor we hold; the kernel checks the length.
+        // SAFETY: a new shared mapping of an open descriptor; the kernel checks the length.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -43,23 +43,23 @@ impl<T: Copy> Mapped<T> {
         }
     }
 
-    /// Where element `index` is.
+    /// Address of element `index`.
     pub fn at(&self, index: usize) -> *mut T {
         assert!(index < self.len);
         // SAFETY: inside the mapping, just checked.
         unsafe { self.base.as_ptr().add(index) }
     }
 
-    /// A copy of element `index`, which the programs may be writing.
+    /// Copy of element `index`, also during a write by the programs.
     pub fn read(&self, index: usize) -> T {
-        // SAFETY: a valid, aligned address; T is plain numbers, so any bytes will do.
+        // SAFETY: a valid, aligned address; T is plain numbers, so any bytes are valid.
         unsafe { ptr::read_volatile(self.at(index)) }
     }
 
-    /// The bytes of `count` elements from `index` on; the programs must not be writing those.
+    /// Bytes of `count` elements from `index`. The programs must not write these meanwhile.
     pub fn bytes(&self, index: usize, count: usize) -> &[u8] {
         assert!(index + count <= self.len);
-        // SAFETY: inside the mapping; left alone by the programs until the tail passes them.
+        // SAFETY: inside the mapping; the programs do not write here until the tail has passed.
         unsafe {
             std::slice::from_raw_parts(
                 self.base.as_ptr().add(index).cast(),
@@ -68,7 +68,7 @@ impl<T: Copy> Mapped<T> {
         }
     }
 
-    /// Sets all elements up to `count` to zero bytes.
+    /// Set the first `count` elements to zero bytes.
     pub fn clear(&self, count: usize) {
         assert!(count <= self.len);
         // SAFETY: inside the mapping; called while disarmed.
@@ -78,7 +78,7 @@ impl<T: Copy> Mapped<T> {
 
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and nothing borrowed from it outlives us.
+        // SAFETY: a mapping owned by this process, without borrows that outlive this value.
         unsafe {
             libc::munmap(
                 self.base.as_ptr().cast(),

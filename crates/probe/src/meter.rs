@@ -1,11 +1,13 @@
-//! What the programs themselves take: the kernel's account of their run time, switched on now and then.
+//! Meter of the run time of the programs, by windows in which the kernel's BPF statistics are enabled.
 //!
-//! The account costs every run on the machine two readings of the clock, so it is on in windows only. The first one
-//! lasts until the target has been at work for a while, so that short commands are in it, or until patience ends: then
-//! the next comes once the target does something. Windows of [`WINDOW_NS`] follow, soon rarer, at random places so that
-//! no period of the program's meets one of ours. Each stands for the time since the one before. The descriptor by which the account is on ends with the process: nothing has to be put back.
+//! The statistics cost two clock readings per run of any program on the machine, so they are enabled in windows only.
+//! The first window lasts until the target has been active for a while, so that it covers short commands. If the
+//! target stays idle too long, that window closes, and the next one opens at the target's next activity. Windows of
+//! [`WINDOW_NS`] follow at increasing distances and random times, so that no period of the program coincides with
+//! them. Each window represents the time since the previous one. The statistics are enabled by a descriptor, so the
+//! end of this process disables them.
 //!
-//! The kernel counts runs of the whole machine; which of them the target caused the programs count themselves while a
+//! The kernel counts runs on the entire machine. The programs themselves count those that the target caused, while a
 //! window is open (`meter` in `bpf/scope.h`).
 
 use std::collections::hash_map::RandomState;
@@ -15,28 +17,28 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use libbpf_rs::libbpf_sys::{bpf_enable_stats, BPF_STATS_RUN_TIME};
 use serde_json::{json, Value};
 
-/// Of the target at work, in the first window.
+/// Activity of the target at which the first window closes.
 const FIRST_NS: u64 = 10_000_000;
-/// Longest wait for that.
+/// Maximum length of the first window without activity.
 const PATIENCE_NS: u64 = 200_000_000;
 const LOOK_NS: u64 = 10_000_000;
 const WINDOW_NS: u64 = 5_000_000;
-/// Mean time between windows: a fifth of what has passed, within this.
+/// Mean time between windows: a fifth of the elapsed time, clamped to this range.
 const GAP_NS: std::ops::RangeInclusive<u64> = 60_000_000..=380_000_000;
 
-/// Calls, and everything else: of these the target's runs are counted apart.
+/// Groups of programs: calls, and all others. The target's runs are counted per group.
 pub(crate) const GROUPS: usize = 2;
 
-/// What the kernel and the programs have counted so far, by program and by group.
+/// Counts of the kernel and of the programs so far, by program and by group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reading {
-    /// (ns, runs) of each program.
+    /// Run time and number of runs, (ns, runs), by program.
     pub programs: Vec<(u64, u64)>,
     /// Runs that the target caused.
     pub own: [u64; GROUPS],
 }
 
-/// Of one group of programs: as counted in a window, or scaled up to what the windows stand for.
+/// Sums of one group of programs, in a window or extrapolated to the time that windows represent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
     time_ns: f64,
@@ -54,22 +56,22 @@ impl Group {
 
 type Groups = [Group; GROUPS];
 
-/// What windows have shown.
+/// Results of the windows.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     windows: u64,
     on_ns: u64,
     groups: Groups,
-    /// Runs that the target caused while the account was on.
+    /// Runs that the target caused in windows.
     accounted: [f64; GROUPS],
-    /// The last window's, for each ns of it.
+    /// Rates in the last window, per ns.
     rate: Groups,
-    /// Square of the error [ns] that the change from window to window leaves in the time.
+    /// Variance [ns²] of the total time, estimated from the changes between windows.
     error: f64,
 }
 
 impl Sums {
-    /// A window of `on_ns` that stands for `span_ns`.
+    /// Add a window of `on_ns` that represents `span_ns`.
     fn add(&mut self, on_ns: u64, span_ns: u64, window: &Groups) {
         let mut rate = *window;
         for group in &mut rate {
@@ -92,7 +94,7 @@ impl Sums {
         self.stand(span_ns);
     }
 
-    /// The last window stands for so much.
+    /// Extend the time that the last window represents.
     fn stand(&mut self, span_ns: u64) {
         for (sum, rate) in self.groups.iter_mut().zip(&self.rate) {
             sum.add(rate, span_ns as f64);
@@ -114,17 +116,17 @@ impl Sums {
     }
 }
 
-/// The windows of one recording.
+/// Windows of one recording.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    /// The account is on since then, from these counts on.
+    /// Open window: its descriptor, start, and counts at the start.
     open: Option<(OwnedFd, u64, Reading)>,
     due_ns: u64,
     begun_ns: u64,
-    /// To where the windows so far stand.
+    /// End of the time that the windows so far represent.
     told_ns: u64,
     at_work: bool,
-    /// The account is off until the target has caused more runs than these.
+    /// Counts of the target's runs at which the statistics were disabled; the next window opens when they increase.
     waiting: Option<[u64; GROUPS]>,
     sums: Sums,
     refused: Option<String>,
@@ -132,7 +134,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Opens the first window.
+    /// Open the first window.
     pub fn new(now_ns: u64, read: impl FnOnce() -> Reading) -> Self {
         let mut meter = Self {
             open: None,
@@ -149,17 +151,17 @@ impl Meter {
         meter
     }
 
-    /// Whether the runs that the target causes are to be counted.
+    /// True if the programs are to count the runs that the target causes.
     pub fn counting(&self) -> bool {
         self.open.is_some() || self.waiting.is_some()
     }
 
-    /// When to look again.
+    /// Time of the next check.
     pub fn due_ns(&self) -> u64 {
         self.due_ns
     }
 
-    /// Opens or closes a window where it is time to; `own` is of now, `group_of` a program's number.
+    /// Open or close a window if due. `own` has the present counts; `group_of` returns the group of a program.
     pub fn look(
         &mut self,
         now_ns: u64,
@@ -236,7 +238,7 @@ impl Meter {
         self.told_ns = now_ns;
     }
 
-    /// Ends with the recording: the last window stands for what came after it.
+    /// End with the recording. The last window represents the rest of the time.
     pub fn end(
         &mut self,
         now_ns: u64,
@@ -250,7 +252,7 @@ impl Meter {
         self.due_ns = u64::MAX;
     }
 
-    /// For the receipt: sums scaled up to the whole recording.
+    /// Report for the receipt: sums extrapolated to the entire recording.
     pub fn told(&self) -> Value {
         let mut told = self.sums.told();
         told["refused"] = json!(self.refused);
@@ -259,12 +261,12 @@ impl Meter {
 }
 
 fn switched_on() -> std::io::Result<OwnedFd> {
-    // SAFETY: gives a descriptor, or a negative number.
+    // SAFETY: returns a descriptor, or a negative number.
     let fd = unsafe { bpf_enable_stats(BPF_STATS_RUN_TIME) };
     if fd < 0 {
         return Err(std::io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: a descriptor that the kernel just gave us.
+    // SAFETY: a new descriptor, returned by the kernel.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -300,7 +302,7 @@ mod tests {
         let nothing = Reading::default;
         let mut meter = Meter::new(0, nothing);
         if meter.refused.is_some() {
-            return; // not allowed to switch it on here
+            return; // no permission to enable them here
         }
         let mut now_ns = 0;
         while meter.open.is_some() {

@@ -1,8 +1,8 @@
-//! What a tracer keeps of what it sees.
+//! Modes of the tracer.
 
 use crate::ProbeError;
 
-/// What the programs keep.
+/// Mode: the data that the programs store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// A record of each call.
@@ -11,12 +11,12 @@ pub enum Mode {
     Pattern,
     /// Operations and bytes per file and direction.
     Count,
-    /// Nothing: programs that return at once, for measuring what the hooks cost.
+    /// Nothing: programs that return at once, to measure the overhead of the hooks.
     Empty,
 }
 
 impl Mode {
-    /// As in requests and receipts.
+    /// Name in requests and receipts.
     pub fn name(self) -> &'static str {
         match self {
             Self::Trace => "trace",
@@ -26,7 +26,7 @@ impl Mode {
         }
     }
 
-    /// `trace`, `pattern`, `count` or `empty`.
+    /// Parse `trace`, `pattern`, `count` or `empty`.
     pub fn named(name: &str) -> Result<Self, ProbeError> {
         match name {
             "trace" => Ok(Self::Trace),

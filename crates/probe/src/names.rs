@@ -1,10 +1,10 @@
-//! The lines that the daemon writes about files: who they are, how calls named them, what was done to them rarely.
+//! JSON lines about files: identities, names used by calls, and sums of rare operations.
 
 use serde_json::json;
 
 use crate::layout::{path_of, Introduction, NamePiece, OperationSum, OPERATIONS};
 
-/// One JSON line about a file, or about what a call said about names.
+/// JSON line about a file, or about a name in a call.
 pub(crate) fn introduction(bytes: &[u8]) -> String {
     const HEAD: usize = std::mem::size_of::<Introduction>();
     if bytes.len() < HEAD {
@@ -21,7 +21,7 @@ pub(crate) fn introduction(bytes: &[u8]) -> String {
     let used = (head.path_bytes as usize).min(bytes.len() - HEAD);
     let mut path = path_of(&bytes[HEAD..HEAD + used], head.complete != 0);
     if head.directory != 0 && !path.is_empty() && path.last() != Some(&b'/') {
-        path.push(b'/'); // so it is told from a file, whatever the table says no more of it
+        path.push(b'/'); // marks a directory, even if the table of files has no other sign of it
     }
     let line = json!({
         "file_id": head.file_id,
@@ -40,17 +40,17 @@ pub(crate) fn introduction(bytes: &[u8]) -> String {
     format!("{line}\n")
 }
 
-/// A text of a call (`text_hex`), or the directory that it starts from (`directory_hex`).
+/// Name in a call (`text_hex`), or the directory that it is relative to (`directory_hex`).
 fn name_piece(bytes: &[u8]) -> String {
     const HEAD: usize = std::mem::size_of::<NamePiece>();
-    // SAFETY: as long as an introduction, which a test holds equal; plain numbers.
+    // SAFETY: as long as an introduction (a test compares the sizes); plain numbers.
     let head: NamePiece = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
     let used = (head.bytes as usize).min(bytes.len() - HEAD);
     let body = &bytes[HEAD..HEAD + used];
     let (field, text) = if head.directory == 0 {
         ("text_hex", hex(body.strip_suffix(b"\0").unwrap_or(body)))
     } else if used == 0 {
-        ("directory_hex", hex(b"/")) // the walk had nothing to write: the root itself
+        ("directory_hex", hex(b"/")) // the walk found no component: the directory is the root
     } else {
         ("directory_hex", hex(&path_of(body, head.complete != 0)))
     };
@@ -67,7 +67,7 @@ fn name_piece(bytes: &[u8]) -> String {
     format!("{line}\n")
 }
 
-/// What the operations of one kind on one file came to; None if key or value are not of their size.
+/// JSON line of the sums of one operation on one file; None if key or value has the wrong size.
 pub(crate) fn operation_line(key: &[u8], sum: &[u8]) -> Option<String> {
     let number = |at: usize| Some(u32::from_le_bytes(*key.get(at..)?.first_chunk::<4>()?));
     if sum.len() < std::mem::size_of::<OperationSum>() {
@@ -93,7 +93,7 @@ fn operation_name(op: u32) -> &'static str {
         .map_or("unknown", |(_, name)| name)
 }
 
-/// Whether a request of the map was recorded already, and only not removed.
+/// True if a request in the map was already recorded and only its removal failed.
 pub(crate) fn is_done(request: &[u8]) -> bool {
     request
         .last_chunk::<4>()

@@ -1,4 +1,4 @@
-//! Constants and sizes of the programs' object, set before it is loaded.
+//! Constants and map sizes of the BPF object, set before loading.
 
 use crate::layout::Ledger;
 use crate::mode::Mode;
@@ -6,26 +6,26 @@ use crate::scope::{self, MEMBER_WORDS};
 use crate::skeleton::{types, OpenTraceSkel};
 use crate::ProbeError;
 
-/// Room for records of too many streams, in mode pattern.
+/// Size of the ring for records beyond the maximum number of streams, in mode pattern.
 pub(crate) const SINGLES_BYTES: usize = 8 << 20;
-/// Files that mode count can tell apart, and counters of each (one CPU its own, up to this many).
+/// Maximum number of files in mode count. Each has one counter per CPU, up to [`MOST_LANES`].
 pub(crate) const COUNTED_FILES: usize = 131_072;
 const MOST_LANES: usize = 8;
-/// Files told apart where each gets its own number (`files` in `bpf/maps.h`); an entry takes memory when it is used.
+/// Maximum number of files with their own numbers (`files` in `bpf/maps.h`). An entry uses memory only when in use.
 const FILES: usize = 1 << 21;
-/// Streams that jump for which chains and blocks are remembered (4 KiB each).
+/// Maximum number of non-sequential streams with a notebook of chains and blocks (4 KiB each).
 pub(crate) const NOTEBOOKS: usize = 8_192;
-/// With more thread numbers than this, the threads' state lies in task storage instead of an array ([`THREAD_BYTES`] each).
+/// With more thread numbers than this, task storage replaces the array of thread states ([`THREAD_BYTES`] each).
 const MOST_TIDS: usize = 65_536;
-/// Of `struct thread_state` in `bpf/maps.h`.
+/// Size of `struct thread_state` in `bpf/maps.h`.
 const THREAD_BYTES: usize = 256;
 
-/// Counters that a file has: one CPU its own, up to [`MOST_LANES`].
+/// Counters per file: one per CPU, up to [`MOST_LANES`].
 pub(crate) fn lanes(cpus: usize) -> usize {
     cpus.next_power_of_two().min(MOST_LANES)
 }
 
-/// The constants of the programs, of a fresh object's maps.
+/// Constants of the programs, in the maps of a new object.
 fn constants<'a>(
     rodata: &'a mut Option<&mut types::rodata>,
 ) -> Result<&'a mut types::rodata, ProbeError> {
@@ -34,7 +34,7 @@ fn constants<'a>(
         .ok_or_else(|| ProbeError::Request("the programs lack their constants".into()))
 }
 
-/// Constants and sizes of a fresh object.
+/// Set constants and sizes of a new object.
 pub(crate) fn prepare(
     open: &mut OpenTraceSkel<'static>,
     mode: Mode,
@@ -80,7 +80,7 @@ pub(crate) fn prepare(
     Ok(())
 }
 
-/// Whether files are chosen meanwhile, and room for the choice.
+/// Enable or disable the choice of hot files, and size its maps.
 pub(crate) fn set_hot(
     open: &mut OpenTraceSkel<'static>,
     hot: bool,
@@ -93,7 +93,7 @@ pub(crate) fn set_hot(
     Ok(())
 }
 
-/// What is traced.
+/// Set the scope of the trace.
 pub(crate) fn set_scope(
     open: &mut OpenTraceSkel<'static>,
     decided: &scope::Constants,

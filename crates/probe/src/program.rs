@@ -1,10 +1,10 @@
-//! What the kernel says of a loaded program.
+//! Information of the kernel about a loaded program.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libbpf_rs::libbpf_sys::{bpf_obj_get_info_by_fd, bpf_prog_info};
 
-/// All zero where the kernel does not answer.
+/// Information about a program; all zero if the kernel returns an error.
 fn info(program: BorrowedFd<'_>) -> bpf_prog_info {
     let mut info = bpf_prog_info::default();
     let mut size = std::mem::size_of_val(&info) as u32;
@@ -18,13 +18,13 @@ fn info(program: BorrowedFd<'_>) -> bpf_prog_info {
     }
 }
 
-/// (ns, runs); zero unless the kernel's BPF statistics are on.
+/// Run time and number of runs, (ns, runs); zero unless the kernel's BPF statistics are enabled.
 pub(crate) fn run_time(program: BorrowedFd<'_>) -> (u64, u64) {
     let info = info(program);
     (info.run_time_ns, info.run_cnt)
 }
 
-/// Runs that the kernel left out because the program was at work on that CPU already.
+/// Runs that the kernel skipped because the program was already running on that CPU.
 pub(crate) fn recursion_misses(program: BorrowedFd<'_>) -> u64 {
     info(program).recursion_misses
 }

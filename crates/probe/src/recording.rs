@@ -1,4 +1,4 @@
-//! One recording under way: where what is seen goes.
+//! Destinations of the data of an active recording.
 
 use std::time::Instant;
 
@@ -9,11 +9,11 @@ use crate::live::{self, Sums};
 use crate::meter::Meter;
 use crate::sink::Sink;
 
-/// What one recording has of its own.
+/// State of one recording.
 pub(crate) struct Recording {
     pub(crate) spool: Sink,
     pub(crate) files: Sink,
-    /// By number of the file: whether its announcement came.
+    /// True for each file whose announcement arrived, by file number.
     pub(crate) announced: Vec<bool>,
     pub(crate) start: Vec<Ledger>,
     pub(crate) started: Instant,
@@ -31,7 +31,7 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Keeps events; in mode pattern they are those that no stream took.
+    /// Store events. In mode pattern these are the calls without a stream.
     pub(crate) fn take(&mut self, events: &[u8]) {
         if let Some(chooser) = self.chooser.as_mut() {
             chooser.note(events);
@@ -43,7 +43,7 @@ impl Recording {
             .put(events, count);
     }
 
-    /// An epoch, as handed over.
+    /// Store an epoch from the ring.
     pub(crate) fn keep_epoch(&mut self, epoch: &[u8]) {
         if let Some(chooser) = self.chooser.as_mut() {
             chooser.note_epoch(epoch);
@@ -52,7 +52,7 @@ impl Recording {
         self.keep_counted(epoch, operations);
     }
 
-    /// Of streams: into the spool, or beside it where that has events.
+    /// Store epochs in the spool, or in the sidecar if the spool has events.
     pub(crate) fn keep_counted(&mut self, epochs: &[u8], operations: u64) {
         self.counted
             .as_mut()
@@ -64,7 +64,7 @@ impl Recording {
         let number = introduction
             .first_chunk::<4>()
             .map(|b| u32::from_le_bytes(*b));
-        // 0 and the highest stand for what is no file; nor can there be so many
+        // 0 and the highest number mean no file; other large numbers are invalid
         let Some(number) = number.filter(|&n| n > 0 && n < MOST_FILES) else {
             return;
         };
@@ -83,7 +83,7 @@ impl Recording {
             .chain(self.chooser.as_ref().map(Chooser::log))
     }
 
-    /// Operations that were kept in the kernel and could not be written.
+    /// Operations that the kernel delivered and that could not be written.
     pub(crate) fn unspooled(&self) -> u64 {
         self.sinks().map(Sink::dropped).sum()
     }
@@ -93,7 +93,7 @@ impl Recording {
     }
 }
 
-/// Operations of an epoch; 0 where they are in another one too.
+/// Operations of an epoch; 0 for a joint stream, whose operations are also in other streams.
 pub(crate) fn operations_of(stream: &Stream) -> u64 {
     if stream.is_joint() {
         return 0;
@@ -104,7 +104,7 @@ pub(crate) fn operations_of(stream: &Stream) -> u64 {
         .sum()
 }
 
-/// Of an epoch handed over, what belongs into the spool: the samples that it has.
+/// Part of a delivered epoch that belongs into the spool: the structure and its used samples.
 pub(crate) fn epoch_bytes(bytes: &[u8]) -> &[u8] {
     const HEAD: usize = std::mem::size_of::<Stream>();
     if bytes.len() < HEAD + 4 * SAMPLES {

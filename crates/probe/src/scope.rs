@@ -1,4 +1,4 @@
-//! What is traced: which processes, which control group, which files. Fixed when the programs are loaded.
+//! Scope of a trace: processes, control group and files. It is fixed when the programs are loaded.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -13,13 +13,13 @@ use serde_json::json;
 use crate::mapped::Mapped;
 use crate::ProbeError;
 
-/// Words of the set of processes: a bit for each number below PID_MAX_LIMIT.
+/// Words of the set of processes: one bit for each number below PID_MAX_LIMIT.
 pub const MEMBER_WORDS: usize = 65_536;
-/// Paths and directories together.
+/// Maximum number of paths and directories together.
 pub const MOST_RULES: usize = 64;
-/// Endings of names.
+/// Maximum number of endings of names.
 pub const MOST_ENDINGS: usize = 16;
-/// Files by number.
+/// Maximum number of files by number.
 pub const MOST_NUMBERS: usize = 1024;
 const TAIL_BYTES: usize = 256;
 const ENDING_BYTES: usize = 24;
@@ -35,7 +35,7 @@ pub struct Place {
     pub inode: u64,
 }
 
-/// A wanted path: a directory that is there, and what must follow below it.
+/// A requested path: an existing directory, and the components below it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Wanted {
     /// The directory.
@@ -43,34 +43,35 @@ pub struct Wanted {
     /// Components below it from the last to the first, each ended by a zero byte, in hexadecimal digits.
     #[serde(default)]
     pub tail: String,
-    /// The file itself, if it is there already.
+    /// The file itself, if it exists.
     #[serde(default)]
     pub number: Option<Place>,
 }
 
-/// What is traced. Kinds combine by AND, those of one kind by OR; the default is all of the control group.
+/// Scope of a trace. Criteria of different kinds combine by AND, those of one kind by OR. The default is the entire
+/// control group.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scope {
-    /// Only process trees, whose roots are given when tracing is armed.
+    /// True to trace process trees only. Arming sets their roots.
     pub by_process: bool,
-    /// The group is one of this controller's v1 hierarchy (`memory`, `blkio`, …).
+    /// Controller of the v1 hierarchy that has the group (`memory`, `blkio`, …).
     pub controller: Option<String>,
-    /// Processes never traced, at most two.
+    /// Processes that are never traced, at most two.
     pub observers: Vec<u32>,
     /// Files by number.
     pub numbers: Vec<Place>,
     /// Files by path.
     pub paths: Vec<Wanted>,
-    /// Directories with all below.
+    /// Directories, including all files below.
     pub directories: Vec<Wanted>,
     /// Endings of file names, in hexadecimal digits.
     pub endings: Vec<String>,
-    /// `read`, or `write` (with what makes writes durable).
+    /// Direction: `read`, or `write` (includes the operations that make writes durable).
     pub only: Option<String>,
 }
 
-/// The constants of the programs that a scope decides.
+/// Constants of the programs that depend on the scope.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Constants {
@@ -85,11 +86,11 @@ pub struct Constants {
     pub only_direction: u32,
 }
 
-/// The maps of the programs that a scope fills.
+/// Maps of the programs that depend on the scope.
 pub struct Maps<'a> {
     /// Directory → its rules, as bits.
     pub anchors: &'a dyn MapCore,
-    /// What must follow.
+    /// Components that must follow.
     pub rules: &'a dyn MapCore,
     /// Files by number.
     pub numbers: &'a dyn MapCore,
@@ -98,7 +99,7 @@ pub struct Maps<'a> {
 }
 
 impl Scope {
-    /// Checks the counts and lengths, and asks the kernel's type information for the controller's number.
+    /// Check counts and lengths, and look up the controller's number in the kernel's type information.
     pub fn constants(&self) -> Result<Constants, ProbeError> {
         let refuse = |words: String| Err(ProbeError::Request(words));
         let rules = self.paths.len() + self.directories.len();
@@ -140,7 +141,7 @@ impl Scope {
         })
     }
 
-    /// Puts the rules into the maps of programs just loaded.
+    /// Write the rules into the maps of newly loaded programs.
     pub fn fill(&self, maps: &Maps<'_>) -> Result<(), ProbeError> {
         let mut beginning_at: HashMap<Place, u64> = HashMap::new();
         let rules = self.paths.iter().map(|w| (w, 1u32));
@@ -181,7 +182,7 @@ impl Scope {
     }
 }
 
-/// A text filled up to `most` bytes, and a mask of the bytes that are its own.
+/// Text padded to `most` bytes, and a mask of its own bytes.
 fn with_mask(text: &[u8], most: usize) -> Vec<u8> {
     let mut both = text.to_vec();
     both.resize(most, 0);
@@ -213,9 +214,9 @@ fn bytes_of(hex: &str, most: usize, what: &str) -> Result<Vec<u8>, ProbeError> {
     }
 }
 
-/// The controllers have no fixed numbers: each kernel numbers those it was built with.
+/// Number of a controller. It depends on the configuration of the kernel.
 fn number_of_controller(name: &str) -> Result<u32, ProbeError> {
-    // named after its cgroup v2 form inside the kernel
+    // the kernel uses the names of cgroup v2
     let symbol = format!("{}_cgrp_id", if name == "blkio" { "io" } else { name });
     let types = Btf::from_vmlinux()?;
     let numbers: Option<Enum<'_>> = types.type_by_name("cgroup_subsys_id");
@@ -228,7 +229,7 @@ fn number_of_controller(name: &str) -> Result<u32, ProbeError> {
     found.ok_or_else(|| ProbeError::Request(format!("this kernel has no controller {name}")))
 }
 
-/// An error for a number that no process can have.
+/// Return an error for a number that no process can have.
 pub fn check_processes(processes: &[u32]) -> Result<(), ProbeError> {
     let limit = MEMBER_WORDS * 64;
     match processes.iter().find(|&&number| number as usize >= limit) {
@@ -239,35 +240,35 @@ pub fn check_processes(processes: &[u32]) -> Result<(), ProbeError> {
     }
 }
 
-/// The set of traced processes.
+/// Set of traced processes.
 pub struct Members(Mapped<u64>);
 
 impl Members {
-    /// Over the mapped words of the programs' set.
+    /// Create it over the mapped words of the programs' set.
     pub fn new(words: Mapped<u64>) -> Self {
         Self(words)
     }
 
     fn word(&self, process: u32) -> (&AtomicU64, u64) {
         let at = self.0.at(process as usize / 64);
-        // SAFETY: aligned, and in a mapping that lives as long as we do.
+        // SAFETY: aligned, and in a mapping that outlives this reference.
         (unsafe { AtomicU64::from_ptr(at) }, 1 << (process % 64))
     }
 
-    /// Nobody.
+    /// Remove all processes.
     pub fn clear(&self) {
         self.0.clear(MEMBER_WORDS);
     }
 
-    /// How many.
+    /// Number of processes.
     pub fn count(&self) -> u32 {
         (0..MEMBER_WORDS)
             .map(|index| self.0.read(index).count_ones())
             .sum()
     }
 
-    /// Adds processes and all that descend from them. The programs must be armed already: they add whoever
-    /// is forked meanwhile by one that is in the set, and we look again until we find nobody new.
+    /// Add processes and all their descendants. The programs must be armed, because they add children that members
+    /// fork meanwhile. The scan repeats until it finds no new process.
     pub fn add_trees(&self, roots: &[u32]) {
         let mut known: HashSet<u32> = HashSet::new();
         for &root in roots {
@@ -289,8 +290,8 @@ impl Members {
                 word.fetch_or(bit, Ordering::SeqCst);
             }
         }
-        // whoever ended before its bit was set would keep it: the trace would wait for its end, and the next process
-        // of that number would be traced
+        // a process that ended before its bit was set would keep the bit: the trace would wait for its end, and a later
+        // process with that number would be traced
         for process in known {
             if has_ended(process) {
                 let (word, bit) = self.word(process);
@@ -300,14 +301,14 @@ impl Members {
     }
 }
 
-/// True if a process is gone, or has ended and waits for its parent: no thread of it will end any more.
+/// True if a process has ended or is a zombie, so that no further thread of it will end.
 fn has_ended(process: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else {
         return true;
     };
     threads.flatten().all(|thread| {
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // the name may hold anything, so count from its last bracket
+        // the name may contain any character, so search for the last parenthesis
         stat.rsplit_once(") ")
             .is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
     })
@@ -322,13 +323,13 @@ fn parents() -> impl Iterator<Item = (u32, u32)> {
         .filter_map(|entry| {
             let process = entry.file_name().to_str()?.parse().ok()?;
             let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-            // the name may hold anything, so count from its last bracket
+            // the name may contain any character, so search for the last parenthesis
             let (_, rest) = stat.rsplit_once(") ")?;
             Some((process, rest.split(' ').nth(1)?.parse().ok()?))
         })
 }
 
-/// What the programs announce besides files.
+/// An announcement that is not about a file.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Notice {
@@ -370,7 +371,7 @@ pub fn notice(bytes: &[u8]) -> Option<String> {
     })
 }
 
-/// How deep a control group lies in the unified hierarchy (its root is 0).
+/// Depth of a control group in the unified hierarchy (0 for the root).
 pub(crate) fn level_of(cgroup_id: u64) -> Result<u32, ProbeError> {
     use std::os::unix::fs::MetadataExt;
     let table = std::fs::read_to_string("/proc/self/mountinfo")

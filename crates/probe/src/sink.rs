@@ -1,4 +1,4 @@
-//! A file that is written in whole records, and goes on being a good one when the disk does not.
+//! A file of complete records that stays valid if a write fails.
 
 use std::fs::File;
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::ProbeError;
 
-/// Takes records until one cannot be written; from then on it only counts them.
+/// Writes records until a write fails; from then on it counts them only.
 pub(crate) struct Sink {
     file: File,
     name: String,
@@ -28,7 +28,7 @@ impl Sink {
         })
     }
 
-    /// Appends what stands for so many operations: all of it or nothing.
+    /// Append the records of this number of operations: all of them or none.
     pub fn put(&mut self, records: &[u8], operations: u64) {
         if self.failure.is_none() {
             match self.file.write_all(records) {
@@ -38,7 +38,7 @@ impl Sink {
                 }
                 Err(error) => {
                     self.failure = Some(format!("{}: {error}", self.name));
-                    // a part may have been written: the file ends with the last whole batch
+                    // a part may have been written: truncate to the last complete batch
                     let _ = self.file.set_len(self.bytes);
                 }
             }
@@ -46,12 +46,12 @@ impl Sink {
         self.dropped += operations;
     }
 
-    /// Operations of which nothing was written.
+    /// Operations that were not written.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Why not, in the system's words.
+    /// Error of the failed write.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }

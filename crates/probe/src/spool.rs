@@ -1,9 +1,9 @@
-//! The spool in order of time, in memory that does not grow with it.
+//! Spool in order of start time, with bounded memory.
 //!
-//! Events lie in the spool in the order in which the rings were emptied: nearly that of their ends. A first
-//! reading notes, of every part, the earliest start that is still to come; the second one sorts parts and gives
-//! out what nothing can precede any more. Events that took long would hold everything up: they are put aside,
-//! sorted in runs of their own, and merged in again.
+//! Events are in the spool in the order in which the rings were drained, which is nearly that of their ends. A first
+//! pass notes for each part the earliest start in later parts. The second pass sorts each part and emits the events
+//! that no later one can precede. Slow events would delay all others, so they are stored separately in sorted runs and
+//! merged.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,12 +14,12 @@ use crate::layout::Event;
 use crate::ProbeError;
 
 const RECORD: usize = std::mem::size_of::<Event>();
-/// Events read and given out at a time.
+/// Events read and emitted at a time.
 pub const PART: usize = 1 << 20;
-/// Events that took longer are put aside [ns].
+/// Latency above which events are stored separately [ns].
 const LATE_NS: u64 = 100_000_000;
 
-/// Reads a spool in order of time.
+/// Reader of a spool in order of time.
 pub struct Spool {
     file: File,
     name: String,
@@ -33,7 +33,7 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Opens a spool and reads it once. A torn last record is left out.
+    /// Open a spool and read it once. A torn last record is ignored.
     pub fn open(path: &Path) -> Result<Self, ProbeError> {
         Self::with_part(path, PART)
     }
@@ -63,7 +63,7 @@ impl Spool {
         }
         late.sorted()?;
         file.seek(SeekFrom::Start(0)).map_err(broken)?;
-        // of each part, the earliest in the parts after it
+        // for each part, the earliest start in later parts
         let mut after = u64::MAX;
         let mut earliest = VecDeque::with_capacity(minima.len());
         for &minimum in minima.iter().rev() {
@@ -83,17 +83,17 @@ impl Spool {
         })
     }
 
-    /// Whole records in the spool.
+    /// Number of complete records in the spool.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Events given out so far.
+    /// Events emitted so far.
     pub fn given(&self) -> u64 {
         self.given
     }
 
-    /// The next events in order of their start, about [`PART`] of them; empty at the end.
+    /// Next events in order of their start, about [`PART`] of them; empty at the end.
     pub fn next_part(&mut self) -> Result<Vec<Event>, ProbeError> {
         let mut buffer = Vec::new();
         while let Some(bound) = self.earliest.pop_front() {
@@ -116,7 +116,7 @@ impl Spool {
                 return Ok(part);
             }
         }
-        // only what is late may be left
+        // only slow events may remain
         let rest = self
             .late
             .merged(std::mem::take(&mut self.window), u64::MAX)?;
@@ -125,7 +125,7 @@ impl Spool {
     }
 }
 
-/// Events put aside: sorted runs in a file of their own when they are many.
+/// Slow events, in memory or, if there are many, as sorted runs in a temporary file.
 struct Late {
     path: PathBuf,
     most: usize,
@@ -135,7 +135,7 @@ struct Late {
     written: u64,
 }
 
-/// A sorted run: what of it is in memory, and where the rest lies.
+/// A sorted run: the part in memory, and the rest in the file.
 struct Run {
     ready: VecDeque<Event>,
     source: Option<BufReader<std::io::Take<File>>>,
@@ -187,7 +187,7 @@ impl Late {
             source: None,
         });
         if self.file.is_some() {
-            // the runs have it open; it has no name any more, so nothing of it is ever left behind
+            // the runs have it open; without a name it cannot be left behind
             let _ = std::fs::remove_file(&self.path);
         }
         for run in &mut self.runs {
@@ -205,7 +205,7 @@ impl Late {
             .unwrap_or(u64::MAX)
     }
 
-    /// `timely` with those put aside that belong before it or before `bound`; at the end all of them.
+    /// Merge `timely` with the slow events that precede it or `bound`; at the end with all of them.
     fn merged(&mut self, timely: Vec<Event>, bound: u64) -> Result<Vec<Event>, ProbeError> {
         if self.first_ns() > bound.min(u64::MAX - 1) {
             return Ok(timely);
@@ -300,7 +300,7 @@ mod tests {
         found
     }
 
-    /// Events of `n` threads as two rings would have them, emptied by turns, some of them late.
+    /// Events of `n` threads in the order of two rings drained alternately; some are slow.
     fn events(n: u64, late_every: u64) -> Vec<Event> {
         let mut ends: Vec<Event> = (0..n)
             .map(|i| Event {
@@ -315,7 +315,7 @@ mod tests {
             })
             .collect();
         ends.sort_by_key(|event| event.t_ns + event.latency_ns);
-        // emptied every 50 events, one ring after the other
+        // drained every 50 events, one ring after the other
         let mut spooled = Vec::new();
         for part in ends.chunks(50) {
             spooled.extend(part.iter().filter(|event| event.tid == 0));

@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
-/// Address of a function of the kernel itself; 0 if it is unknown, or hidden from us.
+/// Address of a function of the kernel proper; 0 if unknown or hidden.
 pub(crate) fn address_of(name: &str) -> u64 {
     let file = File::open("/proc/kallsyms");
     file.map_or(0, |file| address_in(BufReader::new(file), name))
 }
 
-/// The address in lines as of /proc/kallsyms: address, type, name, and in brackets the module if any.
+/// Address in lines of /proc/kallsyms: address, type, name, and in brackets the module if any.
 fn address_in(lines: impl BufRead, name: &str) -> u64 {
     let address = |line: String| {
         let (address, rest) = line.split_once(' ')?;

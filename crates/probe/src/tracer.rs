@@ -1,4 +1,4 @@
-//! Loads the programs, arms them for one control group, drains what they leave.
+//! Tracer: loads the programs, arms them for one control group and drains their output.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -27,32 +27,32 @@ use crate::scope::{self, level_of, Members, Scope, MEMBER_WORDS};
 use crate::sink::Sink;
 use crate::ProbeError;
 
-/// Sequences that mode pattern counts in the kernel; calls of further ones are told one by one.
+/// Streams that mode pattern counts in the kernel; calls beyond these are recorded individually.
 const STREAMS: usize = 65_536;
-/// Endings, in place of the spool's, of what lies beside it. With chosen files:
+/// Extensions of files beside the spool. With a choice of hot files: streams and decisions.
 const STREAMS_BESIDE: &str = "streams";
 const DECISIONS: &str = "decisions";
-/// In mode pattern: calls for which there was no stream.
+/// In mode pattern: calls without a stream.
 const SINGLES: &str = "singles";
-/// Room for records that go around a CPU's ring, and in mode pattern for those of too many streams.
+/// Size of the ring for records that bypass the CPU's ring, which in mode pattern are those of too many streams.
 const ASIDE_BYTES: usize = 1 << 20;
-/// Of `epochs` and `introductions` in `bpf/maps.h`.
+/// Size of `epochs` and `introductions` in `bpf/maps.h`.
 const RINGBUF_BYTES: usize = 8 << 20;
-/// Records written at once are at most this many (3 MiB), so that a reader of the socket never waits long.
+/// Maximum number of records in one write (3 MiB), so that clients of the socket never wait long.
 pub(crate) const BATCH: usize = 65_536;
 
-/// Deviations from what a mode asks for, to find out what parts of it cost.
+/// Variants of a mode, to measure the cost of its parts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timing {
-    /// No programs at the entry (mode empty: the base of mode count).
+    /// No programs at the entry (mode empty: the baseline of mode count).
     pub exits_only: bool,
-    /// Safe against interruption even where none can happen: the bodies of fentry on other hooks.
+    /// Interruptible program bodies of fentry on other hooks, where no interruption can happen.
     pub interruptible: bool,
-    /// Streams that mode pattern has room for; 0: as many as usual.
+    /// Maximum number of streams in mode pattern; 0 for the default.
     pub streams: usize,
 }
 
-/// The programs in the kernel and their maps in our memory. Dropping it, or our end, takes them away.
+/// Loaded programs and their mapped maps. Dropping it, or the end of this process, removes them.
 pub struct Tracer {
     pub(crate) names: RingBuffer<'static>,
     pub(crate) announced: Receiver<Vec<u8>>,
@@ -75,22 +75,22 @@ pub struct Tracer {
     pub(crate) recording: Option<Recording>,
 }
 
-/// What one recording has of its own.
+/// Target of one recording, besides its control group.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(default)]
 pub struct Target {
-    /// Roots of the process trees, where the scope is by process.
+    /// Roots of the process trees, if the scope is by process.
     pub processes: Vec<u32>,
-    /// How deep the group lies in its hierarchy; None: looked up in the unified one.
+    /// Depth of the group in its hierarchy; None to look it up in the unified one.
     pub level: Option<u32>,
-    /// The device node that the program writes its marks into.
+    /// Device node to which the program writes its marks.
     pub marks: Option<scope::Place>,
-    /// For timing: without the kernel's account of our programs.
+    /// For timing: without the kernel's BPF statistics.
     pub unmetered: bool,
 }
 
 impl Tracer {
-    /// Loads and attaches. `ring_bytes` is for all CPUs together; `hot` (mode trace): choose files meanwhile.
+    /// Load and attach. `ring_bytes` is the total for all CPUs. `hot` (mode trace) enables the choice of hot files.
     pub fn load(
         mode: Mode,
         ring_bytes: usize,
@@ -191,26 +191,26 @@ impl Tracer {
         })
     }
 
-    /// What it keeps.
+    /// Mode of the tracer.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Whether a recording is under way.
+    /// True during a recording.
     pub fn armed(&self) -> bool {
         self.recording.is_some()
     }
 
-    /// Records room per CPU.
+    /// Capacity of the ring of one CPU, in records.
     pub fn ring_slots(&self) -> usize {
         self.slots
     }
 
-    /// Starts recording the calls of a control group (by its number in the unified hierarchy; those inside it too).
+    /// Start recording the calls of a control group, by its number in the unified hierarchy. Includes its descendants.
     ///
     /// Events go to `spool` (48-byte records; in mode `pattern` the streams), files as JSON lines to `files`.
     ///
-    /// `target` says what else only this recording has: process trees, the level of a v1 group, the file of marks.
+    /// `target` has the other properties of this recording: process trees, level of a v1 group, file of marks.
     pub fn arm(
         &mut self,
         cgroup_id: u64,
@@ -292,7 +292,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// What traced processes have of mapped files, when tracing begins or ends.
+    /// Report the pages of mapped files that traced processes have, at the start or end of tracing.
     fn survey(&mut self, before: bool) -> Result<(), ProbeError> {
         if let Some(bss) = self.loaded.skeleton.maps.bss_data.as_deref_mut() {
             bss.survey_before = u32::from(before);
@@ -314,12 +314,12 @@ impl Tracer {
 
     fn set_metering(&mut self, on: bool) {
         if let Some(bss) = self.loaded.skeleton.maps.bss_data.as_deref_mut() {
-            // SAFETY: our own mapping; volatile because the programs read it at any time.
+            // SAFETY: a mapping owned by this process; volatile because the programs read it at any time.
             unsafe { std::ptr::write_volatile(&mut bss.control.metering, u32::from(on)) };
         }
     }
 
-    /// Milliseconds until the kernel's account of our programs is to be switched on or off.
+    /// Milliseconds until the kernel's BPF statistics are to be enabled or disabled.
     pub fn meter_due_ms(&self) -> u64 {
         let meter = self.recording.as_ref().and_then(|r| r.meter.as_ref());
         meter.map_or(u64::MAX, |meter| {
@@ -340,7 +340,7 @@ impl Tracer {
         recording.meter = Some(meter);
     }
 
-    /// Files, streams and control groups of the recording before.
+    /// Remove files, streams and control groups of the previous recording.
     fn forget(&mut self) -> Result<(), ProbeError> {
         let maps = &self.loaded.skeleton.maps;
         for map in [
@@ -386,7 +386,7 @@ impl Tracer {
     fn set_armed(&mut self, armed: u32) {
         if let Some(bss) = self.loaded.skeleton.maps.bss_data.as_deref_mut() {
             fence(Ordering::SeqCst);
-            // SAFETY: our own mapping; volatile because the programs read it at any time.
+            // SAFETY: a mapping owned by this process; volatile because the programs read it at any time.
             unsafe { std::ptr::write_volatile(&mut bss.control.armed, armed) };
             fence(Ordering::SeqCst);
         }
@@ -404,7 +404,7 @@ impl Tracer {
         now.wrapping_sub(before)
     }
 
-    /// Takes what is in the rings. Gives how full the fullest one was: a share from 0 to 1.
+    /// Drain the rings. Return the fill level of the fullest one, from 0 to 1.
     pub fn drain(&mut self) -> f64 {
         let Some(mut recording) = self.recording.take() else {
             return 0.0;
@@ -463,7 +463,7 @@ impl Tracer {
 
     fn drain_one(&self, cpu: usize, recording: &mut Recording) -> u64 {
         let ledger = self.ledgers.at(cpu);
-        // SAFETY: both are aligned u64 in a mapping that lives as long as we do.
+        // SAFETY: both are aligned u64 in a mapping that outlives this reference.
         let (head, tail) = unsafe {
             (
                 AtomicU64::from_ptr(&raw mut (*ledger).head),
@@ -484,7 +484,7 @@ impl Tracer {
         end - begin
     }
 
-    /// Stops recording, writes out what is left and gives the receipt.
+    /// Stop recording, write the remaining data and return the receipt.
     pub fn disarm(&mut self) -> Result<Value, ProbeError> {
         if !self.armed() {
             return Err(ProbeError::Request("not armed".into()));
@@ -497,7 +497,7 @@ impl Tracer {
             }
         }
         self.set_armed(0);
-        // A program that saw the flag before may still be at work; none takes longer than this.
+        // A program that read the flag earlier may still be running; none takes longer than this.
         std::thread::sleep(Duration::from_millis(2));
         if self.mode == Mode::Trace {
             self.survey(false)?;
@@ -554,9 +554,9 @@ impl Tracer {
         }))
     }
 
-    /// Counts so far, without stopping; with `top` also bytes and the so many files with most time or calls.
+    /// Counts so far, without a stop. With `top`, also bytes and the `top` files with most time or calls.
     ///
-    /// In mode pattern `sample` names a file that gets their latest epochs, as in the spool.
+    /// In mode pattern, the latest epochs of these files are written to `sample`, in the form of the spool.
     pub fn status(&self, top: usize, sample: Option<&Path>) -> Result<Value, ProbeError> {
         let Some(recording) = &self.recording else {
             return Ok(json!({"armed": false}));
@@ -604,7 +604,7 @@ impl Tracer {
     }
 }
 
-/// How each feature of a mode would be seen here, found by loading and attaching for a moment.
+/// Way in use for each feature of a mode on this host, determined by loading and attaching temporarily.
 pub fn survey(mode: Mode, limits: &Limits) -> Result<Value, ProbeError> {
     let cpus = libbpf_rs::num_possible_cpus()?.max(1);
     let needs = Needs {
@@ -616,7 +616,7 @@ pub fn survey(mode: Mode, limits: &Limits) -> Result<Value, ProbeError> {
     Ok(report(&loaded.chosen, &loaded.findings))
 }
 
-/// {source: its counts}, of those that saw anything; the calls always.
+/// Counts by source, of sources with operations; calls are always included.
 fn per_source(ledger: &Ledger) -> Value {
     let rows = SOURCES.iter().zip(&ledger.sources);
     let told = rows.filter(|(name, counts)| counts.seen > 0 || **name == "calls");

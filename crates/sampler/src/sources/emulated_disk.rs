@@ -18,7 +18,7 @@ const PUBLISHED_NS: usize = 2;
 const FIRST_COUNTER: usize = 3;
 const TRIES: u32 = 100;
 
-/// The counters in the order of the page.
+/// Counters in the order of the page.
 const COUNTERS: [Metric; 20] = [
     Metric("reads", "1", true),
     Metric("writes", "1", true),
@@ -103,7 +103,7 @@ impl Source for StatsPage {
     fn sample(&mut self, sink: &mut dyn Sink) -> Result<(), Error> {
         if let Some(page) = self.settled()? {
             let first = self.series.first(self.disk.as_bytes(), sink);
-            // The page dates from the last arrival or completion of a request. The requests in flight are so since then.
+            // The page dates from the last arrival or completion; requests in flight are so since then.
             let in_flight = word(&page, FIRST_COUNTER + IN_FLIGHT);
             let since_ns = now_ns().saturating_sub(word(&page, PUBLISHED_NS));
             for at in 0..COUNTERS.len() {
