@@ -1,12 +1,12 @@
-//! How long a request takes that the device serves in no time: measured through the mount.
+//! Measure the path overhead through the mount: the time of a request beyond its service time.
 //!
-//! For a moment the disk's root has a hidden file of zeros whose requests are answered a fixed time after their
-//! arrival, through the same readers and timers as all others. That time is the mean of the disk's own: how soon a
-//! processor that has nothing to do wakes depends on how long it had nothing to do. A child process reads and
-//! writes the file directly in two sizes, some requests at a time; the median of what it sees beyond the service
-//! time, at 4 KiB and at 1 MiB, gives the two numbers of an [`Overhead`], and the medians of each handful of
-//! requests how well the first is known. A child, because a process that waits for its own mount could not be
-//! killed.
+//! During the measurement, the root of the disk contains a hidden file of zeros. Its requests are answered a
+//! fixed time after their arrival, through the same readers and timers as all other requests. That time is the
+//! mean service time of the disk, because the wake-up time of an idle processor depends on its idle time. A
+//! child process reads and writes the file with direct I/O in two sizes, in batches. The medians of the excess
+//! over the service time at 4 KiB and 1 MiB give the two parameters of an [`Overhead`]. The medians of the
+//! batches give the confidence interval of the first parameter. The measurement needs a child, because a
+//! process that waits for its own mount could not be killed.
 
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -22,32 +22,32 @@ use crate::config::{Compensation, Overhead};
 use crate::disk::Disk;
 use crate::known::ROOT;
 
-/// Number of the hidden file.
+/// Inode number of the hidden file.
 pub const INODE: u64 = u64::MAX - 1;
-/// Least and most service time of its requests: the way to a disk slower than that weighs little.
+/// Minimum and maximum service time of its requests. On slower disks the path overhead has little weight.
 const SERVICE_NS: [u64; 2] = [20_000, 1_000_000];
 const NAME: &str = ".penstock-calibration";
 const SMALL: usize = 4096;
 const LARGE: usize = 1 << 20;
-/// Handfuls of requests, and how many each has of the small ones.
+/// Number of batches, and small requests per batch.
 const HANDFULS: usize = 9;
 const ROUNDS: usize = 7;
-/// Large requests of a handful.
+/// Large requests per batch.
 const LARGE_ROUNDS: usize = 2;
-/// Between two handfuls.
+/// Pause between two batches.
 const REST_NS: i64 = 3_000_000;
-/// Small requests of one direction, and all.
+/// Numbers of small and of large requests in one direction, and of all requests.
 const SMALL_TIMES: usize = HANDFULS * ROUNDS;
 const LARGE_TIMES: usize = HANDFULS * LARGE_ROUNDS;
 const TIMES: usize = 2 * (SMALL_TIMES + LARGE_TIMES);
 static ZEROS: [u8; LARGE] = [0; LARGE];
 
-/// Whether `name` in the directory `parent` is the hidden file.
+/// True if `name` in the directory `parent` is the hidden file.
 pub fn is_name(parent: u64, name: &OsStr) -> bool {
     parent == ROOT && name == NAME
 }
 
-/// Its attributes.
+/// Attributes of the hidden file.
 pub fn attributes() -> FileAttr {
     FileAttr {
         ino: INodeNo(INODE),
@@ -68,12 +68,12 @@ pub fn attributes() -> FileAttr {
     }
 }
 
-/// Its content.
+/// Content of the hidden file.
 pub fn zeros(size: u32) -> &'static [u8] {
     &ZEROS[..(size as usize).min(LARGE)]
 }
 
-/// Runs in the child: no allocation, system calls only. Times go to `out`.
+/// Measure in the child: no allocation, system calls only. Write the times to `out`.
 ///
 /// # Safety
 /// `buffer` must be valid for [`LARGE`] bytes.
@@ -124,7 +124,7 @@ fn median(times: &[u64], service_ns: u64) -> f64 {
     sorted[sorted.len() / 2].saturating_sub(service_ns) as f64
 }
 
-/// Of the times that small and large requests of one direction took.
+/// Overhead from the times of small and large requests in one direction.
 fn overhead(small: &[u64], large: &[u64], service_ns: u64) -> Overhead {
     let small_ns = median(small, service_ns);
     let large_ns = median(large, service_ns);
@@ -135,7 +135,7 @@ fn overhead(small: &[u64], large: &[u64], service_ns: u64) -> Overhead {
         .map(|few| base(median(few, service_ns)))
         .collect();
     handfuls.sort_by(f64::total_cmp);
-    // The median of what they come from lies between the second and the eighth of nine in 96 % of cases.
+    // The population median lies between the second and the eighth of nine batch medians in 96 % of cases.
     Overhead {
         base_ns: base(small_ns),
         per_byte_ns,
@@ -144,7 +144,7 @@ fn overhead(small: &[u64], large: &[u64], service_ns: u64) -> Overhead {
     }
 }
 
-/// For how long reads and writes are held while the way to this disk is measured.
+/// Service times of reads and writes, in nanoseconds, during the measurement of this disk's path overhead.
 pub fn services_ns(disk: &Disk) -> [u64; 2] {
     disk.mean_service_s().map(|mean_s| {
         let ns = (mean_s * 1e9) as u64;
@@ -152,7 +152,7 @@ pub fn services_ns(disk: &Disk) -> [u64; 2] {
     })
 }
 
-/// Measures the path overhead of a mounted disk, its requests held for `services_ns`.
+/// Measure the path overhead of a mounted disk; its requests take `services_ns`.
 pub fn calibrate(disk: &Disk, services_ns: [u64; 2]) -> Result<Compensation, Error> {
     let hold = |ns: [u64; 2]| {
         for (held, ns) in disk.calibration_service_ns.iter().zip(ns) {
@@ -207,7 +207,7 @@ fn through_child(disk: &Disk) -> Result<Vec<u64>, Error> {
         }
         let child = libc::fork();
         if child == 0 {
-            // Let go of /dev/fuse, or the mount would outlive the server by this child.
+            // Close /dev/fuse, because the child would keep the mount alive after the end of the server.
             libc::dup2(pipe[1], 3);
             libc::syscall(libc::SYS_close_range, 4u32, u32::MAX, 0u32);
             std::ptr::write_bytes(buffer.cast::<u8>(), 0, LARGE);
@@ -238,7 +238,7 @@ fn through_child(disk: &Disk) -> Result<Vec<u64>, Error> {
     }
 }
 
-/// Reads until `bytes` are there, the end, or ten seconds without any.
+/// Read until `bytes` bytes are complete, the end of the pipe, or ten seconds without data.
 unsafe fn read_all(fd: i32, into: *mut u8, bytes: usize) -> usize {
     let mut got = 0;
     while got < bytes {

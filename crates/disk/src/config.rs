@@ -1,4 +1,4 @@
-//! The server's configuration and the commands of its control socket.
+//! Configuration of the server, and commands of its control socket.
 
 use std::path::PathBuf;
 
@@ -28,9 +28,9 @@ fn dirty() -> u64 {
 pub struct ServerConfig {
     /// Control socket.
     pub socket: PathBuf,
-    /// Process on whose behalf the server runs.
+    /// Process that owns the server.
     pub owner_pid: Option<i32>,
-    /// Whether to stay when the owner is gone.
+    /// Keep running when the owner ends.
     #[serde(default)]
     pub outlive_owner: bool,
     /// Reader threads per mount.
@@ -41,43 +41,43 @@ pub struct ServerConfig {
     pub timers: usize,
     /// Directory of the statistics pages.
     pub stats_dir: PathBuf,
-    /// Descriptor that gets the line `ready` when the control socket is open.
+    /// Descriptor that receives the line `ready` once the control socket is open.
     pub ready_fd: Option<i32>,
-    /// Carried by every mount as source `penstock:<token>`.
+    /// Token of the mounts: the source of each mount is `penstock:<token>`.
     #[serde(default)]
     pub token: String,
 }
 
-/// A planted departure from the profile: what a check must find.
+/// Deliberate deviation from the profile, to test that checks detect it.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Plant {
-    /// Share by which the device is slower than its profile and than its counters say.
+    /// Relative slowdown of the device against its profile and its counters.
     pub slow_by: f64,
-    /// How long the server sleeps before it sends a reply, in seconds.
+    /// Sleep of the server before it sends a reply, in seconds.
     pub reply_sleep_s: f64,
-    /// How long the disk's lock is held, in seconds, once every [`Plant::LOCK_EVERY_S`].
+    /// Time for which a thread holds the disk's lock every [`Plant::LOCK_EVERY_S`], in seconds.
     pub lock_held_s: f64,
-    /// By how much its replies wake the timers too late, in seconds.
+    /// Delay of the timer wake-ups for the disk's replies, in seconds.
     pub timer_late_s: f64,
 }
 
 impl Plant {
-    /// How often the lock is held.
+    /// Interval between two times that a thread holds the lock, in seconds.
     pub const LOCK_EVERY_S: f64 = 1.0;
 }
 
 /// Path overhead in nanoseconds: `base_ns + per_byte_ns * bytes`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
-    /// For an empty request.
+    /// Overhead of an empty request.
     pub base_ns: f64,
-    /// For each byte.
+    /// Overhead per byte.
     pub per_byte_ns: f64,
-    /// Beginning of the 96 % interval of `base_ns`.
+    /// Lower bound of the 96 % confidence interval of `base_ns`.
     #[serde(default)]
     pub low_ns: f64,
-    /// End of it.
+    /// Upper bound of that interval.
     #[serde(default)]
     pub high_ns: f64,
 }
@@ -92,16 +92,16 @@ impl Overhead {
 /// Path overheads by kind of request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Compensation {
-    /// Of reads.
+    /// Overhead of reads.
     pub read: Overhead,
-    /// Of writes.
+    /// Overhead of writes.
     pub write: Overhead,
-    /// How late replies were while this was measured (median); part of both.
+    /// Median lateness of replies during the measurement. Both overheads include it.
     #[serde(default)]
     pub lateness_ns: f64,
 }
 
-/// How requests come from the kernel.
+/// Transport of requests from the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
@@ -118,163 +118,164 @@ pub enum Transport {
 pub struct Add {
     /// Name of the disk.
     pub disk_id: String,
-    /// Where it appears.
+    /// Mount point.
     pub mount: PathBuf,
-    /// Whose content it shows.
+    /// Backing directory, whose content the disk shows.
     pub backing: PathBuf,
-    /// How fast it is.
+    /// Storage profile.
     pub profile: StorageProfile,
-    /// Seed of the draws.
+    /// Seed of the random draws.
     #[serde(default)]
     pub seed: u64,
-    /// Request log to begin with.
+    /// Initial request log.
     pub log: Option<PathBuf>,
-    /// A planted departure.
+    /// Deliberate deviation from the profile.
     pub plant: Option<Plant>,
-    /// Whether a flush also syncs the backing file on the host.
+    /// True if a flush also syncs the backing file on the host.
     #[serde(default)]
     pub durable: bool,
-    /// Most the kernel reads ahead, in bytes.
+    /// Maximum readahead of the kernel, in bytes.
     #[serde(default = "readahead")]
     pub readahead_bytes: u32,
-    /// Background requests (readahead, write-back, asynchronous direct I/O) at once.
+    /// Maximum number of background requests (readahead, write-back, asynchronous direct I/O).
     #[serde(default = "background")]
     pub max_background: u16,
-    /// Dirty and written-back pages of this mount at most, in bytes.
+    /// Limit of dirty pages and pages under write-back of this mount, in bytes.
     #[serde(default = "dirty")]
     pub dirty_bytes: u64,
-    /// Known path overheads; measured when absent.
+    /// Known path overheads; measured if absent.
     pub compensation: Option<Compensation>,
-    /// Token of the mount, if not the server's.
+    /// Token of the mount; the server's if absent.
     pub token: Option<String>,
-    /// Size of the disk; the host's room if absent.
+    /// Size of the disk; limited only by the host if absent.
     pub size_bytes: Option<u64>,
-    /// Whom the files of the backing directory's owner belong to on the mount.
+    /// Owner, on the mount, of the files that the owner of the backing directory owns on the host.
     pub owner: Option<OwnerId>,
-    /// Whether mounts and unmounts reach mount namespaces that have the mount point (see [`crate::mount`]).
+    /// True if mounts and unmounts propagate to mount namespaces that have the mount point (see
+    /// [`crate::mount`]).
     #[serde(default)]
     pub shared: bool,
-    /// How requests come; the device where the kernel does not offer io_uring.
+    /// Transport of requests; `/dev/fuse` if the kernel lacks io_uring for FUSE.
     #[serde(default)]
     pub transport: Transport,
-    /// Whether what is not flushed is kept apart, so that a power cut can take it.
+    /// True if the disk keeps track of unflushed data, so that a power cut can discard it.
     #[serde(default)]
     pub volatile: bool,
-    /// What is changed from the beginning.
+    /// Initial patch.
     #[serde(default)]
     pub patch: Value,
 }
 
-/// Commands of the control socket.
+/// Command of the control socket.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "cmd", rename_all = "snake_case")]
 pub enum Command {
-    /// Are you there?
+    /// Check that the server responds.
     Ping,
-    /// Puts a disk up.
+    /// Start a disk.
     Add(Box<Add>),
-    /// Changes its profile.
+    /// Replace the profile of a disk.
     Set {
         /// The disk.
         disk_id: String,
         /// The new profile.
         profile: Box<StorageProfile>,
-        /// Seed of the draws.
+        /// Seed of the random draws.
         #[serde(default)]
         seed: u64,
-        /// Share by which it is slower from now on than its profile; as it was if absent.
+        /// Relative slowdown against the profile from now on; unchanged if absent.
         slow_by: Option<f64>,
     },
-    /// Changes a disk now.
+    /// Apply a patch to a disk now.
     Patch {
         /// The disk.
         disk_id: String,
         /// The patch.
         patch: Value,
-        /// When it was to be; now if absent.
+        /// Planned time of the change; now if absent.
         planned_ns: Option<u64>,
-        /// Why; on request if absent.
+        /// Cause of the change; `request` if absent.
         cause: Option<Cause>,
     },
-    /// Gives a disk a schedule, which the server keeps to without anyone.
+    /// Plan changes of a disk. The server applies them without further requests.
     Schedule {
         /// The disk.
         disk_id: String,
-        /// What is to happen.
+        /// Planned changes.
         events: Vec<Planned>,
-        /// Whether what was planned before is dropped.
+        /// Drop earlier plans of this disk.
         #[serde(default)]
         replace: bool,
     },
-    /// A phase begins.
+    /// Mark the start of a phase.
     Mark {
-        /// The disk; all of them if absent.
+        /// The disk; all disks if absent.
         disk_id: Option<String>,
-        /// The phase.
+        /// Name of the phase.
         phase: String,
-        /// When; now if absent.
+        /// Start of the phase; now if absent.
         t_ns: Option<u64>,
     },
-    /// What was changed, and what is planned.
+    /// Return applied and planned changes.
     Events {
         /// The disk.
         disk_id: String,
     },
-    /// Takes the power away: what was not flushed is lost, the disk comes back empty of it.
+    /// Cut the power: the disk loses unflushed data and is mounted again.
     PowerCut {
         /// The disk.
         disk_id: String,
-        /// What becomes of what was not flushed.
+        /// Fate of unflushed data.
         #[serde(default)]
         mode: CutMode,
-        /// Seed of the draws of a torn cut.
+        /// Seed of the random draws of a torn cut.
         #[serde(default)]
         seed: u64,
     },
-    /// Switches the request log.
+    /// Switch the request log.
     Log {
         /// The disk.
         disk_id: String,
-        /// Where to, or nowhere.
+        /// File of the log; no log if absent.
         path: Option<PathBuf>,
     },
-    /// Files opened from now on bypass the page cache, or do no longer.
+    /// Bypass the page cache for files opened from now on, or stop doing so.
     Exact {
         /// The disk.
         disk_id: String,
-        /// Whether they do.
+        /// True to bypass the page cache.
         on: bool,
     },
-    /// The way through the kernel, measured once more since the last reset.
+    /// Return the path overhead. Measure it if that has not happened since the last reset.
     Path {
         /// The disk.
         disk_id: String,
     },
-    /// What the host did to the server since the disk's counters were zeroed.
+    /// Return processor waits of the server and stolen time since the disk's counters were reset.
     HostWaits {
         /// The disk.
         disk_id: String,
     },
-    /// Counters.
+    /// Return the counters.
     Stats {
         /// The disk.
         disk_id: String,
     },
-    /// Zeroes counters and forgets draws.
+    /// Reset the counters and the random draws.
     Reset {
         /// The disk.
         disk_id: String,
     },
-    /// Takes a disk down.
+    /// Stop a disk.
     Remove {
         /// The disk.
         disk_id: String,
-        /// Whether what is still to be written back takes no time.
+        /// Complete pending write-back without delay.
         #[serde(default)]
         hurry: bool,
     },
-    /// Names the disks.
+    /// List the disks.
     List,
-    /// Takes all down and ends.
+    /// Stop all disks and end the server.
     Shutdown,
 }

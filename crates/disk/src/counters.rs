@@ -1,4 +1,4 @@
-//! Counters of one disk, and the page through which others read them.
+//! Counters of one disk, and the page that publishes them to other processes.
 //!
 //! The file `STATS_DIR/<disk_id>.stats` has 4096 bytes of little-endian unsigned 64-bit words:
 //!
@@ -50,7 +50,7 @@ const FIRST_BIN: usize = 64;
 /// iostat-like counters of one disk; times in nanoseconds, sizes in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Counters {
-    /// Requests finished, by kind.
+    /// Read requests finished.
     pub reads: u64,
     /// Write requests finished.
     pub writes: u64,
@@ -66,29 +66,29 @@ pub struct Counters {
     pub write_service_ns: u64,
     /// Service time drawn for flushes.
     pub flush_service_ns: u64,
-    /// Arrival to reply, reads.
+    /// Time from arrival to reply, reads.
     pub read_time_ns: u64,
-    /// Arrival to reply, writes.
+    /// Time from arrival to reply, writes.
     pub write_time_ns: u64,
-    /// Arrival to reply, flushes.
+    /// Time from arrival to reply, flushes.
     pub flush_time_ns: u64,
-    /// Time with at least one request in flight (io_ticks of the kernel's disks).
+    /// Time with at least one request in flight (io_ticks of kernel disks).
     pub busy_ns: u64,
-    /// Requests in flight now.
+    /// Current number of requests in flight.
     pub in_flight: u64,
-    /// Sum over requests of time in flight so far (time_in_queue of the kernel's disks).
+    /// Sum over requests of their time in flight so far (time_in_queue of kernel disks).
     pub queue_time_ns: u64,
-    /// Replies later than a twentieth of their service time and 50 µs.
+    /// Replies late by more than both 5 % of their service time and 50 µs.
     pub late_count: u64,
     /// Sum of (reply − due).
     pub lateness_ns_total: u64,
     /// Largest (reply − due).
     pub lateness_ns_max: u64,
-    /// Sum of (queueing + service) the station asked for.
+    /// Sum of (queueing + service) times computed by the station.
     pub asked_time_ns: u64,
     /// Sum of (reply − compensated arrival).
     pub delivered_time_ns: u64,
-    /// Requests answered with an error.
+    /// Requests that failed.
     pub errors: u64,
     /// Histogram of lateness by powers of two nanoseconds.
     pub lateness_bins: [u64; BINS],
@@ -167,7 +167,7 @@ impl Counters {
     }
 }
 
-/// The shared page; written by the disk under its lock, read by anybody.
+/// Shared page of counters. The disk writes it under its lock; any process may read it.
 #[derive(Debug)]
 pub struct StatsPage {
     words: NonNull<AtomicU64>,
@@ -179,7 +179,7 @@ unsafe impl Send for StatsPage {}
 unsafe impl Sync for StatsPage {}
 
 impl StatsPage {
-    /// Makes the file at `path` and maps it.
+    /// Create the file at `path` and map it.
     pub fn create(path: &Path) -> Result<Self, Error> {
         let what = || format!("statistics page {}", path.display());
         let file = private::file(path).map_err(|error| Error::host(what(), error))?;
@@ -211,7 +211,7 @@ impl StatsPage {
         unsafe { &*self.words.as_ptr().add(index) }
     }
 
-    /// Publishes the counters; one writer at a time.
+    /// Publish the counters. Only one thread may write at a time.
     pub fn publish(&self, counters: &Counters, now_ns: u64) {
         let sequence = self.word(1).load(Ordering::Relaxed);
         self.word(1).store(sequence | 1, Ordering::Release);
@@ -224,7 +224,7 @@ impl StatsPage {
             .store((sequence | 1).wrapping_add(1), Ordering::Release);
     }
 
-    /// Publishes the histogram of lateness.
+    /// Publish the histogram of lateness.
     pub fn publish_bins(&self, counters: &Counters) {
         for (index, value) in counters.lateness_bins.into_iter().enumerate() {
             self.word(FIRST_BIN + index).store(value, Ordering::Relaxed);

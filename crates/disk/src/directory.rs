@@ -1,4 +1,4 @@
-//! Open directories: listed as the kernel asks, some entries at a time, however many there are.
+//! Open directories: listed in the pieces that the kernel requests, regardless of their size.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, OsStr, OsString};
@@ -14,14 +14,14 @@ use crate::backing::{kind_of, last};
 use crate::handle::stat_at;
 use crate::inode::Inode;
 
-/// Entries are fetched from the backing directory in pieces of that size.
+/// Size of the pieces read from the backing directory.
 const PIECE_BYTES: usize = 32 << 10;
 
 /// One entry of a directory.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) number: u64,
-    /// Where the entry after it begins.
+    /// Offset of the next entry.
     pub(crate) next: u64,
     pub(crate) kind: FileType,
     pub(crate) name: OsString,
@@ -30,19 +30,19 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 struct Stream {
     directory: File,
-    /// Where the first of the entries that wait begins.
+    /// Offset of the first waiting entry.
     at: u64,
     waiting: VecDeque<Entry>,
 }
 
-/// A directory that a program has open; it has a descriptor from the first listing on.
+/// A directory that a program has open. It has a descriptor from the first listing on.
 #[derive(Debug, Default)]
 pub(crate) struct OpenDirectory {
     stream: Mutex<Option<Stream>>,
 }
 
 impl OpenDirectory {
-    /// Gives `add` the entries from `offset` on, until it says that it is full.
+    /// Pass the entries from `offset` on to `add` until it returns that it is full.
     pub(crate) fn list(
         &self,
         inode: &Inode,
@@ -101,7 +101,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Fetches the next piece; false at the end.
+    /// Read the next piece. Return false at the end.
     fn fetch(&mut self, inode: &Inode) -> io::Result<bool> {
         let mut piece = [0u8; PIECE_BYTES];
         let fd = self.directory.as_raw_fd();
@@ -124,8 +124,8 @@ impl Stream {
     }
 }
 
-/// The first entry of a piece (None if its name makes no sense), and what follows it. A record is d_ino (8 bytes),
-/// d_off (8), d_reclen (2), d_type (1), d_name with a null byte: getdents(2).
+/// First entry of a piece (None if its name is invalid), and the rest of the piece. A record is d_ino (8
+/// bytes), d_off (8), d_reclen (2), d_type (1), d_name with a null byte: getdents(2).
 fn entry_of(piece: &[u8], directory: RawFd, number: u64) -> Option<(Option<Entry>, &[u8])> {
     const NAME_AT: usize = 19;
     let wide = |at: usize| Some(u64::from_ne_bytes(piece.get(at..at + 8)?.try_into().ok()?));
@@ -134,7 +134,7 @@ fn entry_of(piece: &[u8], directory: RawFd, number: u64) -> Option<(Option<Entry
     let (record, after) = (piece.get(..length)?, piece.get(length..)?);
     let (kind, name) = (record.get(18)?, record.get(NAME_AT..)?);
     let entry = CStr::from_bytes_until_nul(name).ok().map(|name| Entry {
-        // in the root, the directory above is none of the mount
+        // the parent of the root is outside the mount
         number: if matches!(name.to_bytes(), b"." | b"..") {
             number
         } else {
@@ -145,7 +145,7 @@ fn entry_of(piece: &[u8], directory: RawFd, number: u64) -> Option<(Option<Entry
             libc::DT_UNKNOWN => {
                 stat_at(directory, name, 0).map_or(FileType::RegularFile, |s| kind_of(s.st_mode))
             }
-            // IFTODT(3) the other way round
+            // inverse of IFTODT(3)
             kind => kind_of(u32::from(kind) << 12),
         },
         name: OsStr::from_bytes(name.to_bytes()).to_owned(),

@@ -1,9 +1,8 @@
-//! What goes wrong on purpose: errors, spoilt data, bad space, a disk that is full or read-only.
+//! Injected faults: errors, corrupt data, bad blocks, a full or read-only disk.
 //!
-//! Every chance is drawn from a counter-based generator, so that neither the order of requests nor
-//! a restart changes what fails: a rule's draw is keyed by its seed, the operation, the place and
-//! how often that operation was asked there before; bad space is a function of seed, file and
-//! block alone.
+//! All faults use a counter-based generator, so neither the order of requests nor a restart changes which
+//! requests fail. The key of a rule's draw is its seed, the operation, the place, and the number of earlier
+//! operations of this kind there. Bad blocks depend only on seed, file and block.
 
 use std::borrow::Cow;
 use std::ffi::CString;
@@ -11,15 +10,15 @@ use std::ffi::CString;
 use penstock_station::{mix64, Draws, Op};
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a block: what is bad, zeroed or flipped as one.
+/// Size of a block in bytes: the unit of bad, zeroed or flipped data.
 pub const BLOCK_BYTES: u64 = 4096;
-/// A device stores whole sectors: a torn write ends on one.
+/// Size of a sector in bytes. A torn write ends at a sector boundary.
 pub const SECTOR_BYTES: usize = 512;
-/// Blocks of a group: in each, the share of bad blocks is exact.
+/// Blocks of a group. The share of bad blocks is exact in each group.
 const GROUP_BLOCKS: u64 = 1024;
 const HALF_BITS: u32 = 5;
 
-/// Errors that a device or its file system may give, by name.
+/// Names of the errors that a device or its file system may return.
 const ERRORS: [(&str, i32); 12] = [
     ("EIO", libc::EIO),
     ("ENOSPC", libc::ENOSPC),
@@ -35,7 +34,7 @@ const ERRORS: [(&str, i32); 12] = [
     ("ENOMEM", libc::ENOMEM),
 ];
 
-/// An error by its name, as in errno(3).
+/// Error with its name, as in errno(3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Errno(pub i32);
@@ -65,7 +64,7 @@ fn always() -> f64 {
     1.0
 }
 
-/// Which requests a rule is about.
+/// Operations that a rule covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FaultOp {
@@ -73,9 +72,9 @@ pub enum FaultOp {
     Read,
     /// Writes.
     Write,
-    /// Flushes (fsync and its like).
+    /// Flushes (fsync and similar calls).
     Flush,
-    /// All of them.
+    /// All operations.
     Any,
 }
 
@@ -90,46 +89,46 @@ impl FaultOp {
     }
 }
 
-/// What becomes of a request that a rule hits.
+/// Effect of a rule on a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FaultMode {
-    /// It fails.
+    /// The request fails.
     #[default]
     Error,
-    /// Its bytes are zeros.
+    /// All bytes are zeros.
     Zero,
-    /// One bit of each block is the other way round.
+    /// One bit of each block is flipped.
     Flip,
-    /// A write is said to be done, of which only the first sectors were.
+    /// A write succeeds, but only its first sectors are stored.
     Torn,
 }
 
-/// One rule.
+/// A fault rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// Requests it is about.
+    /// Operations that the rule covers.
     pub op: FaultOp,
-    /// With mode `error`: which.
+    /// Error of mode `error`.
     #[serde(default = "eio")]
     pub error: Errno,
-    /// First byte of the file that is hit.
+    /// First affected byte of the file.
     #[serde(default)]
     pub from: u64,
-    /// First byte that is hit no more; the end of the file if absent.
+    /// End of the affected range (exclusive); the end of the file if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<u64>,
-    /// Files by their path on the mount, a pattern as of the shell (`*` stops at no slash).
+    /// Shell pattern of affected paths on the mount (`*` also matches slashes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Share of such requests that are hit.
+    /// Probability that a matching request is affected.
     #[serde(default = "always")]
     pub probability: f64,
-    /// What becomes of them.
+    /// Effect on the request.
     #[serde(default)]
     pub mode: FaultMode,
-    /// Seed of the draws.
+    /// Seed of the random draws.
     #[serde(default)]
     pub seed: u64,
 }
@@ -169,7 +168,7 @@ impl Fault {
         }
     }
 
-    /// Part of a request at `offset` of `size` bytes that lies in the range, relative to the request.
+    /// Affected part of a request of `size` bytes at `offset`, relative to the request.
     fn part(&self, offset: u64, size: usize) -> Option<(usize, usize)> {
         let end = offset + size as u64;
         let from = self.from.max(offset);
@@ -178,35 +177,35 @@ impl Fault {
     }
 }
 
-/// Which requests notice bad space.
+/// Default operation affected by bad blocks.
 fn reads() -> FaultOp {
     FaultOp::Read
 }
 
-/// What bad blocks do.
+/// Effect of bad blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BadMode {
-    /// Fail with EIO.
+    /// The request fails with EIO.
     Error,
-    /// Give back one bit the other way round.
+    /// One bit is flipped.
     Flip,
-    /// Give back zeros.
+    /// The data is zeros.
     Zero,
 }
 
-/// A share of the space is bad: blocks of 4 KiB, chosen by the seed.
+/// Bad blocks: the seed selects a share of the blocks of 4 KiB.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BadSpace {
-    /// Share of the blocks.
+    /// Share of bad blocks.
     pub share: f64,
-    /// What they do.
+    /// Effect of bad blocks.
     pub mode: BadMode,
-    /// Chooses them.
+    /// Seed that selects the blocks.
     #[serde(default)]
     pub seed: u64,
-    /// Who notices: reads, writes or any.
+    /// Affected operations: read, write or any.
     #[serde(default = "reads")]
     pub op: FaultOp,
 }
@@ -225,9 +224,9 @@ impl BadSpace {
         Ok(())
     }
 
-    /// Whether block `block` of the file whose first byte lies at `base` is bad.
+    /// True if block `block` is bad, of the file whose first byte has the device offset `base`.
     ///
-    /// Of each 1024 blocks in a row exactly the share is bad (rounding carried on to the next 1024).
+    /// Of each 1024 consecutive blocks, exactly this share is bad. The rounding carries over to the next 1024.
     pub fn is_bad(&self, base: u64, block: u64) -> bool {
         let group = block / GROUP_BLOCKS;
         let upto = |groups: u64| (self.share * (groups * GROUP_BLOCKS) as f64).floor() as u64;
@@ -237,8 +236,8 @@ impl BadSpace {
     }
 }
 
-/// Place of `index` in an order of the group that the key chooses: a Feistel network of four rounds
-/// (Luby and Rackoff 1988), so that every index has a place of its own and none has to be kept.
+/// Position of `index` in a permutation of the group that the key selects. A Feistel network of four rounds
+/// (Luby and Rackoff 1988) gives each index its own position without a stored table.
 fn place(key: u64, index: u64) -> u64 {
     let mask = (1 << HALF_BITS) - 1;
     let (mut left, mut right) = (index >> HALF_BITS, index & mask);
@@ -249,7 +248,7 @@ fn place(key: u64, index: u64) -> u64 {
     left << HALF_BITS | right
 }
 
-/// Where a request goes.
+/// Location of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
     /// Path on the mount.
@@ -258,32 +257,32 @@ pub struct Place<'a> {
     pub base: u64,
     /// Offset in the file.
     pub offset: u64,
-    /// How often this operation was asked at this offset before.
+    /// Number of earlier operations of this kind at this offset.
     pub visit: u32,
 }
 
-/// Everything that is wrong with a disk at the moment.
+/// Faults of a disk.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Faults {
-    /// Rules, all of which apply.
+    /// Rules; all of them apply.
     pub faults: Vec<Fault>,
     /// Bad blocks.
     pub bad_space: Option<BadSpace>,
-    /// Nothing can be changed: EROFS.
+    /// Changes fail with EROFS.
     pub read_only: bool,
-    /// Nothing more fits: ENOSPC.
+    /// Writes that need space fail with ENOSPC.
     pub full: bool,
-    /// Dead: EIO for everything.
+    /// All requests fail with EIO.
     pub fail_stop: bool,
 }
 
 impl Faults {
-    /// Whether anything is wrong.
+    /// True if any fault is set.
     pub fn any(&self) -> bool {
         *self != Faults::default()
     }
 
-    /// Refuses what makes no sense, in words.
+    /// Return a message about the first invalid value.
     pub fn validate(&self) -> Result<(), String> {
         for (index, fault) in self.faults.iter().enumerate() {
             fault
@@ -333,7 +332,7 @@ impl Faults {
         })
     }
 
-    /// What becomes of the bytes of a read; the error that it gets instead.
+    /// Apply the faults to the bytes of a read, or return an error.
     pub fn on_read(&self, at: Place<'_>, data: &mut [u8]) -> Result<(), i32> {
         if self.fail_stop {
             return Err(libc::EIO);
@@ -341,7 +340,7 @@ impl Faults {
         self.spoil(Op::Read, at, data)
     }
 
-    /// What is stored of a write, which may be less than was given; the error that it gets instead.
+    /// Return the bytes of a write that are stored, possibly fewer than requested, or an error.
     pub fn on_write<'d>(&self, at: Place<'_>, data: &'d [u8]) -> Result<Cow<'d, [u8]>, i32> {
         if self.fail_stop {
             return Err(libc::EIO);
@@ -370,7 +369,7 @@ impl Faults {
         Ok(Cow::Owned(changed))
     }
 
-    /// Whether a flush fails.
+    /// Return an error if a flush fails.
     pub fn on_flush(&self, at: Place<'_>) -> Result<(), i32> {
         if self.fail_stop {
             return Err(libc::EIO);
@@ -381,7 +380,7 @@ impl Faults {
         }
     }
 
-    /// Whether names and attributes can be changed.
+    /// Return an error if names and attributes cannot be changed.
     pub fn on_change(&self) -> Result<(), i32> {
         if self.fail_stop {
             Err(libc::EIO)
@@ -392,7 +391,7 @@ impl Faults {
         }
     }
 
-    /// Whether something new can be made.
+    /// Return an error if new names cannot be created.
     pub fn on_make(&self) -> Result<(), i32> {
         self.on_change()?;
         if self.full {
@@ -431,7 +430,7 @@ impl Faults {
     }
 }
 
-/// Turns the one bit of a block that its key chooses, if that lies in the bytes at hand.
+/// Flip the bit of a block that its key selects, if `data` contains it.
 fn flip(key: u64, at: Place<'_>, block: u64, data: &mut [u8], from: usize) {
     let bit = mix64(key ^ mix64(at.base ^ mix64(block))) % (8 * BLOCK_BYTES);
     let byte = block * BLOCK_BYTES + bit / 8;
@@ -478,7 +477,7 @@ mod tests {
             let odd = (0..65_536)
                 .filter(|&b| b % 2 == 1 && bad.is_bad(3 << 40, b))
                 .count();
-            // neither every other block nor the first half of each group
+            // no pattern: neither every other block nor the first half of each group
             assert!((15_500..17_300).contains(&odd), "{odd}");
             let early = (0..65_536)
                 .filter(|&b| b % 1024 < 512 && bad.is_bad(3 << 40, b))
@@ -548,7 +547,7 @@ mod tests {
         flips.on_read(at(0, 0), &mut whole).unwrap();
         let bits: u32 = whole.iter().map(|b| b.count_ones()).sum();
         assert_eq!(bits, 4);
-        // the same bits in whatever pieces they are read
+        // same bits for any split of the reads
         let mut pieces = vec![0u8; 16384];
         for (index, piece) in pieces.chunks_mut(1024).enumerate() {
             flips.on_read(at(1024 * index as u64, 0), piece).unwrap();

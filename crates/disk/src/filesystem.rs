@@ -1,4 +1,4 @@
-//! The pass-through file system: names and attributes at once, data when the station says.
+//! Pass-through file system: metadata without delay, data at the time that the station computes.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -26,11 +26,11 @@ use crate::open_file::Reading;
 use crate::timer::arrival_ns;
 use crate::tree::Tree;
 
-/// The mount is the only way to its files while it is up, so what the kernel knows stays true.
+/// While the mount is up it is the only access to its files, so the kernel's cache stays valid.
 const TTL: Duration = Duration::from_secs(3600);
 const LARGEST_REQUEST_BYTES: u32 = 1 << 20;
 
-/// Sends `$result`'s value by `$reply.$ok`, or its error.
+/// Send the value of `$result` with `$reply.$ok`, or its error.
 macro_rules! send {
     ($reply:ident, $result:expr, $value:pat => $ok:expr) => {
         match $result {
@@ -40,8 +40,9 @@ macro_rules! send {
     };
 }
 
-/// Whether a request comes from a program straight past the page cache: the kernel says whose it is then,
-/// and not where it fills the cache or writes it back, though that be by the same handle (a mapping's).
+/// True if a request comes directly from a program and bypasses the page cache. Only then does the kernel state
+/// the lock owner. It states none for requests that fill the page cache or write it back, even through the same
+/// handle (of a mapping).
 fn is_direct(owner: Option<LockOwner>) -> bool {
     owner.is_some()
 }
@@ -63,7 +64,7 @@ impl Filesystem for Tree {
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ] {
-            // An older kernel lacks some; the mount works without, if slower.
+            // Older kernels lack some capabilities. The mount works without them, but is slower.
             let _ = config.add_capabilities(flag);
         }
         if self.rings {
@@ -253,7 +254,7 @@ impl Filesystem for Tree {
             let file = unsafe {
                 let mut fd = libc::open(path.as_ptr(), backing_flags(flags.0));
                 if fd < 0 && matches!(last().raw_os_error(), Some(libc::EACCES | libc::EROFS)) {
-                    // Not root, and only one direction is permitted: take that one.
+                    // The server is not root and only one access mode is permitted: use that one.
                     fd = libc::open(path.as_ptr(), (flags.0 & libc::O_ACCMODE) | libc::O_CLOEXEC);
                 }
                 if fd < 0 {
@@ -396,7 +397,8 @@ impl Filesystem for Tree {
         if written.is_ok() && write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             written = clear_set_id(open.file.as_raw_fd());
         }
-        // The kernel flushes after a write through its page cache, and leaves others to the device.
+        // After a write through its page cache the kernel flushes by itself; after other writes the device must
+        // flush.
         let durable = written.is_ok() && flags.0 & libc::O_DSYNC != 0 && is_direct(lock_owner);
         if durable && self.disk.durable {
             written = open.file.sync_data();
@@ -421,7 +423,7 @@ impl Filesystem for Tree {
         _owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        // Nothing to do at close; the kernel asks no more.
+        // Closing needs no action. After ENOSYS the kernel sends no more of these requests.
         reply.error(Errno::ENOSYS);
     }
 
@@ -636,7 +638,6 @@ impl Filesystem for Tree {
         send!(reply, done, () => reply.ok());
     }
 
-    // `lseek` and `copy_file_range` are not served, and answered by ENOSYS once: the kernel does both
-    // itself from then on. It alone knows what is written but not written back; the backing file has
-    // holes where a program has data.
+    // `lseek` and `copy_file_range` are not implemented. After one ENOSYS the kernel does both by itself. Only
+    // the kernel knows data that is not written back yet; the backing file still has holes there.
 }

@@ -1,5 +1,5 @@
-//! What stands before the bytes and names of a disk, when anything does: faults, a limited size, the
-//! record of what is unsynced. A disk without any of them pays for one comparison.
+//! Checks before a disk serves a request: faults, a limited size, the record of unflushed data. A disk
+//! without them pays for one comparison.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,16 +11,16 @@ use crate::faults::Faults;
 use crate::space::Space;
 use crate::unsynced::Unsynced;
 
-/// Something is wrong on purpose.
+/// Faults are set.
 pub const FAULTS: u32 = 1;
-/// The disk has a size of its own.
+/// The disk has its own size.
 pub const SIZED: u32 = 2;
-/// What is unsynced is kept apart.
+/// Unflushed data is recorded.
 pub const VOLATILE: u32 = 4;
 /// The power is off.
 pub const OFF: u32 = 8;
 
-/// The gate of one disk.
+/// Checks of one disk.
 #[derive(Debug, Default)]
 pub struct Gate {
     up: AtomicU32,
@@ -34,7 +34,7 @@ pub(crate) fn error(code: i32) -> io::Error {
 }
 
 impl Gate {
-    /// What stands before the disk: 0 for nothing, else some of the constants above.
+    /// Active checks: 0 for none, otherwise a combination of the constants above.
     #[inline]
     pub fn up(&self) -> u32 {
         self.up.load(Ordering::Acquire)
@@ -48,7 +48,7 @@ impl Gate {
         }
     }
 
-    /// The faults in force.
+    /// Current faults.
     pub fn faults(&self) -> Arc<Faults> {
         self.faults
             .read()
@@ -56,19 +56,19 @@ impl Gate {
             .clone()
     }
 
-    /// Puts faults in force.
+    /// Set the faults.
     pub fn set_faults(&self, faults: Faults) {
         let any = faults.any();
         *self.faults.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(faults);
         self.raise(FAULTS, any);
     }
 
-    /// The record of what is unsynced, locked; None where none is kept.
+    /// Lock and return the record of unflushed data; None if the disk has none.
     pub fn unsynced(&self) -> MutexGuard<'_, Option<Unsynced>> {
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins (or ends) keeping what is unsynced apart; what is there now counts as durable.
+    /// Start or stop recording unflushed data. Existing data counts as durable.
     pub fn set_volatile(&self, limit_bytes: Option<u64>) {
         let mut unsynced = self.unsynced();
         match (limit_bytes, unsynced.is_some()) {
@@ -79,23 +79,23 @@ impl Gate {
         self.raise(VOLATILE, limit_bytes.is_some());
     }
 
-    /// The room of the disk, locked; None where it is the host's.
+    /// Lock and return the space of the disk; None if the disk has no size of its own.
     pub fn space(&self) -> MutexGuard<'_, Option<Space>> {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the disk a size, or takes it away.
+    /// Set or remove the size of the disk.
     pub fn set_space(&self, space: Option<Space>) {
         self.raise(SIZED, space.is_some());
         *self.space() = space;
     }
 
-    /// Switches the power.
+    /// Switch the power off or on.
     pub fn set_off(&self, off: bool) {
         self.raise(OFF, off);
     }
 
-    /// Refuses a request that does not even reach the device: dead, without power, read-only.
+    /// Refuse a request that does not reach the device: failed, without power, or read-only.
     pub fn admit(&self, op: Op) -> io::Result<()> {
         let up = self.up();
         if up & (FAULTS | OFF) == 0 {
@@ -112,7 +112,7 @@ impl Gate {
         }
     }
 
-    /// Refuses changes of names and attributes; `new` of them are to be made.
+    /// Refuse changes of names and attributes; `new` is true if the change creates a name.
     pub fn admit_change(&self, new: bool) -> io::Result<()> {
         let up = self.up();
         if up & OFF != 0 {

@@ -1,4 +1,4 @@
-//! Reaching a file of the backing directory by its name, for as long as it is used.
+//! Access to a file of the backing directory by its name, for as long as it is in use.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
@@ -6,13 +6,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A file of the host: device and inode number.
+/// Identity of a host file: device and inode number.
 pub type Key = (u64, u64);
 
-/// Longest part of a path that is handed to one system call.
+/// Longest part of a path for one system call.
 const LONGEST_PATH_BYTES: usize = libc::PATH_MAX as usize - 1;
 
-/// A path of the file of a descriptor, be it an O_PATH one.
+/// Path of the file behind a descriptor, which may be an O_PATH one.
 pub(crate) fn path_of(fd: RawFd) -> CString {
     CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default()
 }
@@ -36,18 +36,18 @@ pub fn stat_at(fd: RawFd, name: &CStr, flags: i32) -> io::Result<libc::stat> {
     }
 }
 
-/// The attributes of a file with its generation.
+/// Attributes of a file with its generation.
 #[derive(Clone, Copy)]
 pub struct Attributes {
-    /// As `fstatat` gives them.
+    /// Result of `fstatat`.
     pub stat: libc::stat,
-    /// Distinguishes files that had one inode number one after the other: made of the birth time; 0 where the
+    /// Distinguishes successive files with the same inode number. Computed from the birth time; 0 if the
     /// backing file system has none.
     pub generation: u32,
 }
 
 impl Attributes {
-    /// Those of `name` in the directory `fd`; of `fd` itself where the name is empty.
+    /// Attributes of `name` in the directory `fd`, or of `fd` itself if the name is empty.
     pub fn at(fd: RawFd, name: &CStr) -> io::Result<Self> {
         // SAFETY: zeroed buffers are valid, the name is terminated.
         let seen = unsafe {
@@ -65,17 +65,17 @@ impl Attributes {
         })
     }
 
-    /// Device and number of the file.
+    /// Device and inode number of the file.
     pub fn key(&self) -> Key {
         (self.stat.st_dev, self.stat.st_ino)
     }
 
-    /// Names that the file has; a directory has one.
+    /// True if the file has several names. A directory has one.
     pub fn has_more_names(&self) -> bool {
         self.stat.st_nlink > 1 && !self.is_directory()
     }
 
-    /// True of a directory.
+    /// True for a directory.
     pub fn is_directory(&self) -> bool {
         self.stat.st_mode & libc::S_IFMT == libc::S_IFDIR
     }
@@ -103,24 +103,25 @@ fn stat_of(seen: &libc::statx) -> libc::stat {
     stat
 }
 
-/// A number made of a file's birth time, so that it stays when the kernel forgets the file and looks it up anew.
+/// Generation computed from a file's birth time. It stays the same when the kernel forgets the file and looks
+/// it up again.
 fn generation_of(seen: &libc::statx) -> u32 {
     if seen.stx_mask & libc::STATX_BTIME == 0 {
         return 0;
     }
-    // the kernel keeps 32 bits; births a nanosecond to 4 s apart differ, later ones almost surely
+    // the kernel stores 32 bits: births 1 ns to 4 s apart differ, longer intervals almost surely
     let born = (seen.stx_btime.tv_sec as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(u64::from(seen.stx_btime.tv_nsec));
     (born ^ (born >> 32)) as u32
 }
 
-/// A name as the C library wants it.
+/// Name as a C string.
 pub fn c_name(name: &OsStr) -> io::Result<CString> {
     CString::new(name.as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
-/// One component of a path; EINVAL of anything that would lead elsewhere.
+/// One component of a path; EINVAL for names that lead to another directory.
 pub fn component(name: &OsStr) -> io::Result<CString> {
     match name.as_bytes() {
         b"" | b"." | b".." => Err(io::Error::from_raw_os_error(libc::EINVAL)),
@@ -136,8 +137,8 @@ pub fn open_root(path: &CStr) -> io::Result<OwnedFd> {
     unsafe { owned(libc::open(path.as_ptr(), flags)) }
 }
 
-/// An O_PATH descriptor of what the names lead to from the directory `start`. No symbolic link is followed, the
-/// last one neither, and nothing above `start` is reached.
+/// O_PATH descriptor of the file that the names lead to from the directory `start`. No symbolic link is
+/// followed, including the last component, and nothing above `start` is reachable.
 pub fn open_beneath(start: RawFd, names: &[&[u8]]) -> io::Result<OwnedFd> {
     let mut reached: Option<OwnedFd> = None;
     let mut path = Vec::new();
@@ -160,7 +161,7 @@ fn open_path(from: RawFd, path: &[u8]) -> io::Result<OwnedFd> {
     static LACKS_OPENAT2: AtomicBool = AtomicBool::new(false);
     if !LACKS_OPENAT2.load(Ordering::Relaxed) {
         match open_resolved(from, path) {
-            // before Linux 5.6, or in a container that hides it
+            // before Linux 5.6, or in a container that hides the system call
             Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
                 LACKS_OPENAT2.store(true, Ordering::Relaxed);
             }

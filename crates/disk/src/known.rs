@@ -1,8 +1,8 @@
-//! The files of a mount that the kernel knows, as a table: numbers, names and what leads to each. No system calls.
+//! Table of the files of a mount that the kernel knows: numbers, names and routes. No system calls.
 //!
-//! A file is reached by the number of its directory and its name there, so that renaming a directory changes one
-//! entry however many files are below it. An entry takes about 60 bytes and its name; a descriptor belongs only to
-//! a file that has lost its last name while it is in use.
+//! An entry refers to a file by the number of its directory and its name there, so renaming a directory changes
+//! one entry, regardless of the number of files below it. An entry takes about 60 bytes and its name. Only a
+//! file that lost its last name while in use has a descriptor.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -14,35 +14,35 @@ use crate::handle::{Attributes, Key};
 
 /// Number of the root directory.
 pub const ROOT: u64 = 1;
-/// Numbers from here on are those of files that cannot have that of the backing file.
+/// First number for files whose backing inode number cannot be used.
 const FOREIGN: u64 = 1 << 63;
-/// A table that is smaller than this is never made smaller.
+/// Minimum capacity. A smaller table never shrinks.
 const LEAST_CAPACITY: usize = 4096;
 
 /// A name: the number of its directory, and the last component.
 pub(crate) type Name = (u64, Box<[u8]>);
 
-/// What a file is, whatever its name.
+/// Identity of a file, independent of its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Number on the mount: that of the backing file where it can be.
+    /// Number on the mount: the inode number of the backing file if possible.
     pub number: u64,
-    /// Device offset of its first byte, fixed when the kernel first looked it up.
+    /// Device offset of its first byte, fixed at the kernel's first lookup.
     pub device_base: u64,
-    /// Distinguishes files that had the number one after the other.
+    /// Distinguishes successive files with the same number.
     pub generation: u32,
-    /// Device and number of the backing file.
+    /// Device and inode number of the backing file.
     pub(crate) key: Key,
 }
 
 #[derive(Debug)]
-// boxed: a set in place would make every entry, of which there is one for each file, larger by 40 bytes
+// boxed: an unboxed set would add 40 bytes to every entry, one per file
 #[allow(clippy::box_collection)]
 enum Way {
     Name(Name),
     /// Hard links.
     Names(Box<HashSet<Name>>),
-    /// It has lost its last name, which stays for messages and patterns of file names.
+    /// The file has lost its last name. The name remains for messages and file name patterns.
     Removed(Box<(Arc<OwnedFd>, Name)>),
 }
 
@@ -61,19 +61,19 @@ struct Node {
     device_base: u64,
     lookups: u64,
     generation: u32,
-    /// Names in it that entries have: a directory stays as long as there are any.
+    /// Number of entries with names in this directory. The directory stays while there are any.
     children: u32,
     way: Way,
 }
 
-/// What leads to a file: names from the directory of a descriptor on, or from the root.
+/// Route to a file: names starting at the directory of a descriptor, or at the root.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) start: Option<Arc<OwnedFd>>,
     pub(crate) names: Vec<Box<[u8]>>,
 }
 
-/// See the module.
+/// Table of the files that the kernel knows.
 #[derive(Debug)]
 pub(crate) struct Known {
     root: Identity,
@@ -81,7 +81,7 @@ pub(crate) struct Known {
     foreign: HashMap<(Key, u32), u64>,
     foreign_keys: HashMap<u64, Key>,
     next_foreign: u64,
-    /// Of files that are forgotten: to be closed without the lock, for that may free a file's room.
+    /// Descriptors of forgotten files. Close them without the lock, because closing may free the file's blocks.
     closing: Vec<Arc<OwnedFd>>,
 }
 
@@ -102,7 +102,7 @@ impl Known {
         }
     }
 
-    /// What nobody needs any more.
+    /// Take the descriptors that are no longer needed.
     pub(crate) fn closing(&mut self) -> Vec<Arc<OwnedFd>> {
         std::mem::take(&mut self.closing)
     }
@@ -125,7 +125,7 @@ impl Known {
         self.foreign_keys.get(&number).copied().unwrap_or(own)
     }
 
-    /// The number of a file, if it is known.
+    /// Number of a file, if known.
     pub(crate) fn number_of(&self, file: &Attributes) -> Option<u64> {
         let key = file.key();
         if key == self.root.key {
@@ -144,7 +144,8 @@ impl Known {
         key.0 == self.root.key.0 && key.1 != ROOT && key.1 < FOREIGN
     }
 
-    /// The kernel has looked `name` up in the directory `parent`; `base` places a path on the device.
+    /// Record a lookup of `name` in the directory `parent` by the kernel; `base` maps a path to a device
+    /// offset.
     pub(crate) fn meet(
         &mut self,
         parent: u64,
@@ -197,7 +198,8 @@ impl Known {
         }
     }
 
-    /// A name in `directory` is gone: with its last one, a directory that the kernel has forgotten is too.
+    /// Remove a name from `directory`. With its last name, a directory that the kernel has forgotten is removed
+    /// too.
     fn release(&mut self, mut directory: u64) {
         while let Some(node) = self.nodes.get_mut(&directory) {
             node.children = node.children.saturating_sub(1);
@@ -229,7 +231,7 @@ impl Known {
         Some(node.way)
     }
 
-    /// A file has that name too, or (unless it has `more` than one) instead of its old one.
+    /// Add a name to a file. Unless the file has `more` than one name, it replaces the old one.
     pub(crate) fn add_name(&mut self, number: u64, name: Name, more: bool) {
         let Some(node) = self.nodes.get_mut(&number) else {
             return;
@@ -260,7 +262,7 @@ impl Known {
         }
     }
 
-    /// A file has lost a name; `handle` is what it is reached by if that was the last one known.
+    /// Remove a name from a file; `handle` is its descriptor in case it was the last known name.
     pub(crate) fn remove_name(&mut self, number: u64, name: &Name, handle: OwnedFd) {
         let Some(node) = self.nodes.get_mut(&number) else {
             return;
@@ -286,7 +288,7 @@ impl Known {
         }
     }
 
-    /// A file has another name instead of an old one; what is below a directory follows.
+    /// Replace a name of a file. Files below a directory follow.
     pub(crate) fn rename(&mut self, number: u64, old: &Name, new: Name) {
         let Some(node) = self.nodes.get_mut(&number) else {
             return;
@@ -306,7 +308,7 @@ impl Known {
         }
     }
 
-    /// The kernel gives `lookups` lookups of a file back. True if the file is known no more.
+    /// Subtract `lookups` lookups that the kernel dropped. Return true if the file is no longer known.
     pub(crate) fn forget(&mut self, number: u64, lookups: u64) -> bool {
         let Some(node) = self.nodes.get_mut(&number) else {
             return false;
@@ -328,7 +330,8 @@ impl Known {
         true
     }
 
-    /// Every way to a file, or the `first` one alone; `open` gives the descriptor of a directory that is at hand.
+    /// All routes to a file, or only the `first`; `open` returns the descriptor of a directory that is already
+    /// open.
     pub(crate) fn routes(
         &self,
         number: u64,
@@ -367,7 +370,7 @@ impl Known {
             let (above, component) = way.name()?;
             names.push(component.clone());
             directory = *above;
-            // names that something else than the mount has changed may lead in a circle
+            // names changed by anything but the mount may form a cycle
             if names.len() > self.nodes.len() + 1 {
                 return None;
             }
@@ -376,7 +379,7 @@ impl Known {
         Some(Route { start, names })
     }
 
-    /// Path relative to the mount; of a file without a name the last one.
+    /// Path relative to the mount. A file without a name has its last one.
     pub(crate) fn path(&self, number: u64) -> String {
         let way = self.nodes.get(&number).map(|node| &node.way);
         match way.and_then(Way::name) {

@@ -1,31 +1,30 @@
-//! FUSE disk server: a directory served at the speed of a storage profile.
+//! FUSE disk server: serves a directory at the speed of a storage profile.
 //!
-//! One process serves many mounts. A request is read from the kernel by one of a mount's reader
-//! threads, the backing file is read or written at once, the [`penstock_station::Station`] says
-//! when a device of that profile would have finished, and a timer thread answers then:
+//! One process serves many mounts. A reader thread of the mount reads a request from the kernel and reads or
+//! writes the backing file at once. The [`penstock_station::Station`] computes when a device of that profile
+//! would have finished. A timer thread sends the reply at that time:
 //!
 //! ```text
 //!  program ─▶ page cache ─▶ FUSE ─▶ reader: backing I/O, station ─▶ timer: answer at
 //!                                                                  max(due, backing done)
 //! ```
 //!
-//! Metadata operations pass through undelayed: a profile covers reads, writes and flushes.
+//! Metadata operations are not delayed: a profile covers reads, writes and flushes.
 //!
 //! # Position on the device
 //!
-//! The station knows one address space, files have many. A request at `offset` of a file has the
-//! device offset `((fnv1a64(path) mod 2^22) << 40) | (offset mod 2^40)`, `path` being relative to
-//! the mount, without a leading slash, as it was when the file was first seen. So the same
-//! requests get the same draws in the simulator, which knows the paths too
-//! ([`position::device_offset`]).
+//! The station has one address space, but requests address many files. A request at `offset` of a file has the
+//! device offset `((fnv1a64(path) mod 2^22) << 40) | (offset mod 2^40)`, where `path` is the path relative to
+//! the mount, without a leading slash, when the server first saw the file. The simulator knows the paths too,
+//! so it draws the same service times for the same requests ([`position::device_offset`]).
 //!
 //! # Statistics page
 //!
-//! `STATS_DIR/<disk_id>.stats` is a file of 4096 bytes to be mapped shared: see [`counters`].
+//! `STATS_DIR/<disk_id>.stats` is a file of 4096 bytes for shared mapping: see [`counters`].
 //!
 //! # Request log
 //!
-//! Records of 80 bytes, little-endian, appended by a housekeeping thread: see [`log`].
+//! Records of 80 bytes, little-endian. A housekeeping thread appends them: see [`log`].
 
 mod awake;
 mod backing;

@@ -1,12 +1,14 @@
-//! The request log: one record per finished request, spooled to a file.
+//! Request log: one record per finished request, appended to a file.
 //!
-//! A record has 80 bytes, little-endian, in this order: `t_ns` (arrival), `due_ns`, `done_ns`,
-//! `service_ns` (drawn), `wait_ns` (queueing), `offset_bytes` (in the file),
-//! `device_offset_bytes`, all unsigned of 64 bits; `size_bytes`, `file_id`, `visit`,
-//! `compensation_ns`, `pid`, unsigned of 32 bits; `op` (0 read, 1 write, 2 flush), `sequential`,
-//! both of 8 bits; `error` (errno of the answer, 0 for none), 8 bits; one byte of padding. Times are CLOCK_MONOTONIC. `due_ns` counts from the
-//! compensated arrival `t_ns - compensation_ns`. The file `<log>.files` has one line
-//! `{"file_id": N, "path": "…"}` per file that the log names.
+//! A record has 80 bytes, little-endian, with these fields in order:
+//!
+//! - unsigned, 64 bits: `t_ns` (arrival), `due_ns`, `done_ns`, `service_ns` (drawn), `wait_ns` (queueing),
+//!   `offset_bytes` (in the file), `device_offset_bytes`
+//! - unsigned, 32 bits: `size_bytes`, `file_id`, `visit`, `compensation_ns`, `pid`
+//! - 8 bits: `op` (0 read, 1 write, 2 flush), `sequential`, `error` (errno of the reply, 0 for none), padding
+//!
+//! Times are CLOCK_MONOTONIC. `due_ns` counts from the compensated arrival `t_ns - compensation_ns`. The file
+//! `<log>.files` has one line `{"file_id": N, "path": "…"}` per file in the log.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -15,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_daemon::private;
 
-/// Bytes of a record.
+/// Size of a record.
 pub const RECORD_BYTES: usize = 80;
 
 /// A finished request.
@@ -23,9 +25,9 @@ pub const RECORD_BYTES: usize = 80;
 pub struct Record {
     /// Arrival at the server.
     pub t_ns: u64,
-    /// When the reply was due.
+    /// Due time of the reply.
     pub due_ns: u64,
-    /// When it was sent.
+    /// Time at which the reply was sent.
     pub done_ns: u64,
     /// Service time drawn.
     pub service_ns: u64,
@@ -37,24 +39,24 @@ pub struct Record {
     pub device_offset_bytes: u64,
     /// Size of the request.
     pub size_bytes: u32,
-    /// File, named in the side file.
+    /// Number of the file; the side file has its path.
     pub file_id: u32,
-    /// How often this offset had been asked for before.
+    /// Number of earlier requests at this offset.
     pub visit: u32,
-    /// Path overhead taken off the arrival.
+    /// Path overhead, subtracted from the arrival.
     pub compensation_ns: u32,
-    /// Process that asked; 0 for write-back and readahead.
+    /// Process that sent the request; 0 for write-back and readahead.
     pub pid: u32,
     /// 0 read, 1 write, 2 flush.
     pub op: u8,
-    /// Whether the station took it as following the last request.
+    /// True if the station treated the request as sequential to the last one.
     pub sequential: bool,
-    /// errno of the answer, 0 for none.
+    /// errno of the reply, 0 for none.
     pub error: u8,
 }
 
 impl Record {
-    /// The record as it stands in the log.
+    /// Bytes of the record in the log.
     pub fn bytes(&self) -> [u8; RECORD_BYTES] {
         let mut out = [0; RECORD_BYTES];
         let wide = [
@@ -86,7 +88,7 @@ impl Record {
     }
 }
 
-/// An open log.
+/// Open log.
 #[derive(Debug)]
 pub struct Log {
     file: File,
@@ -94,7 +96,7 @@ pub struct Log {
     named: HashSet<u32>,
 }
 
-/// Path of the side file of a log.
+/// Path of the log's side file.
 pub fn files_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".files");
@@ -102,7 +104,7 @@ pub fn files_path(path: &Path) -> PathBuf {
 }
 
 impl Log {
-    /// Makes the log at `path` and its side file.
+    /// Create the log at `path` and its side file.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Log {
             file: private::file(path)?,
@@ -111,7 +113,7 @@ impl Log {
         })
     }
 
-    /// Appends records; `path_of` names the files.
+    /// Append records; `path_of` returns the path of a file.
     pub fn append(
         &mut self,
         records: &[Record],

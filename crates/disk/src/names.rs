@@ -1,4 +1,4 @@
-//! Names: making, linking, renaming and removing files and directories.
+//! Names: create, link, rename and remove files and directories.
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -16,7 +16,7 @@ use crate::tree::Tree;
 use crate::unsynced::Name;
 
 impl Tree {
-    /// What was just made belongs to the caller, and to the directory's group where that is asked.
+    /// Set the owner of a new file to the user of the request, and its group to that of a setgid directory.
     pub(crate) fn own(
         &self,
         request: &Request,
@@ -64,7 +64,7 @@ impl Tree {
         self.entry(parent.0, name)
     }
 
-    /// What a power cut would have to take back of a name just made.
+    /// Change that a power cut would undo for a new name.
     pub(crate) fn made(&self, directory: &Inode, name: &OsStr) -> io::Result<Name> {
         let stat = stat_at(directory.fd(), &component(name)?, 0)?;
         Ok(Name::Made {
@@ -73,7 +73,7 @@ impl Tree {
         })
     }
 
-    /// Does `change` to names; `record` says afterwards how it would be taken back.
+    /// Apply `change` to names. Afterwards `record` returns the change that a power cut would undo.
     pub(crate) fn naming<T>(
         &self,
         change: impl FnOnce() -> io::Result<T>,
@@ -94,7 +94,7 @@ impl Tree {
         Ok(done)
     }
 
-    /// Holds what is about to lose its name, where a power cut could bring it back.
+    /// Store the file that is about to lose its name, if a power cut could restore it.
     fn hold(&self, directory: RawFd, name: &CString) -> io::Result<Option<Removed>> {
         if self.disk.gate.up() & VOLATILE == 0 {
             return Ok(None);
@@ -106,7 +106,7 @@ impl Tree {
         }
     }
 
-    /// Room that a file gives back when it loses its last name while nobody has it open.
+    /// Space that a file frees when it loses its last name and is not open.
     fn room_of(&self, directory: RawFd, name: &CString) -> u64 {
         if self.disk.gate.up() & SIZED == 0 {
             return 0;
@@ -131,7 +131,7 @@ impl Tree {
         }
     }
 
-    /// The last handle of a file that has no name any more is closed: its room is free.
+    /// Account for the freed space when the last handle of a file without names is closed.
     pub(crate) fn closed(&self, open: &crate::open_file::OpenFile) {
         if self.disk.gate.up() & SIZED == 0 || self.is_open(open.id.key) {
             return;

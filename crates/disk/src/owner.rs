@@ -1,4 +1,4 @@
-//! Whom the files belong to: on the mount to one, in the backing directory to another.
+//! Mapping of file owners between the mount and the backing directory.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,7 +10,7 @@ use crate::backing::{check, clear_set_id};
 use crate::gate::error;
 use crate::handle::path_of;
 
-/// Who sees the files as its own.
+/// User and group that own the files on the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnerId {
@@ -20,15 +20,14 @@ pub struct OwnerId {
     pub gid: u32,
 }
 
-/// Name of the attribute that gives capabilities to who runs a file.
+/// Name of the attribute that gives capabilities to a program.
 const CAPABILITY: &CStr = c"security.capability";
 
-/// Exchanges two users and two groups: the owner of the backing directory and the one whom the
-/// disk is given to. It is its own inverse, so that it serves both ways, and whoever else has files
-/// there keeps them.
+/// Exchange of two users and two groups: the owner of the backing directory, and the owner on the mount. The
+/// exchange is its own inverse, so it serves both directions. Files of other users keep their owners.
 ///
-/// What is made on a disk that is given to somebody belongs to another on the host, so nothing on it gets, or
-/// keeps when its bytes change, what acts there: setuid, setgid, capabilities, devices.
+/// Files created on such a disk belong to a different user on the host. Therefore its files get no setuid,
+/// setgid or capabilities, and lose them when their bytes change. Devices are refused.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Owner {
     users: (u32, u32),
@@ -47,7 +46,7 @@ fn exchanged(id: u32, (one, other): (u32, u32)) -> u32 {
 }
 
 impl Owner {
-    /// Files of `host` are `given`'s on the mount.
+    /// Map files of `host` to `given` on the mount.
     pub fn new(host: OwnerId, given: OwnerId) -> Self {
         Owner {
             users: (host.uid, given.uid),
@@ -56,18 +55,18 @@ impl Owner {
         }
     }
 
-    /// The user on the other side.
+    /// User on the other side.
     pub fn user(&self, uid: u32) -> u32 {
         exchanged(uid, self.users)
     }
 
-    /// The group on the other side.
+    /// Group on the other side.
     pub fn group(&self, gid: u32) -> u32 {
         exchanged(gid, self.groups)
     }
 
-    /// The mode that something of the `kind` (its S_IFMT) gets where `mode` is asked for. Directories keep
-    /// setgid: it says whose group files in them have, and gives nobody anything. EPERM for a device.
+    /// Permitted mode of a new file of the `kind` (its S_IFMT) for a requested `mode`. Directories keep setgid:
+    /// it only sets the group of files in them. EPERM for a device.
     pub(crate) fn mode(&self, kind: u32, mode: u32) -> io::Result<u32> {
         match kind & libc::S_IFMT {
             _ if !self.given => Ok(mode),
@@ -77,7 +76,7 @@ impl Owner {
         }
     }
 
-    /// To be called before somebody can change the bytes of the file of a descriptor.
+    /// Remove setuid, setgid and capabilities. Call this before the bytes of the file can change.
     pub(crate) fn disarm(&self, fd: RawFd) -> io::Result<()> {
         if !self.given {
             return Ok(());
@@ -92,7 +91,7 @@ impl Owner {
         }
     }
 
-    /// EPERM for an attribute that gives a file capabilities.
+    /// EPERM for an attribute that gives capabilities to a file.
     pub(crate) fn admit_attribute(&self, name: &CStr) -> io::Result<()> {
         if self.given && name == CAPABILITY {
             return Err(error(libc::EPERM));

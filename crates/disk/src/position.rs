@@ -1,4 +1,4 @@
-//! Where a file lies on the emulated device.
+//! Position of a file on the emulated device.
 
 use penstock_station::FILE_BITS;
 

@@ -1,4 +1,4 @@
-//! What a name stood for when it was removed: enough to bring it back.
+//! Removed files, links and directories, with the state needed to restore them.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use crate::backing::{check, last};
 use crate::handle::stat_at;
 
-/// Something that was removed, or is about to be.
+/// A file, link or directory that was removed, or is about to be.
 #[derive(Debug)]
 pub struct Removed {
     stat: Stat,
@@ -26,7 +26,7 @@ struct Stat {
 
 #[derive(Debug)]
 enum Kind {
-    /// Its content lives as long as this is open.
+    /// The content exists while this descriptor is open.
     File(File),
     Directory,
     Link(CString),
@@ -54,7 +54,7 @@ fn target(fd: RawFd, name: &CStr) -> io::Result<CString> {
 }
 
 impl Removed {
-    /// Holds what `name` in the directory `fd` stands for; to be called before it is removed.
+    /// Store the state of `name` in the directory `fd`. Call this before removing the name.
     pub fn hold(fd: RawFd, name: &CStr) -> io::Result<Self> {
         let stat = stat_at(fd, name, 0)?;
         let kind = match stat.st_mode & libc::S_IFMT {
@@ -76,8 +76,8 @@ impl Removed {
         Ok(Removed { stat, kind })
     }
 
-    /// Brings it back as `path` below the directory `root`. A file that has no other name left
-    /// becomes a new one of the same content, owner, mode and times.
+    /// Restore the name as `path` below the directory `root`. A file without any other name becomes a new file
+    /// with the same content, owner, mode and times.
     pub fn put_back(&self, root: RawFd, path: &CStr) -> io::Result<()> {
         let mode = self.stat.mode & 0o7777;
         match &self.kind {

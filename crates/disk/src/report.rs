@@ -1,4 +1,4 @@
-//! What a disk tells: its request log, its counters, its description.
+//! Output of a disk: request log, counters, description.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -15,13 +15,13 @@ use crate::disk::{arrived_so_far, Disk};
 use crate::log::Log;
 
 impl Disk {
-    /// Writes pending records to the log and publishes the slow part of the statistics.
+    /// Write pending records to the log, and publish the histogram.
     pub fn housekeeping(&self) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         self.drain(&mut log);
     }
 
-    /// Records leave memory under the lock of the log that they belong to.
+    /// Move pending records out of memory. The caller holds the lock of their log.
     fn drain(&self, log: &mut Option<Log>) {
         let (pending, counters) = {
             let mut state = self.state();
@@ -39,7 +39,7 @@ impl Disk {
         }
     }
 
-    /// Switches the request log: flushes and closes the old one, opens the new one.
+    /// Switch the request log: flush and close the old one, open the new one.
     pub fn switch_log(&self, path: Option<&Path>) -> Result<(), Error> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         self.state().logging = false;
@@ -59,13 +59,13 @@ impl Disk {
         Ok(())
     }
 
-    /// One of the counters, by its name.
+    /// Value of the counter `name`.
     pub fn counter(&self, name: &str) -> Option<u64> {
         let at = NAMES.iter().position(|known| *known == name)?;
         Some(self.state().counters.words()[at])
     }
 
-    /// Counters and what belongs to them as JSON.
+    /// Counters and related values as JSON.
     pub fn stats(&self) -> Value {
         let compensation = self.compensation();
         let mut state = self.state();
@@ -127,7 +127,7 @@ impl Disk {
         Value::Object(out)
     }
 
-    /// The disk in the list of disks.
+    /// Entry of the disk in the list of disks.
     pub fn describe(&self) -> Value {
         let settings = self.settings();
         let space = *self.gate.space();

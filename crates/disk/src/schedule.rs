@@ -1,7 +1,7 @@
-//! Changes that are planned: at a time, when a phase is marked, when a counter crosses a threshold.
+//! Planned changes: at a time, when a phase is marked, or when a counter crosses a threshold.
 //!
-//! The server keeps to them by itself, whatever becomes of who asked for them. One thread waits for
-//! the next; it sleeps as exactly as the timers do, without their spinning.
+//! The server applies them by itself, even if the client has disconnected. One thread waits for the next
+//! change. It sleeps as exactly as the timers, but does not spin.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -17,7 +17,7 @@ use crate::counters::NAMES;
 use crate::disk::Disk;
 use crate::patch::DiskPatch;
 
-/// How often thresholds are looked at while there are any.
+/// Polling interval of thresholds.
 const LOOK: Duration = Duration::from_millis(10);
 
 struct Due {
@@ -56,7 +56,7 @@ enum Trigger {
 struct Waiting {
     trigger: Trigger,
     every: bool,
-    /// A counter was not so when it was looked at last.
+    /// True if the condition was false when last polled.
     armed: bool,
     after_ns: u64,
     disk: Arc<Disk>,
@@ -71,14 +71,14 @@ struct Queue {
     stopped: bool,
 }
 
-/// The schedules of all disks.
+/// Schedules of all disks.
 #[derive(Default)]
 pub struct Scheduler {
     queue: Mutex<Queue>,
     changed: Condvar,
 }
 
-/// The keys that a patch sets, each limit for itself.
+/// Keys that a patch sets; each limit is a separate key.
 fn keys(patch: &Value) -> HashSet<String> {
     let mut keys = HashSet::new();
     for (key, value) in patch.as_object().into_iter().flatten() {
@@ -94,7 +94,7 @@ fn keys(patch: &Value) -> HashSet<String> {
     keys
 }
 
-/// A key that both set; all limits at once meet each of them.
+/// First key that both patches set. Setting all limits at once conflicts with each limit.
 fn clash(one: &Value, other: &Value) -> Option<String> {
     let (one, other) = (keys(one), keys(other));
     let meets = |key: &str, others: &HashSet<String>| {
@@ -111,8 +111,8 @@ impl Scheduler {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Plans changes of a disk, all or (where one makes no sense) none. With `replace` nothing of
-    /// what was planned for it before stays.
+    /// Plan changes of a disk. One invalid change rejects all of them. `replace` drops the earlier plans of the
+    /// disk.
     pub fn plan(&self, disk: &Arc<Disk>, events: &[Planned], replace: bool) -> Result<(), Error> {
         let (mut timed, mut waiting) = (Vec::<(u64, DiskPatch)>::new(), Vec::new());
         for (index, event) in events.iter().enumerate() {
@@ -158,7 +158,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A phase has begun at `t_ns`, for one disk or for all.
+    /// Mark the start of a phase at `t_ns`, for one disk or all disks.
     pub fn mark(&self, disk: Option<&Arc<Disk>>, phase: &str, t_ns: u64) -> usize {
         let mut queue = self.lock();
         let count = queue.fire(t_ns, |waiting| {
@@ -171,12 +171,12 @@ impl Scheduler {
         count
     }
 
-    /// Drops what is planned for a disk.
+    /// Drop the plans of a disk.
     pub fn forget(&self, disk: &Arc<Disk>) {
         self.lock().forget(disk);
     }
 
-    /// What is planned for a disk.
+    /// Planned changes of a disk.
     pub fn pending(&self, disk: &Arc<Disk>) -> Vec<Value> {
         let queue = self.lock();
         let mut timed: Vec<&Due> = queue.timed.iter().map(|due| &due.0).collect();
@@ -204,13 +204,13 @@ impl Scheduler {
         timed.chain(waiting).collect()
     }
 
-    /// Ends [`Scheduler::serve`].
+    /// End [`Scheduler::serve`].
     pub fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_all();
     }
 
-    /// Applies what is due, by `apply(disk, planned_ns, patch)`, until stopped.
+    /// Apply due changes with `apply(disk, planned_ns, patch)` until stopped.
     pub fn serve(&self, apply: impl Fn(&Arc<Disk>, u64, &DiskPatch)) {
         be_punctual();
         let mut queue = self.lock();
@@ -241,7 +241,7 @@ impl Scheduler {
     }
 }
 
-/// When an event is due: at a time, or upon a trigger.
+/// Due time or trigger of a change.
 fn when(event: &Planned) -> Result<Result<u64, Trigger>, String> {
     match (event.at_ns, &event.phase, &event.metric) {
         (Some(at_ns), None, None) => Ok(Ok(at_ns)),
@@ -283,7 +283,8 @@ impl Queue {
         self.waiting.retain(|w| !Arc::ptr_eq(&w.disk, disk));
     }
 
-    /// Plans what `fires`, at `t_ns` or later, and gives how many; what fires once is waited for no more.
+    /// Plan the changes that `fires` selects, at `t_ns` or later, and return their number. Drop triggers that
+    /// fire only once.
     fn fire(&mut self, t_ns: u64, mut fires: impl FnMut(&mut Waiting) -> Option<Cause>) -> usize {
         let mut count = 0;
         for mut waiting in std::mem::take(&mut self.waiting) {
@@ -311,7 +312,7 @@ impl Queue {
         self.waiting.iter().any(metric)
     }
 
-    /// Looks at the counters that are waited for.
+    /// Poll the counters with thresholds.
     fn look(&mut self, now_ns: u64) {
         if !self.watches() {
             return;

@@ -1,4 +1,4 @@
-//! How requests for data are served, by whatever thread: the device's work, its time, the answer.
+//! Service of data requests, in any thread: backing I/O, timing, reply.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -19,7 +19,7 @@ use crate::open_file::{place, Buffers, OpenFile, Reading};
 use crate::ticket::{Target, Ticket};
 use crate::timer::{when_sent, Timers};
 
-/// A disk, the timers that answer for it, and buffers.
+/// A disk, its timers, and buffers.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) disk: Arc<Disk>,
@@ -47,7 +47,7 @@ impl Service {
         self.disk.arrive(op, target, arrival_ns)
     }
 
-    /// Acts when the ticket is due: now, or from a timer thread. Told that time.
+    /// Call `act` when the ticket is due, now or in a timer thread, with the time of the call.
     fn when_due(&self, mut ticket: Ticket, act: impl FnOnce(u64, Ticket) + Send + 'static) {
         let now = now_ns();
         if ticket.due_ns <= now {
@@ -64,11 +64,11 @@ impl Service {
                 act(now, ticket);
             }),
         );
-        // The disk was changed while the request was on its way from the station to the timers.
+        // The disk may have changed while the request was on its way from the station to the timers.
         self.disk.move_late(&self.timers, whose.1);
     }
 
-    /// Answers when the ticket is due.
+    /// Send the answer when the ticket is due.
     pub(crate) fn answer(&self, ticket: Ticket, answer: impl FnOnce() + Send + 'static) {
         let now = now_ns();
         if ticket.due_ns <= now {
@@ -80,18 +80,18 @@ impl Service {
             if disk.plant.reply_sleep_s > 0.0 {
                 thread::sleep(Duration::from_secs_f64(disk.plant.reply_sleep_s));
             }
-            // What is due waits for no book-keeping.
+            // Send a due answer before bookkeeping.
             answer();
             when_sent(move |sent_ns| {
-                // Sending is part of the way through the kernel, which has been taken off the arrival;
-                // what it took beyond that is the server's lateness.
+                // Sending is part of the path overhead, which was subtracted from the arrival. Only additional
+                // time is lateness of the server.
                 let sent_ns = sent_ns.saturating_sub(u64::from(ticket.record.compensation_ns));
                 disk.complete(ticket, now.max(sent_ns));
             });
         });
     }
 
-    /// Reads as the device would, with its faults, and replies.
+    /// Read the backing file, apply faults, and reply.
     pub(crate) fn read(&self, open: &OpenFile, reading: Reading, mut reply: ReplyData) {
         let Reading {
             offset,
@@ -100,7 +100,7 @@ impl Service {
             arrival_ns,
         } = reading;
         let file = open.file.as_raw_fd();
-        // At the end of a file the device transfers, and takes time for, only what is there.
+        // At the end of a file the device transfers only existing bytes, and takes time only for them.
         let ticket = |there: u32| self.ticket(Op::Read, open, offset, there, pid, arrival_ns);
         let faulty = self.disk.gate.up() & FAULTS != 0;
         if let (Some(space), false) = (reply.space(), faulty) {
@@ -146,7 +146,7 @@ impl Service {
         });
     }
 
-    /// A flush that has arrived at `arrival_ns`, of a file or of nothing in particular.
+    /// Serve a flush that arrived at `arrival_ns`, of a file or of no particular file.
     pub(crate) fn flush(
         &self,
         open: Option<&OpenFile>,
@@ -168,8 +168,8 @@ impl Service {
         self.flushed(ticket, synced, answer);
     }
 
-    /// The write of `written` asked to be durable before it is answered: the flush follows on its end.
-    /// It does not come the way through the kernel, and nothing is taken off for that.
+    /// Flush after the write `written`, which must be durable before its reply. The flush starts at the end of
+    /// the write. It does not pass through the kernel, so no path overhead is subtracted.
     pub(crate) fn flush_after(
         &self,
         written: Ticket,
@@ -211,7 +211,7 @@ impl Service {
         }
     }
 
-    /// What a flush does beside taking time: it may fail, and what was unsynced is not so any more.
+    /// Apply the effects of a flush besides its time: it may fail, and it makes unflushed data durable.
     fn make_durable(&self, open: Option<&OpenFile>, visit: u32) -> io::Result<()> {
         let gate = &self.disk.gate;
         let up = gate.up();

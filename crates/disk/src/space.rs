@@ -1,7 +1,7 @@
-//! How much room a disk has: a size of its own, below that of the host's file system.
+//! Space of a disk with its own size, below that of the host's file system.
 //!
-//! Room is what the regular files below the backing directory have allocated on the host; names
-//! and directories take none. A removed file that is still open keeps its room until it is closed.
+//! Used space is the allocation of the regular files below the backing directory on the host. Names and
+//! directories take none. A removed file that is still open uses its space until it is closed.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,12 +13,12 @@ use std::path::Path;
 use crate::faults::BLOCK_BYTES;
 use crate::handle::stat_at;
 
-/// Room of a disk in bytes.
+/// Space of a disk in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
     /// Size of the disk.
     pub size_bytes: u64,
-    /// What its files have allocated.
+    /// Space allocated to its files.
     pub used_bytes: u64,
 }
 
@@ -28,7 +28,7 @@ pub fn allocated(stat: &libc::stat) -> u64 {
 }
 
 impl Space {
-    /// A disk of that size over the files that are in `backing` already.
+    /// Measure the space of a disk of that size with the files in `backing`.
     pub fn measure(size_bytes: u64, backing: &Path) -> io::Result<Self> {
         let mut seen = HashSet::new();
         let mut used_bytes = 0;
@@ -52,18 +52,18 @@ impl Space {
         })
     }
 
-    /// Bytes that still fit.
+    /// Free space in bytes.
     pub fn free_bytes(&self) -> u64 {
         self.size_bytes.saturating_sub(self.used_bytes)
     }
 
-    /// A file has allocated (or given back) room.
+    /// Account for a file whose allocation has changed.
     pub fn settle(&mut self, before_bytes: u64, after_bytes: u64) {
         self.used_bytes = (self.used_bytes + after_bytes).saturating_sub(before_bytes);
     }
 }
 
-/// Bytes of new room that a write of `length` bytes at `offset` takes.
+/// Additional space that a write of `length` bytes at `offset` needs.
 pub fn needed(fd: RawFd, offset: u64, length: u64) -> io::Result<u64> {
     let stat = stat_at(fd, c"", libc::AT_EMPTY_PATH)?;
     let first = offset / BLOCK_BYTES * BLOCK_BYTES;
@@ -71,13 +71,13 @@ pub fn needed(fd: RawFd, offset: u64, length: u64) -> io::Result<u64> {
     let size = (stat.st_size as u64).next_multiple_of(BLOCK_BYTES);
     let beyond = end.saturating_sub(first.max(size));
     if allocated(&stat) >= size {
-        // No holes; preallocated space looks like one and is none.
+        // The file has no holes. Preallocated space looks like a hole, but is allocated.
         return Ok(beyond);
     }
     Ok(beyond + holes(fd, first, end.min(size)))
 }
 
-/// Bytes without room between `from` and `to`.
+/// Unallocated bytes between `from` and `to`.
 fn holes(fd: RawFd, from: u64, to: u64) -> u64 {
     // SAFETY (both): a valid descriptor, whose position nothing else uses.
     let seek = |at: u64, whence| unsafe { libc::lseek(fd, at as i64, whence) };

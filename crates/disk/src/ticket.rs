@@ -19,19 +19,19 @@ impl Ticket {
         self.id
     }
 
-    /// How often this operation was asked at this offset before.
+    /// Number of earlier operations of this kind at this offset.
     pub fn visit(&self) -> u32 {
         self.record.visit
     }
 
-    /// The answer will say what `result` says.
+    /// Record the error of `result`, if any, as that of the reply.
     pub fn fails<T>(&mut self, result: &std::io::Result<T>) {
         if let Err(error) = result {
             self.record.error = error.raw_os_error().unwrap_or(libc::EIO) as u8;
         }
     }
 
-    /// The disk was changed while the request waited.
+    /// Apply the new due time after a change of the disk while the request waited.
     pub fn is_moved(&mut self, moved: &Moved) {
         self.due_ns = moved.due_ns;
         self.asked_ns = moved.served.service_ns + moved.served.wait_ns;
@@ -41,17 +41,17 @@ impl Ticket {
     }
 }
 
-/// Where a request goes.
+/// Location of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// File, by the number in the log.
+    /// Number of the file in the log.
     pub file_id: u32,
     /// Device offset of the file's first byte.
     pub device_base: u64,
     /// Offset in the file.
     pub offset: u64,
-    /// Bytes.
+    /// Size of the request in bytes.
     pub size: u32,
-    /// Process that asked.
+    /// Process that sent the request.
     pub pid: u32,
 }

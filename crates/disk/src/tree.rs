@@ -1,4 +1,4 @@
-//! One mount: its open files, its buffers, and how its requests are timed and answered.
+//! One mount: its open files, its buffers, and the timing of its replies.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ use crate::timer::Timers;
 pub struct Tree {
     pub(crate) disk: Arc<Disk>,
     pub(crate) service: Service,
-    /// Tells the kernel to write back; there once the mount is.
+    /// Notifier that tells the kernel to write back; set once the mount is up.
     pub(crate) notifier: Arc<OnceLock<Notifier>>,
     pub(crate) inodes: Arc<Inodes>,
     pub(crate) files: RwLock<OpenFiles>,
@@ -32,12 +32,12 @@ pub struct Tree {
     pub(crate) next_handle: AtomicU64,
     pub(crate) readahead_bytes: u32,
     pub(crate) max_background: u16,
-    /// Asks the kernel for requests over io_uring.
+    /// True to request io_uring from the kernel.
     pub(crate) rings: bool,
 }
 
 impl Tree {
-    /// The tree of `disk`.
+    /// Create the tree of `disk`.
     pub fn new(
         disk: Arc<Disk>,
         timers: Timers,
@@ -74,7 +74,7 @@ impl Tree {
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
     }
 
-    /// Keeps a file that was opened with `flags`; its handle, and how the kernel is to treat it.
+    /// Store a file that was opened with `flags`. Return its handle and the flags for the kernel.
     pub(crate) fn keep(&self, file: File, id: Identity, flags: i32) -> (FileHandle, FopenFlags) {
         let how = opened_flags(flags, self.disk.exact.load(Ordering::Relaxed));
         let direct = how.contains(FopenFlags::FOPEN_DIRECT_IO);
@@ -100,7 +100,7 @@ impl Tree {
         Ok(self.attributes(id.number, &stat))
     }
 
-    /// What tells a file apart from an earlier one of the same number.
+    /// Generation of a file, which distinguishes it from an earlier file with the same number.
     pub(crate) fn generation(&self, attr: &FileAttr) -> Generation {
         Generation(self.inodes.generation(attr.ino.0).into())
     }
@@ -117,7 +117,7 @@ impl Tree {
         Ok(self.attributes(number, &stat))
     }
 
-    /// Attributes as they are seen on the mount.
+    /// Attributes of a file on the mount.
     pub(crate) fn attributes(&self, number: u64, stat: &libc::stat) -> FileAttr {
         let mut seen = attributes(number, stat);
         seen.uid = self.disk.owner.user(seen.uid);
@@ -125,19 +125,20 @@ impl Tree {
         seen
     }
 
-    /// True if the file may be longer in the page cache than it is here.
+    /// True if the file may be longer in the page cache than in the backing file.
     pub(crate) fn has_cached_writer(&self, key: Key) -> bool {
         let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
         files.has_cached_writer(key)
     }
 
-    /// True if anybody has the file open.
+    /// True if the file is open.
     pub(crate) fn is_open(&self, key: Key) -> bool {
         let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
         files.is_open(key)
     }
 
-    /// For how long the calibration file's reads (0) or writes (1) are held, while it is there.
+    /// Service time of reads (0) or writes (1) of the calibration file, in nanoseconds; None outside a
+    /// calibration.
     pub(crate) fn calibrating(&self, write: usize) -> Option<u64> {
         match self.disk.calibration_service_ns[write].load(Ordering::Relaxed) {
             0 => None,

@@ -1,13 +1,13 @@
-//! What has been written but not flushed: kept apart, so that a power cut can take it.
+//! Record of unflushed data, which a power cut discards.
 //!
-//! The files of the backing directory hold the newest bytes. Beside them this keeps what a power cut
-//! would bring back: of each file changed since its last flush, its size then and the old content
-//! of the 4 KiB blocks overwritten or cut off since; and the names made, renamed and removed since the
-//! last flush of anything. The model is that of a journalling file system with delayed
-//! allocation: a flush makes one file's bytes durable and, with its journal, all names up to now.
+//! The backing directory has the newest data. This module stores what a power cut restores: for each file
+//! changed since its last flush, its size at that flush and the old content of 4 KiB blocks overwritten or
+//! truncated since; and the names created, renamed and removed since the last flush of any file. This models a
+//! journalling file system with delayed allocation: a flush makes the bytes of one file durable and, through
+//! the journal, all names so far.
 //!
-//! Old content is kept up to a limit, like the write cache of a device: beyond it the oldest
-//! blocks are durable as they are.
+//! The amount of old content is limited, like the write cache of a device. Beyond the limit, the oldest blocks
+//! become durable.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
@@ -23,12 +23,12 @@ use crate::handle::stat_at;
 pub use crate::handle::Key;
 use crate::removed::Removed;
 
-/// Old content kept at most, unless asked otherwise.
+/// Default limit of old content, in bytes.
 pub const LIMIT_BYTES: u64 = 256 << 20;
-/// Files and names kept at most (each may hold a descriptor).
+/// Limit of files and of names (each may need a descriptor).
 const MOST: usize = 4096;
 
-/// A file as a power cut would leave it.
+/// State of a file after a power cut.
 #[derive(Debug)]
 struct Before {
     file: File,
@@ -37,71 +37,70 @@ struct Before {
     blocks: BTreeMap<u64, Vec<u8>>,
 }
 
-/// A change of names, undone by paths relative to the root: taken back in reverse order, each path
-/// means what it meant.
+/// A change of names, with paths relative to the root. Undoing changes in reverse order keeps each path valid.
 #[derive(Debug)]
 pub enum Name {
-    /// A file, link or (`directory`) a directory was made.
+    /// A file, link or (`directory`) a directory was created.
     Made {
         /// Its path.
         path: String,
-        /// Whether it is a directory.
+        /// True for a directory.
         directory: bool,
     },
-    /// It was removed.
+    /// A file, link or directory was removed.
     Removed {
         /// Its path.
         path: String,
-        /// What it was.
+        /// The removed file, link or directory.
         held: Removed,
     },
-    /// It was renamed.
+    /// A file, link or directory was renamed.
     Renamed {
-        /// Its path before.
+        /// Old path.
         from: String,
-        /// Its path since.
+        /// New path.
         to: String,
-        /// What had that name until then.
+        /// File, link or directory that had the new path.
         replaced: Option<Removed>,
     },
     /// Two names were exchanged.
     Exchanged {
-        /// One.
+        /// First path.
         one: String,
-        /// The other.
+        /// Second path.
         other: String,
     },
 }
 
-/// What a power cut leaves of what was not flushed.
+/// Fate of unflushed data in a power cut.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CutMode {
-    /// Nothing.
+    /// All unflushed data is lost.
     #[default]
     Lost,
-    /// Some blocks, some parts of blocks in whole sectors, and the first of the names, as drawn.
+    /// A random part survives: some blocks, some leading sectors of blocks, and the first of the name changes.
     Torn,
 }
 
-/// What a power cut took.
+/// Losses of a power cut.
 #[derive(Debug, Default, Serialize)]
 pub struct Cut {
-    /// Files whose content or size went back.
+    /// Number of files whose content or size was restored.
     pub files: u64,
-    /// Bytes of old content put back.
+    /// Bytes of old content restored.
     pub restored_bytes: u64,
-    /// Bytes by which files became shorter.
+    /// Bytes removed from the ends of files.
     pub shortened_bytes: u64,
-    /// Names made, renamed or removed that went back.
+    /// Number of name changes that were undone.
     pub names: u64,
-    /// Bytes that had become durable without a flush, for want of room to keep the old.
+    /// Bytes that became durable without a flush, because the limit of old content was reached.
     pub drained_bytes: u64,
-    /// What could not be put back, and why.
+    /// Failed restorations and their reasons.
     pub failed: Vec<String>,
 }
 
-/// See the module.
+/// Record of unflushed data of one disk.
 #[derive(Debug)]
 pub struct Unsynced {
     limit_bytes: u64,
@@ -113,7 +112,7 @@ pub struct Unsynced {
 }
 
 impl Unsynced {
-    /// Nothing is unsynced yet; at most `limit_bytes` of old content are kept.
+    /// Empty record with a limit of `limit_bytes` of old content.
     pub fn new(limit_bytes: u64) -> Self {
         Unsynced {
             limit_bytes,
@@ -125,12 +124,12 @@ impl Unsynced {
         }
     }
 
-    /// Bytes of old content kept, and those that were let go of for want of room.
+    /// Bytes of old content stored, and bytes dropped at the limit.
     pub fn kept(&self) -> (u64, u64) {
         (self.kept_bytes, self.drained_bytes)
     }
 
-    /// The file behind `fd` is about to be written (or holed) from `offset` on.
+    /// Record the old content before the file behind `fd` is written or gets a hole from `offset` on.
     pub fn before_write(
         &mut self,
         fd: RawFd,
@@ -160,7 +159,7 @@ impl Unsynced {
         Ok(())
     }
 
-    /// The file behind `fd` is about to get the size `size`.
+    /// Record the old content before the file behind `fd` is resized to `size`.
     pub fn before_resize(&mut self, fd: RawFd, key: Key, base: u64, size: u64) -> io::Result<()> {
         self.before_write(fd, key, base, size, u64::MAX - size)
     }
@@ -170,12 +169,12 @@ impl Unsynced {
             return Ok(());
         }
         if self.files.len() >= MOST {
-            // As if the device had got round to them.
+            // Treat the oldest file as written to the medium.
             if let Some(&oldest) = self.files.keys().next() {
                 self.forget(oldest);
             }
         }
-        // A descriptor of its own: the file may be closed, renamed or removed before the cut.
+        // Open another descriptor: the file may be closed, renamed or removed before the cut.
         let file = File::options()
             .read(true)
             .write(true)
@@ -211,7 +210,7 @@ impl Unsynced {
             self.kept_bytes -= bytes;
             self.drained_bytes += bytes;
         }
-        // Entries of files flushed since stand for nothing.
+        // Drop entries of files flushed since.
         if self.order.len() as u64 > 1024 + 4 * (self.kept_bytes / BLOCK_BYTES) {
             let files = &self.files;
             self.order.retain(|(key, block)| {
@@ -222,7 +221,7 @@ impl Unsynced {
         }
     }
 
-    /// Names have changed.
+    /// Record a change of names.
     pub fn named(&mut self, change: Name) {
         if self.names.len() >= MOST {
             self.names.pop_front();
@@ -230,7 +229,7 @@ impl Unsynced {
         self.names.push_back(change);
     }
 
-    /// A flush was done: of a file, or of a directory (None).
+    /// Record a flush of a file, or of a directory (None).
     pub fn synced(&mut self, key: Option<Key>) {
         if let Some(key) = key {
             self.forget(key);
@@ -238,7 +237,7 @@ impl Unsynced {
         self.names.clear();
     }
 
-    /// The power is cut: what was not flushed goes back. `root` is the backing directory.
+    /// Cut the power: restore the last flushed state. `root` is the backing directory.
     pub fn lose(&mut self, root: RawFd, mode: CutMode, seed: u64) -> Cut {
         let mut cut = Cut {
             drained_bytes: self.drained_bytes,
@@ -300,7 +299,7 @@ impl Before {
         Ok(())
     }
 
-    /// Blocks beyond the old end that did not arrive are zeros.
+    /// Zero the blocks beyond the old end that were not stored.
     fn tear_tail(&self, size: u64, seed: u64) -> io::Result<()> {
         let zeros = [0; BLOCK_BYTES as usize];
         for block in self.size.div_ceil(BLOCK_BYTES)..size.div_ceil(BLOCK_BYTES) {
@@ -319,7 +318,7 @@ impl Before {
     }
 }
 
-/// Sectors of a block, from its beginning, that had reached the medium: none, all, or some.
+/// Number of leading sectors of a block that were stored: none, all, or some.
 fn kept_sectors(mode: CutMode, seed: u64, base: u64, block: u64) -> usize {
     let sectors = BLOCK_BYTES as usize / SECTOR_BYTES;
     match mode {
@@ -466,7 +465,7 @@ mod tests {
             let path = std::ffi::CString::new(path).unwrap();
             Removed::hold(root.as_raw_fd(), &path).unwrap()
         };
-        // write a new file, rename it over the old one, rename its directory, remove another
+        // create a file, rename it over the old one, rename its directory, remove another file
         fs::write(at("d/new"), b"fresh").unwrap();
         unsynced.named(Name::Made {
             path: "d/new".into(),
