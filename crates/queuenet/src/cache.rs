@@ -1,17 +1,18 @@
-//! The kernel's page cache over one file system: which pages are there, which are dirty, what is read ahead.
+//! The kernel's page cache of one file system: cached pages, dirty pages and readahead.
 //!
-//! Two lists as in Linux (`mm/swap.c`, `mm/workingset.c`): a page comes in at the head of the inactive list, a second
-//! access moves it to the active one, eviction takes from the inactive tail, and a page that comes back before the
-//! active list could have turned over once is active at once. Readahead is that of `mm/readahead.c`: windows that
-//! double up to the limit, the next one asked for when its marked page is touched, a small random read as it is.
+//! As in Linux (`mm/swap.c`, `mm/workingset.c`) there are two lists. A new page enters at the head of the inactive
+//! list. A second access moves it to the active list. Eviction removes from the tail of the inactive list. A page that
+//! returns before the active list could have turned over once becomes active at once. Readahead is that of
+//! `mm/readahead.c`: windows double up to the limit, an access to the marked page starts the next window, and small
+//! random reads are not extended.
 
 use std::collections::{BTreeSet, HashMap};
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub const PAGE_BYTES: u64 = 4096;
 const NONE: u32 = u32::MAX;
 
-/// A page by file number and number in the file.
+/// A page: number of the file, and number of the page in the file.
 pub type Page = (u32, u32);
 
 #[derive(Debug, Clone, Copy)]
@@ -40,12 +41,12 @@ const EMPTY: List = List {
     len: 0,
 };
 
-/// What a reader finds at a page.
+/// State of a cached page at a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// When its content is there (or was), nanoseconds.
+    /// Time at which the content is (or was) available, nanoseconds.
     pub ready_ns: u64,
-    /// Reading it asks for the next window.
+    /// An access to this page starts the next readahead window.
     pub marked: bool,
 }
 
@@ -54,13 +55,13 @@ pub struct Found {
 pub struct FileDirt {
     /// Numbers of the pages.
     pub pages: BTreeSet<u32>,
-    /// When the first of them became dirty.
+    /// Time at which the first of them became dirty, nanoseconds.
     pub since_ns: u64,
-    /// When the last write-back that is under way is done.
+    /// End of the last write-back under way, nanoseconds.
     pub written_ns: u64,
 }
 
-/// The pages of a memory group.
+/// Page cache of a memory control group.
 #[derive(Debug)]
 pub struct PageCache {
     capacity: usize,
@@ -70,14 +71,14 @@ pub struct PageCache {
     lists: [List; 2],
     gone: HashMap<Page, u64>,
     evictions: u64,
-    /// By file number.
+    /// Dirty pages by file number.
     pub dirt: HashMap<u32, FileDirt>,
-    /// Dirty pages of all files.
+    /// Number of dirty pages in all files.
     pub dirty: usize,
 }
 
 impl PageCache {
-    /// An empty cache of that many bytes; at least some pages are always there.
+    /// Create an empty cache of this many bytes. It has space for at least a few pages.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         PageCache {
@@ -95,7 +96,7 @@ impl PageCache {
         }
     }
 
-    /// The page, without counting this as an access.
+    /// Look up a page without counting this as an access.
     #[must_use]
     pub fn find(&self, page: Page) -> Option<Found> {
         self.at.get(&page).map(|&i| {
@@ -107,7 +108,7 @@ impl PageCache {
         })
     }
 
-    /// An access: a second one makes the page active; the mark for readahead is taken off.
+    /// Count an access. A second access makes the page active. Clears the readahead mark.
     pub fn touch(&mut self, page: Page) {
         let Some(&i) = self.at.get(&page) else { return };
         let slot = &mut self.slots[i as usize];
@@ -130,14 +131,14 @@ impl PageCache {
         }
     }
 
-    /// Takes the mark off.
+    /// Clear the readahead mark.
     pub fn unmark(&mut self, page: Page) {
         if let Some(&i) = self.at.get(&page) {
             self.slots[i as usize].marked = false;
         }
     }
 
-    /// A page that is there from `ready_ns` on. Returns dirty pages that stand in the way and are to be written back.
+    /// Insert a page that is available from `ready_ns` on. Return dirty pages that block eviction and need write-back.
     pub fn insert(&mut self, page: Page, ready_ns: u64, marked: bool, now_ns: u64) -> Vec<Page> {
         if let Some(&i) = self.at.get(&page) {
             self.slots[i as usize].ready_ns = ready_ns;
@@ -171,7 +172,7 @@ impl PageCache {
         to_write
     }
 
-    /// The page was written to by the program.
+    /// Mark a page as dirty after the program wrote to it.
     pub fn soil(&mut self, page: Page, now_ns: u64) {
         let Some(&i) = self.at.get(&page) else { return };
         let slot = &mut self.slots[i as usize];
@@ -187,7 +188,7 @@ impl PageCache {
         dirt.pages.insert(page.1);
     }
 
-    /// Write-back of the page begins; it is done at `written_ns`.
+    /// Mark a page as clean because its write-back begins, which ends at `written_ns`.
     pub fn clean(&mut self, page: Page, written_ns: u64) {
         let Some(&i) = self.at.get(&page) else { return };
         let slot = &mut self.slots[i as usize];
@@ -203,7 +204,7 @@ impl PageCache {
         }
     }
 
-    /// Dirty pages of a file from `first` on and before `end`, in runs (first page, pages) of at most `most` pages.
+    /// Dirty pages `first..end` of a file as runs (first page, number of pages) of at most `most` pages.
     #[must_use]
     pub fn dirty_runs(&self, file: u32, first: u32, end: u32, most: u32) -> Vec<(u32, u32)> {
         let mut runs: Vec<(u32, u32)> = Vec::new();
@@ -231,7 +232,7 @@ impl PageCache {
             }
             let slot = self.slots[i as usize];
             if slot.dirty || slot.ready_ns > now_ns || slot.written_ns > now_ns {
-                // not now: write-back is started, and the page goes round
+                // a dirty page cannot be evicted yet: start its write-back and rotate it
                 if slot.dirty {
                     to_write.push(slot.page);
                 }
@@ -281,29 +282,29 @@ impl PageCache {
     }
 }
 
-/// What the kernel remembers of one reader of one file (`struct file_ra_state`).
+/// Readahead state of one reader of one file (`struct file_ra_state`).
 #[derive(Debug, Clone, Copy)]
 pub struct Readahead {
     start: u64,
     size: u64,
     ahead: u64,
-    /// Page in which the read before ended.
+    /// Last page of the previous read.
     pub last_page: u64,
 }
 
-/// Pages to read (first, count), and which of them carries the mark.
+/// Pages to read, and the one that is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// First page.
     pub first: u64,
-    /// Pages.
+    /// Number of pages.
     pub pages: u64,
-    /// The page whose reading asks for the next window.
+    /// Page at which a read starts the next window.
     pub mark: Option<u64>,
 }
 
 impl Default for Readahead {
-    /// A reader that has read nothing.
+    /// State of a reader that has read nothing.
     fn default() -> Self {
         Readahead {
             start: 0,
@@ -323,7 +324,7 @@ impl Readahead {
         }
     }
 
-    /// A page that is asked for is missing; `wanted` pages of the call from it on (`page_cache_sync_ra`).
+    /// Window for a missing page, of which the call needs `wanted` pages from this one on (`page_cache_sync_ra`).
     pub fn missed(
         &mut self,
         index: u64,
@@ -362,7 +363,7 @@ impl Readahead {
         self.window()
     }
 
-    /// A marked page is read (`page_cache_async_ra`); nothing where the window is there already.
+    /// Window for a read of a marked page (`page_cache_async_ra`); `None` if that window is already cached.
     pub fn reached(
         &mut self,
         index: u64,

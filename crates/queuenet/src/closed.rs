@@ -1,4 +1,4 @@
-//! Closed loop: a fixed number of clients, each waiting for its own operations.
+//! Closed loop: a fixed number of clients, each of which waits for its own operations.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,18 +10,18 @@ use crate::flight::Flight;
 use crate::pattern::{Operations, Pattern};
 use crate::quantiles::Latencies;
 
-/// Why a simulation cannot be run.
+/// Reason why a simulation cannot run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct SimulationError(pub String);
 
-/// A change of the device.
+/// A change to the device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceChange {
-    /// When, nanoseconds.
+    /// Time of the change, nanoseconds.
     pub t_ns: u64,
-    /// What.
+    /// The change.
     pub patch: Patch,
 }
 
@@ -29,71 +29,71 @@ fn one() -> u32 {
     1
 }
 
-/// A thread, or several alike, each with a file of its own unless `shared_file`.
+/// A thread, or several equal ones. Each has its own file unless `shared_file` is set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Client {
-    /// How many of this kind.
+    /// Number of equal clients.
     #[serde(default = "one")]
     pub count: u32,
-    /// What each asks for.
+    /// Access pattern of each client.
     pub pattern: Pattern,
-    /// Operations under way at once.
+    /// Operations in flight per client.
     #[serde(default = "one")]
     pub iodepth: u32,
-    /// Thinking after each completion, nanoseconds.
+    /// Think time after each completion, nanoseconds.
     #[serde(default)]
     pub think_ns: f64,
-    /// Thinking per byte of the operation that follows, nanoseconds.
+    /// Think time per byte of the next operation, nanoseconds.
     #[serde(default)]
     pub think_ns_per_byte: f64,
-    /// Where the file begins on the device; further clients of the same kind follow after each other. Without it
-    /// files follow after each other too, but lie all over a disk with an arm, as those of an emulated one do.
+    /// Device offset of the first client's file; the files of the other clients follow it. Without it the files also
+    /// follow each other, but on a disk with an arm they are spread over the disk, like those of an emulated disk.
     #[serde(default)]
     pub device_offset_bytes: Option<u64>,
-    /// All of this kind work on one file.
+    /// All clients of this entry use one file.
     #[serde(default)]
     pub shared_file: bool,
 }
 
-/// What to simulate.
+/// Specification of a simulation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClosedLoop {
     /// The device.
     pub profile: StorageProfile,
-    /// Of the device's and the workload's draws.
+    /// Seed of the random draws of device and workload.
     #[serde(default)]
     pub seed: u64,
-    /// Who asks.
+    /// Clients.
     pub clients: Vec<Client>,
-    /// No operation begins after this; until the operations are done if absent.
+    /// Time after which no operation begins. If absent, the simulation runs until all operations are complete.
     #[serde(default)]
     pub duration_s: Option<f64>,
-    /// Operations of each client; until the duration is over if absent.
+    /// Number of operations of each client. If absent, the simulation runs for the duration.
     #[serde(default)]
     pub operations: Option<u64>,
-    /// Larger operations reach the device in pieces of this size.
+    /// Largest request to the device; larger operations are split.
     #[serde(default)]
     pub max_request_bytes: Option<u64>,
-    /// Quantiles asked for.
+    /// Probabilities of the quantiles to report.
     #[serde(default)]
     pub quantiles: Vec<f64>,
-    /// Changes of the device, in the order of their times.
+    /// Changes to the device, in order of time.
     #[serde(default)]
     pub changes: Vec<DeviceChange>,
 }
 
-/// What one direction (read, write, flush) came to.
+/// Results of one direction (read, write, flush).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DirectionResult {
     /// Operations completed.
     pub operations: u64,
-    /// Bytes of them.
+    /// Bytes of the completed operations.
     pub bytes: u64,
-    /// Operations per second of the whole time.
+    /// Operations per second, over the total time.
     pub iops: f64,
-    /// Bytes per second of the whole time.
+    /// Bytes per second, over the total time.
     pub rate_bps: f64,
     /// Mean latency in nanoseconds.
     pub latency_mean_ns: f64,
@@ -101,7 +101,7 @@ pub struct DirectionResult {
     pub latency_ns: Vec<(f64, f64)>,
 }
 
-/// What came of it.
+/// Results of a simulation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Virtual time until the last completion, seconds.
@@ -112,7 +112,7 @@ pub struct Outcome {
     pub write: DirectionResult,
     /// Flushes.
     pub flush: DirectionResult,
-    /// Busy share of the servers (service time over servers and time).
+    /// Utilisation of the servers: total service time divided by number of servers and elapsed time.
     pub utilisation: f64,
     /// Requests that reached the device.
     pub device_requests: u64,
@@ -126,10 +126,10 @@ struct Thread<'p> {
     free_ns: u64,
 }
 
-/// Runs the clients against the station until duration or operations are used up.
+/// Simulate the clients on the station until the duration is over or the operations are used up.
 ///
 /// # Errors
-/// A profile or client that makes no sense, or neither duration nor operations given for endless patterns.
+/// A profile or client is invalid, or an endless pattern has neither duration nor number of operations.
 pub fn simulate(spec: &ClosedLoop) -> Result<Outcome, SimulationError> {
     let bad = |message: String| SimulationError(message);
     let mut station = Station::new(&spec.profile, spec.seed).map_err(|e| bad(e.message))?;
@@ -201,7 +201,7 @@ pub fn simulate(spec: &ClosedLoop) -> Result<Outcome, SimulationError> {
     run(&mut station, &mut threads, spec, end_ns)
 }
 
-/// An operation's slot is free again (or at the beginning) and the thread may go on.
+/// Time, order and thread of the moment when a slot for an operation becomes free.
 type Event = Reverse<(u64, u64, u32)>;
 
 fn run(
@@ -220,13 +220,13 @@ fn run(
         }
     }
     let slots = order;
-    // Issue times are kept apart from completions: a thread of depth d thinks once per operation, one at a time.
+    // Issue times are separate from completions: a thread of depth d thinks once per operation, one at a time.
     let mut pending: BinaryHeap<Reverse<(u64, u64, u32, crate::pattern::Operation)>> =
         BinaryHeap::new();
     let mut latencies: [Latencies; 3] = Default::default();
     let mut results: [DirectionResult; 3] = Default::default();
     let (mut busy_ns, mut device_requests, mut last_ns) = (0.0, 0u64, 0u64);
-    // Where the device changes, a completion counts when it has come, for until then it may move.
+    // If the device changes, count a completion only when it happens, because its time may still move.
     let mut flight = (!spec.changes.is_empty()).then(Flight::default);
     let mut changes = spec.changes.iter().peekable();
     loop {
@@ -347,10 +347,10 @@ fn run(
     })
 }
 
-/// As [`simulate`], specification and outcome as JSON.
+/// Like [`simulate`], with specification and outcome as JSON.
 ///
 /// # Errors
-/// Not JSON, an unknown field, or as [`simulate`].
+/// The text is not JSON or has an unknown field, or an error of [`simulate`].
 pub fn simulate_json(spec_json: &str) -> Result<String, String> {
     let spec: ClosedLoop = serde_json::from_str(spec_json).map_err(|e| e.to_string())?;
     let outcome = simulate(&spec).map_err(|e| e.0)?;

@@ -1,10 +1,10 @@
-//! Operations under way while the device is changed: their completions may move.
+//! Operations in flight during changes of the device, which can move their completions.
 
 use std::collections::HashMap;
 
 use penstock_station::{Op, Retimed, Served};
 
-/// An operation under way: its requests and when they are due.
+/// An operation in flight, with its requests and their due times.
 #[derive(Debug, Clone)]
 struct Flying {
     op: Op,
@@ -14,7 +14,7 @@ struct Flying {
     due_ns: u64,
 }
 
-/// Operations under way by number.
+/// Operations in flight, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     flying: HashMap<u64, Flying>,
@@ -22,7 +22,7 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// An operation has begun.
+    /// Begin an operation.
     pub fn begin(&mut self, number: u64, op: Op, thread: u32, issue_ns: u64) {
         let flying = Flying {
             op,
@@ -34,7 +34,7 @@ impl Flight {
         self.flying.insert(number, flying);
     }
 
-    /// One of its requests was accepted.
+    /// Add an accepted request to its operation.
     pub fn request(&mut self, number: u64, served: &Served) {
         if let Some(flying) = self.flying.get_mut(&number) {
             flying.requests.push((served.id, served.due_ns));
@@ -43,7 +43,7 @@ impl Flight {
         }
     }
 
-    /// Takes new times over; (when, number, thread) of each operation whose completion moved.
+    /// Apply new times of requests. Return (time, number, thread) of each operation whose completion moved.
     pub fn moved(&mut self, moved: &[Retimed]) -> Vec<(u64, u64, u32)> {
         let mut numbers = Vec::new();
         for Retimed { served } in moved {
@@ -74,7 +74,7 @@ impl Flight {
         later
     }
 
-    /// Whether an operation completes at `t_ns` (not if that was moved); its kind and latency.
+    /// Complete an operation at `t_ns` and return its type and latency; `None` if its completion moved.
     pub fn complete(&mut self, number: u64, t_ns: u64) -> Option<(Op, u64)> {
         if self.flying.get(&number)?.due_ns != t_ns {
             return None;

@@ -5,7 +5,7 @@
 //! - [`Program`]: the replay of a traced program above a page cache and a station.
 //! - [`network`]: workflows on hosts, links and shared stores.
 //!
-//! The station is the code that the disk server runs: prediction and emulation cannot disagree about the device.
+//! The disk server runs the same station code, so prediction and emulation always agree about the device.
 
 mod cache;
 mod closed;

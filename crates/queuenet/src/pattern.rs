@@ -1,13 +1,13 @@
-//! Which operations a client asks for.
+//! Patterns of operations that a client issues.
 
 use penstock_station::{Draws, Op};
 use serde::{Deserialize, Serialize};
 
-/// How a client walks through its file.
+/// Access pattern of a client on its file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Pattern {
-    /// Block after block from the beginning, and again from there at the end.
+    /// Blocks in order from the beginning of the file, which start over at the end.
     Sequential {
         /// "read" or "write".
         op: String,
@@ -28,22 +28,22 @@ pub enum Pattern {
         #[serde(default)]
         read_share: Option<f64>,
     },
-    /// These operations, each once.
+    /// A list of operations, each issued once.
     Explicit {
         /// 0 read, 1 write, 2 flush.
         op: Vec<u8>,
-        /// First byte of each.
+        /// First byte of each operation.
         offset_bytes: Vec<u64>,
-        /// Bytes of each.
+        /// Size of each operation in bytes.
         size_bytes: Vec<u64>,
-        /// Think time before each, nanoseconds; empty for none beyond the client's own.
+        /// Think time before each operation, in nanoseconds, added to the client's own; empty for none.
         #[serde(default)]
         think_ns: Vec<u64>,
     },
 }
 
 impl Pattern {
-    /// Says what is wrong with it, if anything.
+    /// Check the pattern.
     ///
     /// # Errors
     /// The first mistake.
@@ -99,20 +99,20 @@ impl Pattern {
     }
 }
 
-/// One operation of a client: what, where in its file, how much, and thinking before it.
+/// One operation of a client, with the think time before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Operation {
-    /// What it asks for.
+    /// Type of the operation.
     pub op: Op,
     /// First byte in the file.
     pub offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Think time of this operation alone, nanoseconds.
     pub think_ns: u64,
 }
 
-/// The operations of one client, one after the other.
+/// Operations of one client, in order.
 #[derive(Debug, Clone)]
 pub struct Operations<'p> {
     pattern: &'p Pattern,
@@ -122,7 +122,7 @@ pub struct Operations<'p> {
 }
 
 impl<'p> Operations<'p> {
-    /// The operations of client number `client`.
+    /// Operations of client number `client`.
     #[must_use]
     pub fn new(pattern: &'p Pattern, seed: u64, client: u64) -> Self {
         Operations {
@@ -158,7 +158,7 @@ impl Iterator for Operations<'_> {
                 file_bytes,
                 read_share,
             } => {
-                // operation code 8: numbers of the workload, apart from those of the device
+                // operation code 8: random numbers of the workload, separate from those of the device
                 let mut draws = Draws::keyed(self.seed, 8, i, self.client);
                 let blocks = file_bytes / block_bytes;
                 let block = ((draws.uniform() * blocks as f64) as u64).min(blocks - 1);

@@ -2,7 +2,7 @@
 
 const SUB: u32 = 7;
 
-/// Counts in bins of at most 1 % width (128 per power of two).
+/// Histogram of latencies, with bins of at most 1 % width (128 per power of two).
 #[derive(Debug, Clone, Default)]
 pub struct Latencies {
     counts: Vec<u64>,
@@ -11,7 +11,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Counts one latency.
+    /// Count one latency.
     #[inline]
     pub fn add(&mut self, ns: u64) {
         let bin = bin_of(ns);
@@ -23,13 +23,13 @@ impl Latencies {
         self.sum_ns += ns as f64;
     }
 
-    /// How many were counted.
+    /// Number of latencies counted.
     #[must_use]
     pub fn n(&self) -> u64 {
         self.n
     }
 
-    /// Mean in nanoseconds; zero without any.
+    /// Mean in nanoseconds; zero if empty.
     #[must_use]
     pub fn mean_ns(&self) -> f64 {
         if self.n == 0 {
@@ -39,7 +39,7 @@ impl Latencies {
         }
     }
 
-    /// Quantile `p` in nanoseconds, within half a bin (0.4 %); zero without any.
+    /// Quantile `p` in nanoseconds, within half a bin (0.4 %); zero if empty.
     #[must_use]
     pub fn quantile_ns(&self, p: f64) -> f64 {
         let wanted = (p * self.n as f64).ceil().max(1.0) as u64;

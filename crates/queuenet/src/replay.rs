@@ -1,8 +1,9 @@
-//! A traced program as something that can be run again: calls, waiting for each other, flushes, write-back.
+//! A traced program in a form that can be replayed: calls, dependencies between threads, flushes, write-back.
 //!
-//! From the calls that the tracer saw and the requests that the disk logged, [`Program::new`] makes the steps of each
-//! thread: read, write or sync, what the thread does by itself before it, and whom it waits for. Nothing here knows a
-//! device; [`Program::run`] runs the steps above a page cache and a station.
+//! [`Program::new`] derives the steps of each thread from the calls that the tracer recorded and from the requests that
+//! the disk logged. A step is a read, write or sync, with the thread's own time before it and the step of another
+//! thread that it waits for. Steps do not depend on a device; [`Program::run`] runs them above a page cache and a
+//! station.
 
 use std::collections::HashMap;
 
@@ -10,24 +11,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::closed::SimulationError;
 
-/// Gaps above this may be waiting for another thread, or sleeping.
+/// A longer gap may mean that the thread sleeps or waits for another thread.
 pub(crate) const LONG_GAP_NS: u64 = 5_000_000;
-/// A step that begins within this of another thread's end, or within this share of its gap, was waiting for it.
+/// A step waited for another thread if it begins within this time after that one's end, or within the share of its gap.
 pub(crate) const WAKE_UP_NS: u64 = 200_000;
 const WAKE_UP_SHARE: f64 = 0.02;
-/// A thread that is active for no more than this share of its time is in the background.
+/// A background thread is active for at most this share of its time.
 const BACKGROUND_SHARE: f64 = 0.1;
-/// Write-back that follows a write within this was asked for by the program (`sync_file_range`).
+/// The program requested write-back (`sync_file_range`) if it follows a write within this time.
 const SOON_NS: u64 = 100_000_000;
 
-/// Reads and writes that the tracer saw, one array per column, all of one length.
+/// Reads and writes that the tracer recorded: one array per column, all of one length.
 #[derive(Debug, Clone, Default)]
 pub struct Calls {
-    /// Entry, nanoseconds.
+    /// Time of entry, nanoseconds.
     pub t_ns: Vec<u64>,
-    /// Entry to return, nanoseconds.
+    /// Time from entry to return, nanoseconds.
     pub latency_ns: Vec<u64>,
-    /// Thread.
+    /// Thread number.
     pub tid: Vec<i64>,
     /// 0 read, 1 write.
     pub op: Vec<u8>,
@@ -41,14 +42,14 @@ pub struct Calls {
     pub size: Vec<u64>,
 }
 
-/// Requests that the disk logged, one array per column, all of one length.
+/// Requests that the disk logged: one array per column, all of one length.
 #[derive(Debug, Clone, Default)]
 pub struct Log {
-    /// Arrival less the path before it, nanoseconds.
+    /// Time of arrival minus the duration of the path before it, nanoseconds.
     pub t_ns: Vec<u64>,
-    /// Answer, nanoseconds.
+    /// Time of the answer, nanoseconds.
     pub done_ns: Vec<u64>,
-    /// Thread that asked; 0 for write-back.
+    /// Thread that issued the request; 0 for write-back.
     pub tid: Vec<i64>,
     /// 0 read, 1 write, 2 flush.
     pub op: Vec<u8>,
@@ -56,46 +57,46 @@ pub struct Log {
     pub file: Vec<u32>,
     /// First byte.
     pub offset: Vec<u64>,
-    /// Bytes.
+    /// Size in bytes.
     pub size: Vec<u64>,
 }
 
-/// One file.
+/// One file of a traced program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TracedFile {
-    /// Size at first sight.
+    /// Size at the first access.
     pub size_bytes: u64,
-    /// Where its first byte lies on the device.
+    /// Device offset of the first byte.
     pub base: u64,
-    /// Its directory, by number: what is flushed under one lock lies together.
+    /// Number of its directory. Files that are flushed under one lock are in one directory.
     pub place: u32,
-    /// It is read at random.
+    /// True if it is read at random.
     #[serde(default)]
     pub random: bool,
 }
 
-/// What is known of the program beside calls and requests.
+/// Properties of the program other than calls and requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct About {
-    /// By file number.
+    /// Files by number.
     pub files: Vec<TracedFile>,
-    /// When the program was started.
+    /// Time at which the program started.
     pub start_ns: u64,
-    /// Processor time of all its threads; absent: long gaps count as computing.
+    /// Processor time of all its threads. If absent, long gaps count as computing.
     #[serde(default)]
     pub cpu_ns: Option<u64>,
 }
 
-/// What a step does.
+/// Type of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Read through the page cache, or directly.
+    /// Read, through the page cache or direct.
     Read,
-    /// Write into the page cache, or directly.
+    /// Write, into the page cache or direct.
     Write,
-    /// Write the file's dirty pages back and flush the device.
+    /// Write back the dirty pages of the file and flush the device.
     Sync,
 }
 
@@ -107,21 +108,21 @@ pub(crate) struct Step {
     pub file: u32,
     pub offset: u64,
     pub size: u64,
-    /// Of the thread itself, before it.
+    /// The thread's own time before the step, nanoseconds.
     pub think_ns: u64,
-    /// Inside the call, without the device.
+    /// Time inside the call without the device, nanoseconds.
     pub own_ns: u64,
-    /// Step (of all) that it waits for, and what follows that one's end before this begins.
+    /// Step (of all threads) that this one waits for, and the time from that one's end to the begin of this one.
     pub after: Option<(u32, u64)>,
-    /// Place that is taken before it.
+    /// Place whose lock the step acquires at its begin.
     pub takes: Option<u32>,
-    /// Place that is given back after it.
+    /// Place whose lock the step releases at its end.
     pub gives: Option<u32>,
-    /// Write-back that the program asks for after it: delay, file, offset, bytes.
+    /// Write-back that the program requests after the step: delay, file, offset, bytes.
     pub kicks: Vec<(u64, u32, u64, u64)>,
-    /// In the trace.
+    /// Begin in the trace, nanoseconds.
     pub began_ns: u64,
-    /// In the trace.
+    /// End in the trace, nanoseconds.
     pub ended_ns: u64,
 }
 
@@ -131,46 +132,47 @@ pub(crate) struct Thread {
     pub tid: i64,
     pub first: u32,
     pub end: u32,
-    /// It mostly waits: for a timer, or for what others do.
+    /// True for a background thread, which mostly waits for a timer or for other threads.
     pub background: bool,
 }
 
-/// What was found out about the program.
+/// Results of the analysis of a program.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// Steps of all threads.
+    /// Number of steps of all threads.
     pub steps: u64,
-    /// Flushes among them.
+    /// Number of flushes.
     pub syncs: u64,
-    /// Steps that wait for another thread's.
+    /// Number of steps that wait for a step of another thread.
     pub waits: u64,
-    /// Places held by one thread at a time.
+    /// Places that only one thread at a time can use.
     pub locks: Vec<u32>,
-    /// Reads that the basis's disk answered.
+    /// Reads that waited for the disk in the traced run.
     pub missed_reads: u64,
-    /// From a request to the call above it and back, nanoseconds (median).
+    /// Time from a call to its request and back, nanoseconds (median).
     pub path_ns: u64,
     /// Write-back requests that no flush explains and that follow a write at once.
     pub early_writes: u64,
-    /// ... and that do not: left to the kernel's timer.
+    /// Other write-back requests that no flush explains; the kernel's timer causes them.
     pub late_writes: u64,
-    /// Long gaps are waiting, not computing.
+    /// True if long gaps are waiting, not computing.
     pub idle: bool,
-    /// Threads that mostly wait.
+    /// Number of background threads.
     pub background: u64,
-    /// Long gaps of the other threads that follow nobody's step: kept as they are, though they may be waiting.
+    /// Total of long gaps in other threads that follow no step of another thread. The replay repeats them as they are,
+    /// although they may be waits.
     pub unexplained_ns: u64,
 }
 
-/// A traced program, ready to be run again.
+/// A traced program, ready for replay.
 #[derive(Debug, Clone)]
 pub struct Program {
     pub(crate) threads: Vec<Thread>,
     pub(crate) steps: Vec<Step>,
     pub(crate) files: Vec<TracedFile>,
-    /// From taking over a place to going on, by place, nanoseconds.
+    /// Time from the release of a place to the begin of the next section, by place, nanoseconds.
     pub(crate) handover_ns: HashMap<u32, u64>,
-    /// What was found out.
+    /// Results of the analysis.
     pub found: Found,
 }
 
@@ -182,7 +184,7 @@ pub(crate) fn median(values: &mut [u64]) -> Option<u64> {
     Some(*values.select_nth_unstable(middle).1)
 }
 
-/// Requests of one operation by a key, in order of time.
+/// Requests of one operation by key, in order of time.
 fn by_key<K: std::hash::Hash + Eq>(
     log: &Log,
     op: u8,
@@ -206,10 +208,10 @@ fn within<'a>(requests: Option<&'a Vec<usize>>, t_ns: &[u64], from: u64, to: u64
 }
 
 impl Program {
-    /// The program behind a trace and the disk's log of the same run.
+    /// Analyse a trace and the disk's log of the same run.
     ///
     /// # Errors
-    /// Arrays of different lengths, or a file number without a file.
+    /// The arrays have different lengths, or a file number has no file.
     pub fn new(calls: &Calls, log: &Log, about: &About) -> Result<Program, SimulationError> {
         check(calls, log, about)?;
         let mut program = Program {
@@ -228,7 +230,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Steps of each thread with their own costs, and its flushes where the disk logged them.
+    /// Derive the steps of each thread with their costs, and its flushes if the disk logged them.
     fn take_steps(&mut self, calls: &Calls, log: &Log) {
         let reads = by_key(log, 0, |i| (log.tid[i], log.file[i]));
         let writes = by_key(log, 1, |i| log.file[i]);
@@ -304,7 +306,7 @@ impl Program {
                 let latency = calls.latency_ns[i];
                 let direct = calls.direct[i] != 0;
                 let read = calls.op[i] == 0;
-                // a read that found pages under way waited as well, without a request of its own
+                // a read of pages that were already under way waited as well, without its own request
                 let waited = direct || (read && (!asked(i).is_empty() || latency > 20 * hit_ns));
                 self.found.missed_reads += u64::from(read && waited);
                 self.steps.push(Step {
@@ -337,7 +339,7 @@ impl Program {
         }
     }
 
-    /// Whether long gaps are waiting or computing, and which threads mostly wait.
+    /// Determine if long gaps are waiting or computing, and which threads are in the background.
     fn take_idle(&mut self, about: &About) {
         let mut all = 0;
         for thread in &mut self.threads {
@@ -360,9 +362,9 @@ impl Program {
         self.found.background = self.threads.iter().filter(|t| t.background).count() as u64;
     }
 
-    /// The first step of a thread, and those after long gaps of threads that do not compute, come after what another
-    /// thread had just ended: in a background thread whenever that was (it acts on what others have done), in
-    /// another one only if it follows at once.
+    /// Derive dependencies: the first step of a thread, and steps after long gaps if gaps are waiting, wait for the
+    /// last completed step of another thread. A step after a gap must follow that one at once, except in a background
+    /// thread, which acts on the results of others at any later time.
     fn take_waits(&mut self, about: &About) {
         let mut ends: Vec<(u64, u32)> = self
             .steps
@@ -381,7 +383,7 @@ impl Program {
                     let (began, gap) = (step.began_ns, step.think_ns as f64);
                     let n = ends.partition_point(|(end, _)| *end <= began);
                     let latest = ends[..n].last().copied();
-                    // the thread's own steps come before it anyway
+                    // the thread's own steps precede it anyway
                     let of_another = latest.filter(|l| l.1 < thread.first || l.1 >= thread.end);
                     let at_once = WAKE_UP_NS.max((gap * WAKE_UP_SHARE) as u64);
                     let waits = of_another
@@ -403,7 +405,7 @@ impl Program {
         }
     }
 
-    /// Write-back that no flush explains: asked for by the program if it follows a write at once.
+    /// Assign write-back that no flush explains: the program requested it if it follows a write at once.
     fn take_early_writes(&mut self, log: &Log) {
         let mut syncs: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
         let mut writes: HashMap<u32, Vec<(u64, u32)>> = HashMap::new();
@@ -423,7 +425,7 @@ impl Program {
         writes.values_mut().for_each(|w| w.sort_unstable());
         for intervals in syncs.values_mut() {
             intervals.sort_unstable();
-            // the end of each becomes the latest one so far, so that one look is enough
+            // replace each end by the latest one so far, so that one lookup is enough
             let mut latest = 0;
             for (_, to) in intervals {
                 latest = latest.max(*to);

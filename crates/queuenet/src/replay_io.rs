@@ -1,4 +1,4 @@
-//! What the calls of a replayed program do: pages read and written, write-back, flushes.
+//! Effects of the calls of a replayed program: page reads and writes, write-back, flushes.
 
 use penstock_station::{Op, Request};
 
@@ -8,7 +8,7 @@ use crate::replay_run::{Run, What};
 
 /// Largest request to the device, in pages.
 const MOST_PAGES: u32 = 256;
-/// How often the kernel looks for pages to write back, and how old they are then (`vm.dirty_*_centisecs`).
+/// Interval in which the kernel looks for pages to write back, and their age then (`vm.dirty_*_centisecs`).
 pub(crate) const WAKE_NS: u64 = 5_000_000_000;
 const OLD_NS: u64 = 30_000_000_000;
 
@@ -25,7 +25,7 @@ impl Run<'_> {
         self.station.arrive(t, request).due_ns
     }
 
-    /// Goes on with a read, write or sync that has begun.
+    /// Continue a read, write or sync.
     pub(crate) fn go(&mut self, thread: u32, t: u64) {
         let program = self.program;
         let step = &program.steps[self.states[thread as usize].at as usize];
@@ -71,7 +71,7 @@ impl Run<'_> {
         self.push(t + step.own_ns + path, What::End(thread));
     }
 
-    /// Reads pages until one is not there yet (when will it be?) or the call is served (`filemap_read`).
+    /// Read pages until one is not yet available or the call is complete (`filemap_read`). Return that page's time.
     fn read_on(&mut self, thread: u32, t: u64, step: &Step, last: u64) -> Option<u64> {
         let file = step.file;
         let limit = self.setting.readahead_bytes / PAGE_BYTES;
@@ -106,7 +106,7 @@ impl Run<'_> {
                 return Some(found.ready_ns);
             }
             if let Some(reader) = self.readers.get_mut(&(thread, file)) {
-                // parts of one page, one after the other, are one access (mm/filemap.c, filemap_read)
+                // consecutive reads of parts of one page are one access (mm/filemap.c, filemap_read)
                 if reader.last_page != index {
                     self.cache.touch(page);
                 }
@@ -122,7 +122,7 @@ impl Run<'_> {
         None
     }
 
-    /// Asks the device for the pages of a window that are missing, in requests as long as they can be.
+    /// Fetch the missing pages of a window from the device, in requests as long as possible.
     fn fetch(&mut self, t: u64, file: u32, window: Window) {
         let pages = self.sizes[file as usize].div_ceil(PAGE_BYTES);
         let end = (window.first + window.pages).min(pages);
@@ -155,7 +155,7 @@ impl Run<'_> {
         }
     }
 
-    /// Writes pages of a file back that are dirty, from `first` on and before `end`; when the last one is done.
+    /// Write back the dirty pages `first..end` of a file. Return the time at which the last one is complete.
     fn write_back(&mut self, t: u64, file: u32, first: u32, end: u32) -> u64 {
         let mut done = t;
         for (start, n) in self.cache.dirty_runs(file, first, end, MOST_PAGES) {
@@ -255,7 +255,7 @@ impl Run<'_> {
         self.write_back(t, file, first, end.max(first + 1));
     }
 
-    /// The kernel's timer: files whose oldest dirty page is old are written back.
+    /// Handle the kernel's timer: write back files whose oldest dirty page is too old.
     pub(crate) fn wake(&mut self, t: u64) {
         let mut old: Vec<(u64, u32)> = self
             .cache

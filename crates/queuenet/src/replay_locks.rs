@@ -1,16 +1,16 @@
-//! Which places of a traced program are held by one thread at a time: its logs.
+//! Detection of places of a traced program that only one thread at a time can use, such as its logs.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::replay::{median, Kind, Program, LONG_GAP_NS, WAKE_UP_NS};
 
-/// A place is held by one thread at a time if no more than this share of its sections overlap.
+/// A place is exclusive if at most this share of its sections overlap,
 const OVERLAP_SHARE: f64 = 0.03;
-/// ... and at least so many would if the threads did not mind each other.
+/// and if at least this many would overlap in independent threads.
 const OVERLAPS_EXPECTED: f64 = 5.0;
 
 impl Program {
-    /// Writes to a place and the flush that follows, as sections; and the places where one waits for the other.
+    /// Find sections (the writes to a place and the flush that follows) and the places where one waits for another.
     pub(crate) fn take_flushes_of_places(&mut self) {
         struct Section {
             first: u32,
@@ -77,7 +77,7 @@ impl Program {
             self.found.locks.push(place);
             let mut lasted: Vec<u64> = sections.iter().map(|s| ended(s) - began(s)).collect();
             let usual_ns = median(&mut lasted).unwrap_or(0);
-            // who came while another was inside waited; the others show what comes before a section by itself
+            // a section that began while another was active waited; the others show the usual gap before a section
             let mut alone = Vec::new();
             let mut handovers = Vec::new();
             let mut waited = Vec::new();
@@ -99,7 +99,7 @@ impl Program {
                         }
                     }
                     Some(_) => {}
-                    // a long gap of a thread that does not compute is waiting for something else
+                    // a long gap of a thread that does not compute is a wait for something else
                     None if s.first > self.threads[s.thread].first
                         && !(self.found.idle && gap > LONG_GAP_NS) =>
                     {
@@ -111,7 +111,7 @@ impl Program {
             let usual = if alone.len() >= 5 {
                 median(&mut alone)
             } else {
-                // nobody came to an empty place: as long as before any other step
+                // no section began at an unused place: use the gap before the threads' other steps
                 let starts: HashSet<u32> = sections.iter().map(|s| s.first).collect();
                 let threads: HashSet<usize> = sections.iter().map(|s| s.thread).collect();
                 let steps = threads

@@ -1,4 +1,4 @@
-//! A traced program run again: its threads above a page cache of some size and a station of some profile.
+//! Replay of a traced program: its threads above a page cache of a given size and the station of a profile.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -13,72 +13,72 @@ use crate::replay_io::WAKE_NS;
 
 const NEVER: u64 = u64::MAX;
 
-/// Threads that run for a time, not for a number of operations.
+/// Threads that run for a time instead of a number of operations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
-    /// Their numbers in the trace.
+    /// Numbers of the threads in the trace.
     pub tids: Vec<i64>,
-    /// From the first step of any of them.
+    /// Duration from the first step of any of them, seconds.
     pub seconds: f64,
 }
 
-/// On what to run it.
+/// Configuration of a replay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setting {
     /// The device.
     pub profile: StorageProfile,
-    /// What the page cache may hold, bytes.
+    /// Capacity of the page cache, bytes.
     pub cache_bytes: u64,
-    /// What a reader's window grows to, bytes.
+    /// Largest readahead window, bytes.
     pub readahead_bytes: u64,
-    /// Dirty pages at most, bytes: a writer waits above, write-back begins at half of it.
+    /// Limit of dirty pages, bytes. Above it writers wait; write-back begins at half of it.
     pub dirty_bytes: u64,
     /// Threads that run for a time.
     #[serde(default)]
     pub bounds: Vec<Bound>,
 }
 
-/// What one thread came to; times in seconds of virtual time.
+/// Results of one thread; times in seconds of virtual time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadResult {
-    /// Its number in the trace.
+    /// Number of the thread in the trace.
     pub tid: i64,
     /// Begin of its first step.
     pub start_s: f64,
     /// End of its last step.
     pub end_s: f64,
-    /// Reads made.
+    /// Number of reads.
     pub reads: u64,
-    /// Writes made.
+    /// Number of writes.
     pub writes: u64,
-    /// Flushes made.
+    /// Number of flushes.
     pub syncs: u64,
     /// Bytes of the reads.
     pub read_bytes: u64,
     /// Bytes of the writes.
     pub written_bytes: u64,
-    /// Steps of the trace that were not made.
+    /// Number of skipped steps of the trace.
     pub left: u64,
-    /// Steps made beyond the trace.
+    /// Number of steps beyond the trace.
     pub beyond: u64,
 }
 
-/// What it came to.
+/// Results of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Replayed {
     /// End of the last step, seconds from the program's start.
     pub elapsed_s: f64,
-    /// In the order of the program's threads.
+    /// Results in the order of the program's threads.
     pub threads: Vec<ThreadResult>,
     /// Read, write and flush requests that reached the device.
     pub requests: [u64; 3],
-    /// Bytes of them.
+    /// Bytes of the read, write and flush requests.
     pub bytes: [u64; 3],
-    /// Pages found in the cache by reads, and not.
+    /// Number of cached pages that reads accessed.
     pub pages_found: u64,
-    /// Pages that a read waited for or asked for.
+    /// Number of pages that reads waited for or fetched.
     pub pages_missed: u64,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct State {
     pub(crate) offset: u64,
     pub(crate) holds: bool,
     pub(crate) idle: bool,
-    /// When the present round over the later half began.
+    /// Begin of the current round over the later half.
     pub(crate) round_ns: u64,
 }
 
@@ -127,12 +127,12 @@ pub(crate) struct Run<'a> {
     pub(crate) order: u64,
     pub(crate) states: Vec<State>,
     pub(crate) ended: Vec<u64>,
-    /// Steps that were not made because the time was over, and what would only have followed them.
+    /// Steps skipped because the time was over, and steps that depend only on such steps.
     pub(crate) skipped: Vec<bool>,
     pub(crate) waiting: HashMap<u32, Vec<u32>>,
     pub(crate) locks: HashMap<u32, Lock>,
     pub(crate) deadlines: Vec<u64>,
-    /// By bound: when its threads ended in the trace, how many go on here, and who waits for them to end.
+    /// By bound: end of its threads in the trace, number of its live threads, and threads that wait for their end.
     pub(crate) ends: Vec<(u64, usize, Vec<u32>)>,
     pub(crate) results: Vec<ThreadResult>,
     pub(crate) out: Replayed,
@@ -140,10 +140,10 @@ pub(crate) struct Run<'a> {
 }
 
 impl Program {
-    /// Runs the program once.
+    /// Run the program once.
     ///
     /// # Errors
-    /// A profile that makes no sense, or a program whose threads wait for each other for ever.
+    /// The profile is invalid, or the threads of the program wait for each other in a cycle.
     pub fn run(&self, setting: &Setting, seed: u64) -> Result<Replayed, SimulationError> {
         let station =
             Station::new(&setting.profile, seed).map_err(|e| SimulationError(e.message))?;
@@ -246,7 +246,7 @@ impl Run<'_> {
         &self.program.steps[self.states[thread as usize].at as usize]
     }
 
-    /// The thread is free at `t`: its next step, once that one's conditions are known.
+    /// Schedule the next step of a thread that is free at `t`, as soon as the step's dependencies are complete.
     fn arrange(&mut self, thread: u32, t: u64) {
         let program = self.program;
         let own = &program.threads[thread as usize];
@@ -254,21 +254,21 @@ impl Run<'_> {
             let state = &mut self.states[thread as usize];
             state.free_ns = t;
             if state.next == own.end {
-                // (a round that takes no time would never end)
+                // a round that takes no time would never end
                 let advanced = !state.over || t > state.round_ns;
                 let more = state.group.is_some_and(|g| self.deadlines[g] > t) && advanced;
                 if !more {
                     return self.retire(thread, t);
                 }
                 state.round_ns = t;
-                // the trace is used up before the time is: its later half again, elsewhere
+                // the trace ends before the time does: repeat its later half at other places
                 state.over = true;
                 state.next = own.first + (own.end - own.first) / 2;
             }
             state.at = state.next;
             let (at, group, over) = (state.at, state.group, state.over);
             let step = &program.steps[at as usize];
-            // what followed the threads that run for a time follows them here as well
+            // steps that followed the end of the time-bound threads in the trace also follow it here
             let barrier = self
                 .ends
                 .iter_mut()
@@ -296,14 +296,14 @@ impl Run<'_> {
             if !self.states[thread as usize].idle {
                 return self.push(begin, What::Begin(thread));
             }
-            // a thread in the background acts on what others did; they did not
+            // a background thread acts on the results of others; skip the step, since theirs were skipped
             self.skipped[at as usize] = true;
             self.states[thread as usize].next = at + 1;
             self.ended(at, t);
         }
     }
 
-    /// The thread makes no more steps; who waits for one of them goes on.
+    /// End a thread, and resume the threads that wait for one of its steps.
     fn retire(&mut self, thread: u32, t: u64) {
         self.alive -= 1;
         if let Some(group) = self.states[thread as usize].group {
@@ -361,7 +361,7 @@ impl Run<'_> {
         self.enter(thread, t);
     }
 
-    /// The step's own part begins at `t`, its place taken.
+    /// Begin the step's own part at `t`, after it acquired its place.
     fn enter(&mut self, thread: u32, t: u64) {
         let program = self.program;
         let step = &program.steps[self.states[thread as usize].at as usize];
@@ -377,7 +377,7 @@ impl Run<'_> {
         self.push(t, What::Go(thread));
     }
 
-    /// Where the step goes: as traced; beyond the trace anywhere in files that are read at random.
+    /// Offset of a step: as in the trace; beyond the trace, a random one in files that are read at random.
     fn place_of(&mut self, thread: u32, step: &Step) -> u64 {
         let state = &self.states[thread as usize];
         let file = step.file as usize;
@@ -386,7 +386,7 @@ impl Run<'_> {
         {
             return step.offset;
         }
-        // operation code 9: numbers of a replay, apart from those of device and workload
+        // operation code 9: random numbers of a replay, separate from those of device and workload
         let mut draws = Draws::keyed(self.seed, 9, u64::from(thread), state.beyond);
         ((draws.uniform() * blocks as f64) as u64).min(blocks - 1) * step.size
     }

@@ -1,4 +1,4 @@
-//! Many runs of one workload: networks, seeds, and numbers of the networks that change from seed to seed.
+//! Batches of runs of one workload: networks, seeds, and numbers of the networks that vary with the seed.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,8 +16,8 @@ use super::SimulationError;
 
 /// Networks as JSON, and the seeds of each.
 ///
-/// A network may have `{"column": i}` in place of a number: the run with the j-th seed then takes `columns[i][j]`.
-/// `fields` are those of an outcome that are returned; all but `tasks` without a choice.
+/// A network can have `{"column": i}` in place of a number: the run with the j-th seed then uses `columns[i][j]`.
+/// `fields` selects the fields of the outcomes to return; the default is all but `tasks`.
 ///
 /// ```
 /// use penstock_queuenet::network::{simulate_many, Batch, Workload};
@@ -39,11 +39,11 @@ pub struct Batch<'a> {
     pub fields: Option<&'a [String]>,
 }
 
-/// Every network with every seed, `threads` at a time (0: one per core): outcomes as JSON by network, then by seed.
-/// The same for any number of threads.
+/// Simulate every network with every seed, with `threads` threads (0: one per core). Return the outcomes as JSON by
+/// network, then by seed. They do not depend on the number of threads.
 ///
 /// # Errors
-/// That of the first run that is refused, a column that does not exist or has another length, an unknown field.
+/// The first rejected run, a column that does not exist or has another length, or an unknown field.
 pub fn simulate_many(
     workload: &Workload,
     batch: &Batch,
@@ -94,7 +94,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Runs of one thread each: a network, and a range of seeds.
+    /// Split the batch into parts of one thread each: a network and a range of seeds.
     fn parts(&self, threads: usize) -> Vec<(usize, Range<usize>)> {
         let each = threads.div_ceil(self.networks.len().max(1));
         let most = self.seeds.len().div_ceil(each).max(1);
@@ -132,7 +132,7 @@ impl Batch<'_> {
     }
 }
 
-/// A network in which some numbers are still open: JSON pointers to them, each with the number of its column.
+/// A network with placeholders for numbers: JSON pointers to them, each with the number of its column.
 struct Template {
     network: Value,
     open: Vec<(String, usize)>,
@@ -146,7 +146,7 @@ impl Template {
         Ok(Template { network, open })
     }
 
-    /// The network of one row of the columns.
+    /// The network for one row of the columns.
     fn network(&mut self, columns: &[Vec<f64>], row: usize) -> Result<Network, SimulationError> {
         for (pointer, column) in &self.open {
             let number = columns.get(*column).map(|numbers| number(numbers[row]));
@@ -164,7 +164,7 @@ fn refused(error: &serde_json::Error) -> SimulationError {
     SimulationError(format!("network: {error}"))
 }
 
-/// An integer where it is exact: counts and sizes are read as integers only.
+/// Convert to an integer if exact, because counts and sizes must be integers.
 fn number(value: f64) -> Value {
     let exact = value.fract() == 0.0 && (0.0..9e15).contains(&value);
     if exact {
@@ -194,7 +194,7 @@ fn find_columns(value: &Value, pointer: String, open: &mut Vec<(String, usize)>)
     }
 }
 
-/// Some fields of an outcome.
+/// Selected fields of an outcome.
 struct Selected<'a>(&'a Outcome, &'a [String]);
 
 impl Serialize for Selected<'_> {

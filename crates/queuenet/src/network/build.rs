@@ -1,4 +1,4 @@
-//! From the two descriptions to a run, and from a run to its outcome.
+//! Construction of a run from workload and network.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -25,11 +25,11 @@ fn bad(message: String) -> SimulationError {
     SimulationError(message)
 }
 
-/// Runs the workload on the network once. `detail`: rows of tasks with their operations.
+/// Simulate the workload on the network once. With `detail` the outcome has rows of tasks and operations.
 ///
 /// # Errors
-/// The two do not fit: a machine or host that does not exist, hints that the platform cannot fulfil, a run beyond
-/// the horizon. What goes wrong in the run itself (a full store) is in the outcome.
+/// The descriptions are inconsistent: an unknown machine or host, hints that the platform cannot fulfil, or a run
+/// beyond the horizon. Failures during the run, such as a full store, are part of the outcome.
 pub fn simulate(
     workload: &Workload,
     network: &Network,
@@ -41,10 +41,10 @@ pub fn simulate(
     Ok(engine.outcome())
 }
 
-/// As [`simulate`], network and outcome as JSON.
+/// Like [`simulate`], with network and outcome as JSON.
 ///
 /// # Errors
-/// As [`simulate`], and a network that makes no sense.
+/// As for [`simulate`], and for an invalid network.
 pub fn simulate_json(
     workload: &Workload,
     network_json: &str,
@@ -65,7 +65,7 @@ fn far(duration: &Duration) -> f64 {
     duration.0.mean_s() + 10.0 * duration.0.quantile_s(0.999)
 }
 
-/// How long the run lasts at most, roughly: everything one after the other.
+/// Approximate upper bound of the run's duration: all work in sequence, seconds.
 fn bound_s(workload: &Workload, network: &Network) -> f64 {
     let (mut speed, mut rate) = (f64::INFINITY, f64::INFINITY);
     let (mut per_request, mut per_byte) = (0.0f64, 0.0f64);
@@ -123,11 +123,11 @@ fn bound_s(workload: &Workload, network: &Network) -> f64 {
         + 2.0 * (workload.compute_s / speed + moved + asked + launches + contention + waits)
 }
 
-/// Most chunk requests of one run, and most frames.
+/// Largest number of chunk requests of one run, and of frames.
 const MOST_REQUESTS: f64 = 5e8;
 const MOST_FRAMES: f64 = 1e11;
 
-/// Refuses what would take hours: chunks or frames much too small for the data.
+/// Reject runs of hours: chunks or frames that are much too small for the amount of data.
 fn check_amount(workload: &Workload, network: &Network) -> Result<(), SimulationError> {
     let hinted = |hints: &HintsText| hints.chunk_bytes.unwrap_or(u64::MAX);
     let smallest = workload
@@ -242,7 +242,7 @@ fn host(
     })
 }
 
-/// Number of the host that hints name, checked with what else they ask for.
+/// Number of the host that hints name, after a check of the other hints.
 fn resolve(
     place: &str,
     hints: &HintsText,
@@ -394,7 +394,7 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// Files that exist before the run are placed as if they had just been written.
+    /// Place files that exist before the run as if they had just been written.
     pub(super) fn preload(&mut self) {
         for (i, spec) in self.workload.files.iter().enumerate() {
             if !spec.preloaded || spec.size == 0 {
@@ -416,7 +416,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Ends the run because there is no room.
+    /// End the run because the storage is full.
     pub(super) fn full(&mut self, who: String, file: u32, full: Full) {
         let name = &self.workload.files[file as usize].name;
         let what = match full.host {

@@ -1,8 +1,8 @@
-//! What a network may be told to do, word by word (tables 2.1 and 3.1 of Costa 2014, and what was added).
+//! Enumerated options of a network (tables 2.1 and 3.1 of Costa 2014, and additions).
 
 use serde::Deserialize;
 
-/// How messages share a link.
+/// Sharing of a link between messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
@@ -11,7 +11,7 @@ pub enum Sharing {
     Fair,
 }
 
-/// How replicas come about (table 2.1, Costa 2014).
+/// Creation of replicas (table 2.1, Costa 2014).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Replication {
@@ -21,7 +21,7 @@ pub enum Replication {
     Client,
 }
 
-/// When a node of a chain sends on.
+/// Unit that a node of a chain forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Forward {
@@ -40,7 +40,7 @@ pub enum Shuffle {
     None,
 }
 
-/// Where a round robin begins.
+/// Start of a round robin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Turn {
@@ -49,17 +49,17 @@ pub enum Turn {
     Continue,
 }
 
-/// How much of a file is placed together, on the same hosts.
+/// Part of a file that is placed together, on the same hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// The file.
+    /// The complete file.
     File,
     #[serde(untagged)]
     Bytes(u64),
 }
 
-/// Who is asked where chunks go.
+/// Component that allocates chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Allocation {
@@ -68,7 +68,7 @@ pub enum Allocation {
     None,
 }
 
-/// Which replica is read.
+/// Choice of the replica to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadReplica {
@@ -77,7 +77,7 @@ pub enum ReadReplica {
     Random,
 }
 
-/// Who gets which machine.
+/// Policy that assigns tasks to machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum SchedulerKind {
@@ -86,24 +86,24 @@ pub enum SchedulerKind {
     DataLocation,
 }
 
-/// Which of the hosts with a free slot takes a task.
+/// Choice of a host with a free slot for a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Fill {
-    /// The one that runs the fewest tasks, then the first.
+    /// The host that runs the fewest tasks; ties: the first.
     #[default]
     Spread,
-    /// The first.
+    /// The first host.
     Pack,
 }
 
-/// What of a task's inputs counts where it is to run near them.
+/// Inputs of a task that count for placement by data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Inputs {
-    /// The bytes that it reads.
+    /// The bytes that the task reads.
     #[default]
     Read,
-    /// All of each file that it reads from.
+    /// All bytes of each file that the task reads.
     Files,
 }

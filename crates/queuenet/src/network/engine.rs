@@ -1,4 +1,4 @@
-//! The run itself: what exists, the loop over events, and what happens at each.
+//! Simulation engine: its state, the event loop, and the handling of each event.
 
 use std::collections::VecDeque;
 
@@ -28,36 +28,36 @@ pub(super) mod kind {
     pub const LOOPED: u8 = 2;
     /// A component has served a request.
     pub const SERVED: u8 = 3;
-    /// A task's time is over: delay, launch or computation.
+    /// A task's delay, launch or computation is over.
     pub const TASK: u8 = 4;
-    /// A frame has passed a shared link; where links are shared fairly, it reaches the in-queue.
+    /// A frame has passed a shared link, or reaches the in-queue if links are shared fairly.
     pub const HOP: u8 = 5;
-    /// A task no longer waits for its preferred machine.
+    /// A task stops waiting for its preferred machine.
     pub const PATIENCE: u8 = 6;
-    /// An out-queue has sent a message (only where latencies differ); a fairly shared link has served a frame.
+    /// An out-queue has sent a message (only if latencies differ), or a fairly shared link has served a frame.
     pub const SENT: u8 = 7;
 }
 
-/// What a message is, and so what happens when it is there.
+/// Type of a message, which determines its handling on arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Control message to the manager.
     ToManager,
-    /// Its answer.
+    /// Answer of the manager.
     FromManager,
-    /// Control message that asks a node for a chunk.
+    /// Control message that requests a chunk from a node.
     ReadRequest,
-    /// The chunk on its way to the client.
+    /// A chunk on its way from a node to the client.
     ReadData,
     /// A chunk on its way to a node.
     WriteData,
-    /// The node's answer, to a client or to the node before it in the chain.
+    /// Answer of a node, to a client or to the previous node of the chain.
     Acknowledge,
-    /// A frame of a chunk that is streamed through, received by the node that is to send it on.
+    /// A frame of a streamed chunk, received by the node that forwards it.
     FrameIn,
-    /// The same frame on its way to the next node; `parent` is the chunk's message there.
+    /// The same frame on its way to the next node; `parent` is the chunk's message to that node.
     FrameOn,
-    /// No message: an operation in the client's own queue.
+    /// An operation in the client's own queue; not a message.
     ClientWork,
 }
 
@@ -75,10 +75,10 @@ pub(super) const STORAGE: u32 = 3;
 pub(super) const MANAGER: u32 = 4;
 pub(super) const CLIENT: u32 = 5;
 pub(super) const SLOTS: u32 = 6;
-/// Station number of what lies between hosts.
+/// Station number of the fabric, the links between hosts.
 pub(super) const FABRIC: u32 = NONE - 1;
 
-/// Number of a link that several hosts share, as a station.
+/// Station number of a link that several hosts share.
 #[inline]
 pub(super) fn shared_station(link: u32) -> u32 {
     FABRIC - 1 - link
@@ -98,21 +98,21 @@ pub(super) struct Leg {
 
 const LEGS: usize = 5;
 
-/// A message, or a request at a component: one at a time of the same activity.
+/// A message, or a request at a component. One activity is in one of these states at a time.
 ///
-/// Two cache lines, in this order: what each step reads, then what only some do.
+/// Two cache lines: first the fields that every step reads, then the others.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Message {
-    /// When it joined the queue that it is in now.
+    /// Time at which it joined its current queue.
     pub joined: Ticks,
-    /// When the queue that it is in now has served its last frame.
+    /// Time at which its current queue has served its last frame.
     pub due: Ticks,
     pub bytes: u64,
-    /// Full frames still to come; of a frame by itself, shared links behind it; of a chunk that comes frame by frame
-    /// from the node before, the bytes received.
+    /// Number of full frames still to come. For a single frame: number of shared links passed. For a chunk that arrives
+    /// frame by frame from the previous node: bytes received.
     pub left: u64,
-    /// The one behind it in its queue.
+    /// The next message in its queue.
     pub next: u32,
     pub from: u32,
     pub to: u32,
@@ -121,22 +121,22 @@ pub(super) struct Message {
     pub pending: u16,
     pub replica: u16,
     pub legs: u8,
-    /// Legs of the path when the copy for the next node was made.
+    /// Number of legs of the path when the copy for the next node was created.
     pub fork: u8,
     pub stage: Stage,
     pub write: bool,
-    /// Each frame that arrives is sent on at once.
+    /// Each frame that arrives is forwarded at once.
     pub stream: bool,
-    /// Some frames were sent on.
+    /// Some frames were forwarded.
     pub passing: bool,
-    /// Its first frame had to wait for the out-queue, where links are shared fairly.
+    /// Its first frame waited for the out-queue, with links shared fairly.
     pub waited: bool,
-    /// Bytes of the chunk that it is about.
+    /// Size of the chunk to which the message belongs, in bytes.
     pub data: u64,
     pub chunk: u64,
     pub path: [Leg; LEGS],
     pub spill: u32,
-    /// The next node's message of a chunk that is streamed through.
+    /// Message to the next node, for a streamed chunk.
     pub child: u32,
 }
 
@@ -182,7 +182,7 @@ impl Message {
     };
 }
 
-/// Frames of a train that have not yet reached the in-queue, its last one left out.
+/// Frames of a train that have not yet reached the in-queue, without its last one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Train {
     pub next: Ticks,
@@ -191,7 +191,7 @@ pub(super) struct Train {
     pub left: u64,
 }
 
-/// What stores chunks on a host.
+/// Storage of a host.
 #[derive(Debug)]
 pub(super) enum Store {
     Absent,
@@ -208,7 +208,7 @@ pub(super) enum Store {
     },
 }
 
-/// A machine: its network queues and what else it has.
+/// A machine: its network queues and its components.
 #[derive(Debug)]
 pub(super) struct Host {
     // out-queue
@@ -248,7 +248,7 @@ pub(super) struct Host {
     pub slots_free: u32,
     pub speed: f64,
     pub slot_tally: Tally,
-    /// Computing of all slots together.
+    /// Total computing time of all slots.
     pub computing: f64,
     pub tasks: u64,
     pub cache: Option<Box<Lru>>,
@@ -263,7 +263,7 @@ pub(super) struct Shared {
     pub name: String,
 }
 
-/// What random numbers are for: the first part of their key.
+/// Purpose of a random number: the first part of its key.
 pub(super) mod draw {
     pub const STORAGE: u64 = 0x7374_6f72;
     pub const MANAGER: u64 = 0x6d61_6e61;
@@ -274,10 +274,10 @@ pub(super) mod draw {
     pub const REPLICA: u64 = 0x7265_706c;
 }
 
-/// More messages than this at once is an error, at some 2 GB: a file of 10 TB in chunks of 1 MiB must do.
+/// Limit of concurrent messages, which is about 2 GB. It must allow a file of 10 TB in chunks of 1 MiB.
 const MOST_MESSAGES: usize = 12_000_000;
 
-/// A run under way.
+/// State of a run.
 pub(super) struct Engine<'a> {
     pub workload: &'a Workload,
     pub network: &'a Network,
@@ -288,7 +288,7 @@ pub(super) struct Engine<'a> {
     pub frame: u64,
     pub control: u64,
     pub merge: bool,
-    /// Whether the next message of an out-queue may be taken up when the last one arrives.
+    /// True if an out-queue can start its next message when the last frame arrives at the receiver.
     pub same_latency: bool,
     pub latency: Ticks,
     pub heap: EventHeap,
@@ -299,13 +299,13 @@ pub(super) struct Engine<'a> {
     pub spills_unused: Vec<u32>,
     pub hosts: Vec<Host>,
     pub shared: Vec<Shared>,
-    /// All links, where they are shared fairly.
+    /// All links, if they are shared fairly.
     pub fair: Option<Box<Fair>>,
     pub core: Option<u32>,
-    /// Number of the first rack's uplink; uplink and downlink follow each other.
+    /// Number of the first rack's uplink. The downlink of each rack follows its uplink.
     pub racks: Option<u32>,
     pub managers: Vec<u32>,
-    /// Tasks whose write is under way.
+    /// Number of tasks with a write in progress.
     pub writers: u32,
     pub files: Vec<File>,
     pub nodes: Nodes,
@@ -315,7 +315,7 @@ pub(super) struct Engine<'a> {
     pub unfinished: usize,
     pub makespan: Ticks,
     pub last_task: u32,
-    /// The task that has just ended, while its slot is given away.
+    /// The task that has just ended, while the scheduler assigns its slot.
     pub freed: u32,
     pub events: u64,
     pub requests: u64,
@@ -327,7 +327,7 @@ pub(super) struct Engine<'a> {
 }
 
 impl Engine<'_> {
-    /// Runs until every task is done or something failed.
+    /// Run until every task is done or an error occurs.
     pub fn run(&mut self) {
         self.preload();
         if self.failure.is_none() {
@@ -369,7 +369,7 @@ impl Engine<'_> {
         );
     }
 
-    /// Ends the run; the first reason stays.
+    /// End the run with an error; the first error stays.
     pub fn fail(&mut self, kind: &'static str, message: String) {
         if self.failure.is_none() {
             self.failure = Some(Failure { kind, message });
@@ -383,14 +383,14 @@ impl Engine<'_> {
         self.order
     }
 
-    /// Something happens to `index` at `time`.
+    /// Schedule an event for `index` at `time`.
     #[inline]
     pub fn at(&mut self, time: Ticks, kind: u8, index: u32) {
         let order = self.next_order();
         self.heap.push(time, order, kind, index);
     }
 
-    /// Room for a message.
+    /// Allocate a message.
     #[inline]
     pub fn message(&mut self, message: Message) -> u32 {
         if let Some(slot) = self.unused.pop() {
@@ -409,7 +409,7 @@ impl Engine<'_> {
         self.messages.len() as u32 - 1
     }
 
-    /// A message is over.
+    /// Release a message.
     #[inline]
     pub fn release(&mut self, slot: u32) {
         let spill = self.messages[slot as usize].spill;
@@ -420,7 +420,7 @@ impl Engine<'_> {
         self.unused.push(slot);
     }
 
-    /// Notes that a chain of events spent time at a station.
+    /// Add the time that a chain of events spent at a station to its path.
     #[inline]
     pub fn leg(&mut self, slot: u32, station: u32, ticks: Ticks) {
         if ticks == 0 {
@@ -439,7 +439,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Longer paths are kept apart, and shortened by adding up what was spent at the same station.
+    /// Move a long path to separate memory, and shorten it by adding up the legs at each station.
     pub fn spill(&mut self, slot: u32, leg: Leg) {
         let mut spill = self.messages[slot as usize].spill;
         if spill == NONE {
@@ -456,7 +456,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Puts the path of `from` behind the path of `to`.
+    /// Append the path of `from` to the path of `to`.
     pub fn inherit(&mut self, to: u32, from: u32) {
         let source = self.messages[from as usize];
         if source.spill != NONE {
@@ -473,14 +473,14 @@ impl Engine<'_> {
         }
     }
 
-    /// The numbers that belong to the `visit`-th request at a place.
+    /// Random numbers of the `visit`-th request at a place.
     #[inline]
     pub fn draws(seed: u64, what: u64, place: u64, visit: u64) -> Draws {
         Draws::keyed(seed, what, place, visit)
     }
 }
 
-/// One leg by station.
+/// Add up the legs at each station.
 pub(super) fn add_up(legs: &mut Vec<Leg>) {
     legs.sort_by_key(|leg| leg.station);
     legs.dedup_by(|next, kept| {

@@ -1,10 +1,10 @@
-//! Numbers as the two JSON forms write them.
+//! Numbers in the JSON of workloads and networks.
 
 use penstock_station::{Distribution, Sampler};
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// A number of seconds, or a distribution of them.
+/// A duration in seconds, or a distribution of durations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Duration(pub Distribution);
 
@@ -15,7 +15,7 @@ impl Default for Duration {
 }
 
 impl Duration {
-    /// Says what is wrong with it, if anything.
+    /// Check the distribution.
     pub fn check(&self, place: &str) -> Result<(), String> {
         match &self.0 {
             Distribution::Constant { value_s } => at_least_zero(place, *value_s),
@@ -23,7 +23,7 @@ impl Duration {
         }
     }
 
-    /// Ready for drawing.
+    /// Compile the distribution for fast draws.
     pub fn sampler(&self) -> Sampler {
         self.0.sampler()
     }
@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for Duration {
     }
 }
 
-/// A time or cost: finite and not negative.
+/// Check a time or cost: finite and not negative.
 pub fn at_least_zero(place: &str, value: f64) -> Result<(), String> {
     if value.is_finite() && value >= 0.0 {
         Ok(())
@@ -65,7 +65,7 @@ pub fn at_least_zero(place: &str, value: f64) -> Result<(), String> {
     }
 }
 
-/// A rate or speed: finite and above zero.
+/// Check a rate or speed: finite and above zero.
 pub fn above_zero(place: &str, value: f64) -> Result<(), String> {
     if value.is_finite() && value > 0.0 {
         Ok(())

@@ -1,34 +1,34 @@
-//! What came of a run, as it is written out.
+//! Outcome of a run, as serialized.
 
 use serde::Serialize;
 
-/// Why a run ended early.
+/// Reason why a run ended early.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Failure {
     /// `full`, `missing`, `memory`, `horizon` or `stuck`.
     pub kind: &'static str,
-    /// One line.
+    /// Message of one line.
     pub message: String,
 }
 
-/// Bytes by where they went.
+/// Bytes by destination.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Bytes {
-    /// Between hosts, control messages included.
+    /// Bytes between hosts, including control messages.
     pub network: u64,
-    /// Control messages alone, between hosts.
+    /// Bytes of control messages between hosts.
     pub control: u64,
-    /// Within hosts.
+    /// Bytes within hosts.
     pub loopback: u64,
-    /// On the nodes at the end, replicas counted.
+    /// Bytes on the nodes at the end, including replicas.
     pub stored: u64,
-    /// By tasks.
+    /// Bytes read by tasks.
     pub read: u64,
-    /// By tasks.
+    /// Bytes written by tasks.
     pub written: u64,
-    /// By tasks from their own host.
+    /// Bytes that tasks read from their own host.
     pub read_local: u64,
-    /// By tasks to their own host.
+    /// Bytes that tasks wrote to their own host.
     pub written_local: u64,
 }
 
@@ -52,36 +52,36 @@ pub struct Stage {
     pub remote_bytes: u64,
 }
 
-/// A queue's row of the bottleneck table.
+/// Row of a queue in the bottleneck table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StationRow {
     pub name: String,
     pub host: String,
     pub kind: &'static str,
     pub servers: u32,
-    /// Messages at network queues, requests elsewhere, tasks at slots.
+    /// Messages at network queues, tasks at slots, requests at other queues.
     pub requests: u64,
     pub busy_s: f64,
-    /// Busy time over servers and makespan.
+    /// Busy time divided by number of servers and makespan.
     pub utilisation: f64,
     pub wait_mean_s: f64,
     pub wait_max_s: f64,
-    /// Waiting on average, by Little's law from the waits.
+    /// Mean number of waiting requests, from the waiting times by Little's law.
     pub queue_mean: f64,
     pub queue_max: u64,
-    /// Time of the critical path spent here, waiting and service.
+    /// Time of the critical path at this station, waiting and service.
     pub critical_s: f64,
 }
 
-/// What a host did.
+/// Activity of a host.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HostRow {
     pub name: String,
-    /// Time spent computing, as if by all slots at once: the mean over them.
+    /// Time spent computing: the mean over all slots.
     pub app_s: f64,
-    /// Time with at least one storage server busy.
+    /// Time with at least one busy storage server.
     pub storage_s: f64,
-    /// Time with the in- or the out-queue busy.
+    /// Time with a busy in-queue or out-queue.
     pub network_s: f64,
     pub stored_bytes: u64,
     pub sent_bytes: u64,
@@ -89,7 +89,7 @@ pub struct HostRow {
     pub tasks: u64,
 }
 
-/// Times of one kind of operation as the tasks saw them.
+/// Durations of one kind of operation, as the tasks observed them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct OperationRow {
     pub n: u64,
@@ -98,7 +98,7 @@ pub struct OperationRow {
     pub p99_s: f64,
 }
 
-/// Times by kind of operation.
+/// Durations by kind of operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Operations {
     pub open: OperationRow,
@@ -117,7 +117,7 @@ pub struct Span {
     pub local_bytes: u64,
 }
 
-/// One task, only in full detail.
+/// One task; only in full detail.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TaskRow {
     pub name: String,
@@ -139,14 +139,14 @@ pub struct TaskRow {
     pub spans: Vec<Span>,
 }
 
-/// What came of a run.
+/// Outcome of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     pub makespan_s: f64,
     /// Completions of a service at a queue: a frame at an out- or in-queue (a train of merged frames counts once at
     /// each), a message at a loopback, a request at a component.
     pub events: u64,
-    /// Chunk requests that storage served.
+    /// Number of chunk requests that storage served.
     pub requests: u64,
     pub error: Option<Failure>,
     pub bytes: Bytes,

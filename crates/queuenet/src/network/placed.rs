@@ -1,7 +1,7 @@
-//! A placement that was read back from a store: where the bytes of files really are, or were put.
+//! Placement read back from a store: the real or planned location of the bytes of files.
 //!
-//! JSON: `{"FILE": [{"offset_bytes": 0, "length_bytes": 67108864, "hosts": ["data-0", "data-2"]}, …], …}`, the first
-//! replica's host first. It takes the place of tags and of the store's own placement, for the files that it names.
+//! JSON: `{"FILE": [{"offset_bytes": 0, "length_bytes": 67108864, "hosts": ["data-0", "data-2"]}, …], …}`, with the
+//! first replica's host first. For the files that it names it overrides tags and the store's own placement.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::platform::Network;
 use super::workload::{Operation, Workload};
 use super::SimulationError;
 
-/// Most extents of all files together.
+/// Largest number of extents of all files together.
 const MOST_EXTENTS: usize = 1 << 24;
 
 #[derive(Deserialize)]
@@ -25,7 +25,7 @@ struct ExtentText {
     hosts: Vec<String>,
 }
 
-/// Files in the order of the text; the second of two of one name is refused.
+/// Files in the order of the text. A duplicate name is an error.
 struct FilesText(Vec<(String, Vec<ExtentText>)>);
 
 impl<'de> Deserialize<'de> for FilesText {
@@ -52,7 +52,7 @@ impl<'de> Deserialize<'de> for FilesText {
     }
 }
 
-/// Bytes `begin..end` of a file, and who has them: numbers of names, then of hosts.
+/// Bytes `begin..end` of a file and their hosts: numbers of names, then of hosts.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Extent {
     pub begin: u64,
@@ -63,7 +63,7 @@ pub(super) struct Extent {
 /// Extents of a file in order, with numbers of hosts.
 pub(super) type Extents = Arc<[Extent]>;
 
-/// Where files are: extents in order, by number of the file; hosts by number of their name.
+/// Placement of files: extents in order, by number of the file; hosts by number of their name.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Placement {
     files: Vec<(u32, Vec<Extent>)>,
@@ -75,11 +75,11 @@ fn bad(message: String) -> SimulationError {
 }
 
 impl Workload {
-    /// Takes over where files are, or where what tasks write will be: JSON as above.
+    /// Set the placement of existing files or of the tasks' output from JSON as described above.
     ///
     /// # Errors
-    /// Not of this form, a file that the workload does not have, extents that overlap or leave bytes out that the
-    /// workload reads or writes, an extent without hosts or twice on one, a chunk size that changes.
+    /// The text has another form, names a file that the workload does not have, has extents that overlap or omit bytes
+    /// that the workload reads or writes, an extent without hosts or twice on one host, or a varying chunk size.
     pub fn place(&mut self, json: &str) -> Result<(), SimulationError> {
         let text: FilesText = serde_json::from_str(json).map_err(|e| bad(e.to_string()))?;
         let amount: usize = text.0.iter().map(|(_, extents)| extents.len()).sum();
@@ -117,7 +117,8 @@ impl Workload {
         Ok(())
     }
 
-    /// Everything that is there before, read or written lies in extents, and chunks keep their size.
+    /// Check that extents cover all bytes that exist before the run, are read or written, and that chunk sizes are
+    /// constant.
     fn check_cover(&self, placement: &Placement) -> Result<(), SimulationError> {
         let of: HashMap<u32, &[Extent]> = placement
             .files
@@ -203,7 +204,7 @@ fn extent(
     })
 }
 
-/// Sorted, and neighbours on the same hosts made one.
+/// Sort extents and merge neighbours on the same hosts.
 fn in_order(file: &str, mut extents: Vec<Extent>) -> Result<Vec<Extent>, SimulationError> {
     extents.sort_by_key(|extent| extent.begin);
     let mut merged: Vec<Extent> = Vec::with_capacity(extents.len());
@@ -222,7 +223,7 @@ fn in_order(file: &str, mut extents: Vec<Extent>) -> Result<Vec<Extent>, Simulat
     Ok(merged)
 }
 
-/// The first of the bytes `begin..end` that is in no extent.
+/// The first byte of `begin..end` outside all extents.
 fn first_gap(extents: &[Extent], begin: u64, end: u64) -> Option<u64> {
     let mut at = begin;
     for extent in &extents[extents.partition_point(|extent| extent.end <= begin)..] {
@@ -234,10 +235,10 @@ fn first_gap(extents: &[Extent], begin: u64, end: u64) -> Option<u64> {
     (at < end).then_some(at)
 }
 
-/// The extents of files with the numbers of the network's hosts, by number of the file.
+/// Extents of files with the network's host numbers, by number of the file.
 ///
 /// # Errors
-/// A host that does not exist or stores nothing; extents on different hosts in one chunk.
+/// A host does not exist or has no storage, or a chunk has extents on different hosts.
 pub(super) fn on_hosts(
     workload: &Workload,
     network: &Network,

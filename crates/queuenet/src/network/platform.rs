@@ -1,4 +1,4 @@
-//! What it runs on: hosts, network, store (`penstock/network/1`, numbers only; tables 2.1 and 3.1 of 003).
+//! Platform: hosts, network, store (`penstock/network/1`; tables 2.1 and 3.1 of Costa 2014).
 
 use penstock_station::StorageProfile;
 use serde::Deserialize;
@@ -11,12 +11,12 @@ use super::number::{above_zero, at_least_zero, Duration};
 use super::workload::PlacementKind;
 use super::SimulationError;
 
-/// What the `schema` field of a network must say.
+/// Required value of the `schema` field of a network.
 pub const NETWORK_SCHEMA: &str = "penstock/network/1";
 const MAX_HOSTS: usize = 1 << 20;
 const MAX_SERVERS: u32 = 65_536;
 
-/// A platform as described.
+/// A platform as declared.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
@@ -35,7 +35,7 @@ pub struct Network {
     pub preprocess: Preprocess,
 }
 
-/// A machine: a network component and any of client, storage, manager.
+/// A machine: its network queues, and optionally client, storage and manager.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostText {
@@ -128,7 +128,7 @@ fn full_speed() -> f64 {
     1.0
 }
 
-/// Where tasks run.
+/// Client component, which runs tasks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Client {
@@ -140,7 +140,7 @@ pub struct Client {
     pub service: Option<ServiceText>,
 }
 
-/// Where chunks are: two service times and k servers, or a profile.
+/// Storage component: two service times and k servers, or a profile.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Storage {
@@ -158,7 +158,7 @@ pub struct Storage {
     pub capacity_bytes: Option<u64>,
 }
 
-/// Where the metadata are.
+/// Manager component, which has the metadata.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manager {
@@ -167,7 +167,7 @@ pub struct Manager {
     pub servers: u32,
 }
 
-/// What all hosts share.
+/// Links that all hosts share.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fabric {
@@ -181,7 +181,7 @@ pub struct Fabric {
     pub sharing: Sharing,
 }
 
-/// The store's configuration.
+/// Configuration of the store.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Store {
@@ -217,7 +217,7 @@ fn striped() -> PlacementKind {
     PlacementKind::Striped
 }
 
-/// Sizes of what is sent.
+/// Sizes of messages.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Protocol {
@@ -236,13 +236,13 @@ impl Default for Protocol {
     }
 }
 
-/// The scheduler.
+/// Configuration of the scheduler.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scheduler {
     #[serde(default)]
     pub kind: SchedulerKind,
-    /// How long a task waits for its preferred machine; `null`: as long as it takes.
+    /// Longest wait of a task for its preferred machine; `null`: no limit.
     #[serde(default = "not_at_all")]
     pub wait_s: Option<f64>,
     #[serde(default)]
@@ -266,21 +266,21 @@ impl Default for Scheduler {
     }
 }
 
-/// What starting a task costs (Costa 2014).
+/// Costs of starting a task (Costa 2014).
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Launch {
-    /// Before each task's first operation, on its machine.
+    /// Time before each task's first operation, on its machine.
     pub overhead: Duration,
-    /// How much later than the run a task without predecessors becomes ready.
+    /// Delay after the start of the run until a task without predecessors becomes ready.
     pub stagger: Duration,
-    /// For each file with tags that the task writes: they are set before it begins.
+    /// Time for each file with tags that the task writes, to set them before the task begins.
     pub tag: Duration,
-    /// Where a scheduler places tasks by data: to find what an earlier task wrote.
+    /// Time to locate the output of an earlier task, if the scheduler places tasks by data.
     pub locate: Duration,
 }
 
-/// What is done to operations before they are simulated.
+/// Transformations of operations before the simulation.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Preprocess {
@@ -314,17 +314,18 @@ fn count(place: &str, value: u32) -> Result<(), String> {
 }
 
 impl Network {
-    /// Reads `penstock/network/1` and checks it.
+    /// Read and check `penstock/network/1`.
     ///
     /// # Errors
-    /// Not JSON, an unknown field, a number that makes no sense, no client, no storage, no manager where one is asked.
+    /// The text is not JSON, has an unknown field or an invalid number, or lacks a client, storage or a required
+    /// manager.
     pub fn from_json(text: &str) -> Result<Self, SimulationError> {
         let network: Network =
             serde_json::from_str(text).map_err(|e| SimulationError(format!("network: {e}")))?;
         network.checked()
     }
 
-    /// The network, if it makes sense.
+    /// Return the network if it is valid.
     pub(super) fn checked(self) -> Result<Self, SimulationError> {
         self.check()
             .map_err(|e| SimulationError(format!("network: {e}")))?;
@@ -421,7 +422,7 @@ impl Network {
     }
 }
 
-/// A width or a level that the storage hosts must be enough for.
+/// Check that there are enough storage hosts for a width or a level.
 pub(super) fn within(place: &str, value: Option<u32>, storage: usize) -> Result<(), String> {
     match value {
         Some(0) => Err(format!("{place} is 0; at least 1 is expected")),

@@ -1,21 +1,22 @@
-//! Virtual time: whole ticks, so that what happens at once is told apart by creation order and never by rounding.
+//! Virtual time in integer ticks, so that creation order decides simultaneous events, and never rounding.
 //!
-//! A tick is a picosecond where the run is short enough. Nanoseconds would lose the check vectors: a control message of 1 KiB takes 819.2 ns at
-//! 10 Gbit/s, a frame of 64 KiB at 25 Gbit/s 20,971.52 ns, so that every one of millions would be off by up to 3e-5
-//! or 2e-4. Binary floating seconds keep 1e-6 but make two frames that meet at the same instant differ in the last
-//! bit, and then the order of arrivals depends on the order of additions. 64 bits of picoseconds are 213 days; a run
-//! that may last longer is counted in coarser ticks, down to 100 ns, where that is nothing. What a run may last is the
-//! sum of all that its tasks do: 60,000 tasks of a day on a thousand hosts may last 164 years, and last two months.
+//! A tick is a picosecond if the run is short enough. Nanoseconds are too coarse for the check vectors: a control
+//! message of 1 KiB at 10 Gbit/s takes 819.2 ns and a frame of 64 KiB at 25 Gbit/s takes 20,971.52 ns, so that each of
+//! millions would be wrong by about 2e-4 or 2e-5. Binary floating-point seconds are precise to 1e-6, but two
+//! simultaneous frames would differ in the last bit, and the order of arrivals would depend on the order of additions.
+//! 64 bits of picoseconds are 213 days. A run that may last longer uses coarser ticks, up to 100 ns, which are
+//! negligible there. The bound of a run is the sum of all work of its tasks: 60,000 tasks of a day on a thousand hosts
+//! have a bound of 164 years, and last two months.
 
 /// Ticks since the start of a run.
 pub type Ticks = u64;
 
-/// Most ticks that a run may be expected to last: a third of what 64 bits hold.
+/// Largest expected duration of a run in ticks: a third of the range of 64 bits.
 const MOST_TICKS: f64 = 6e18;
-/// Longest sum of what the tasks of a run do, in seconds.
+/// Largest sum of the work of a run's tasks, in seconds.
 pub const HORIZON_S: f64 = 6e11;
 
-/// How long a tick is.
+/// Duration of a tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Clock {
     per_s: f64,
@@ -23,7 +24,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The finest clock that a run of at most `bound_s` seconds fits in.
+    /// The finest clock that can represent a run of at most `bound_s` seconds.
     #[must_use]
     pub fn for_run_of(bound_s: f64) -> Self {
         let fits = |per_s: &f64| bound_s * per_s < MOST_TICKS;
@@ -35,34 +36,34 @@ impl Clock {
         }
     }
 
-    /// Ticks in a second.
+    /// Number of ticks per second.
     #[must_use]
     pub fn per_s(&self) -> f64 {
         self.per_s
     }
 
-    /// Seconds as ticks, rounded; what is beyond the horizon is cut to it.
+    /// Convert seconds to ticks, rounded and limited to the horizon.
     #[inline]
     #[must_use]
     pub fn ticks(&self, seconds: f64) -> Ticks {
         (seconds.min(HORIZON_S) * self.per_s + 0.5) as Ticks
     }
 
-    /// Ticks as seconds.
+    /// Convert ticks to seconds.
     #[inline]
     #[must_use]
     pub fn seconds(&self, ticks: Ticks) -> f64 {
         ticks as f64 / self.per_s
     }
 
-    /// Nanoseconds as ticks.
+    /// Convert nanoseconds to ticks.
     #[inline]
     #[must_use]
     pub fn from_ns(&self, ns: f64) -> Ticks {
         (ns * self.per_ns + 0.5) as Ticks
     }
 
-    /// Whole nanoseconds, rounded up.
+    /// Convert ticks to nanoseconds, rounded up to an integer.
     #[inline]
     #[must_use]
     pub fn to_ns(&self, ticks: Ticks) -> u64 {

@@ -1,4 +1,4 @@
-//! What is to run: tasks with storage operations, files with hints (`penstock/workload/1`; Costa 2014, table 3.2).
+//! Workload: tasks with storage operations, files with hints (`penstock/workload/1`; Costa 2014, table 3.2).
 
 use std::collections::HashMap;
 
@@ -10,9 +10,9 @@ use super::number::{at_least_zero, Duration};
 use super::placed::Placement;
 use super::SimulationError;
 
-/// What the `schema` field of a workload must say.
+/// Required value of the `schema` field of a workload.
 pub const WORKLOAD_SCHEMA: &str = "penstock/workload/1";
-/// Largest file, 1 EiB: beyond it offsets would overflow.
+/// Largest file, 1 EiB. Larger offsets would overflow.
 const MAX_BYTES: u64 = 1 << 60;
 
 #[derive(Deserialize)]
@@ -38,7 +38,7 @@ struct FileText {
     hints: Option<HintsText>,
 }
 
-/// Tags of a file (Costa 2014): what is given overrides the store's default.
+/// Tags of a file (Costa 2014). They override the defaults of the store.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HintsText {
@@ -51,25 +51,26 @@ pub struct HintsText {
     pub host: Option<String>,
 }
 
-/// Where chunks go.
+/// Placement of chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlacementKind {
-    /// Round robin over the stripe, nodes in a fresh order for each request.
+    /// Round robin over the stripe, with a new order of nodes for each request.
     Striped,
-    /// Round robin over the stripe, nodes in their own order, from the first one or on from the file before.
+    /// Round robin over the stripe, with nodes in a fixed order. It starts at the first node or continues after the
+    /// last file.
     RoundRobin,
     /// On the client's own node.
     Local,
     /// All files of a group on one node.
     Collocate,
-    /// Runs of contiguous chunks, each on a node.
+    /// Runs of contiguous chunks, each run on one node.
     Scatter,
-    /// Each chunk anywhere.
+    /// Each chunk on a random node.
     Random,
-    /// Each chunk on the nodes that are used least.
+    /// Each chunk on the least used nodes.
     Balanced,
-    /// On the host that the tags name.
+    /// The host that the tags name.
     Host,
 }
 
@@ -121,24 +122,24 @@ enum OperationText {
     },
 }
 
-/// One operation of a task, names resolved.
+/// One operation of a task, with resolved names.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Operation {
-    /// Ask the manager for the chunk map.
+    /// Request the chunk map from the manager.
     Open { file: u32 },
     /// Fetch bytes.
     Read { file: u32, offset: u64, size: u64 },
     /// Store bytes.
     Write { file: u32, offset: u64, size: u64 },
-    /// Work without storage; index of its time.
+    /// Compute, without storage; index of the duration.
     Compute { time: u32 },
-    /// Tags of the next operations on the file.
+    /// Set tags for the next operations on the file.
     SetHints { file: u32, hints: u32 },
-    /// Nothing is sent.
+    /// Close the file; sends no message.
     Close { file: u32 },
 }
 
-/// A file as described.
+/// A file as declared in the workload.
 #[derive(Debug, Clone)]
 pub struct FileSpec {
     pub name: String,
@@ -147,7 +148,7 @@ pub struct FileSpec {
     pub hints: HintsText,
 }
 
-/// A task as described.
+/// A task as declared in the workload.
 #[derive(Debug, Clone)]
 pub struct TaskSpec {
     pub name: String,
@@ -155,17 +156,17 @@ pub struct TaskSpec {
     pub machine: Option<u32>,
     pub launch: Option<Sampler>,
     pub not_before_s: f64,
-    /// Operations as described, and merged: ranges of the two lists.
+    /// Operations as declared, and merged: ranges of the two lists.
     pub operations: [(u32, u32); 2],
-    /// Files with tags that it writes.
+    /// Number of files with tags that it writes.
     pub tagged: u32,
-    /// Whether it reads what is made in the run.
+    /// True if it reads files that the run writes.
     pub reads_made: bool,
     pub predecessors: u32,
     pub successors: (u32, u32),
 }
 
-/// A workload ready to be simulated any number of times.
+/// A checked workload, ready for any number of simulations.
 #[derive(Debug, Clone)]
 pub struct Workload {
     pub(super) files: Vec<FileSpec>,
@@ -176,16 +177,16 @@ pub struct Workload {
     pub(super) times: Vec<(Sampler, f64)>,
     pub(super) hints: Vec<HintsText>,
     pub(super) successors: Vec<u32>,
-    /// Where files really are, for those of which it is known.
+    /// Placement of the files whose location is measured.
     pub(super) placement: Placement,
-    /// Upper bounds on what one run adds up to, for the choice of the clock.
+    /// Upper bounds of the sums of one run, for the choice of the clock.
     pub(super) compute_s: f64,
-    /// When the last task that must not begin before a time may begin: from then on nothing waits for the clock.
+    /// Latest start time of a task with a minimum start time; after it no task waits for the clock.
     pub(super) latest_s: f64,
     pub(super) moved_bytes: f64,
 }
 
-/// Numbers names as they come.
+/// Numbers names in the order of their appearance.
 #[derive(Default)]
 struct Names {
     index: HashMap<String, u32>,
@@ -239,11 +240,11 @@ fn check_hints(place: &str, hints: &HintsText) -> Result<(), SimulationError> {
 }
 
 impl Workload {
-    /// Reads `penstock/workload/1` and checks it.
+    /// Read and check `penstock/workload/1`.
     ///
     /// # Errors
-    /// Not JSON, an unknown field, a name used twice or not at all, a task without operations, a cycle, a file that
-    /// is read and never written, a number that makes no sense; the message names the task or file.
+    /// The text is not JSON, or has an unknown field, a duplicate or undefined name, a task without operations, a
+    /// cycle, a file that is read but never written, or an invalid number. The message names the task or file.
     pub fn from_json(text: &str) -> Result<Self, SimulationError> {
         let text: WorkloadText =
             serde_json::from_str(text).map_err(|e| bad(format!("workload: {e}")))?;
@@ -262,7 +263,7 @@ impl Workload {
         Builder::new(&text)?.build(&text)
     }
 
-    /// How many tasks.
+    /// Number of tasks.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.tasks.len()
@@ -273,9 +274,9 @@ struct Builder {
     files: Vec<FileSpec>,
     file_of: HashMap<String, u32>,
     task_of: HashMap<String, u32>,
-    /// Who writes a file: tasks in order of the list.
+    /// Writers of each file: tasks in order of the list.
     writers: Vec<Vec<u32>>,
-    /// How far a file is ever filled.
+    /// Largest size of each file during the run.
     extents: Vec<u64>,
 }
 
@@ -474,7 +475,7 @@ impl Builder {
         })
     }
 
-    /// How many files with tags a task's operations write, and whether they read a file made in the run.
+    /// Number of files with tags that a task's operations write, and true if they read a file that the run writes.
     fn looked_at(&self, operations: &[Operation]) -> (u32, bool) {
         let mut tagged = Vec::new();
         let mut reads_made = false;
@@ -493,11 +494,11 @@ impl Builder {
         (tagged.len() as u32, reads_made)
     }
 
-    /// Dependencies (before, after): those stated, and a reader's on the writers of what it reads.
+    /// Dependencies (before, after): the declared ones, and those of a reader on the writers of its files.
     ///
-    /// A task that writes the file itself, or reads one that was there before the run, waits only for writers that
-    /// stand before it in the list: else two that share a file would wait for each other. Of those that read the file
-    /// as well the last one is enough, as it waits for the others.
+    /// A task that also writes the file, or reads one that existed before the run, waits only for writers that
+    /// precede it in the list; otherwise two tasks that share a file would wait for each other. Of the writers that
+    /// also read the file the last one suffices, because it waits for the others.
     fn edges(
         &self,
         text: &WorkloadText,
@@ -592,7 +593,7 @@ fn end_of(place: &str, offset: u64, size: u64) -> Result<u64, SimulationError> {
     }
 }
 
-/// Merges immediately subsequent operations of one kind on one file where the second begins at the end of the first
+/// Merge consecutive operations of one kind on one file if the second begins at the end of the first
 /// (Costa 2014: ten writes of 256 KiB become one of 2.5 MiB).
 pub(super) fn aggregated(operations: &[Operation]) -> Vec<Operation> {
     let mut merged: Vec<Operation> = Vec::with_capacity(operations.len());
