@@ -53,8 +53,8 @@ impl NetworkWorkload {
     /// Simulate every network with every seed. Return the outcomes as JSON by network, then by seed. They do not depend
     /// on the number of threads (0: one per core).
     ///
-    /// The run with the j-th seed uses `columns[i][j]` for each `{"column": i}` of its network. `fields` selects fields of
-    /// the outcomes; the default is all but `tasks`.
+    /// The run with the j-th seed uses `columns[i][j]` for each `{"column": i}` of its network. `fields` selects fields
+    /// of the outcomes; the default is all but `tasks`.
     #[pyo3(signature = (network_jsons, seeds, threads = 0, columns = Vec::new(), fields = None))]
     fn simulate_many(
         &self,

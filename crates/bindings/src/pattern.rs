@@ -14,7 +14,8 @@ use pyo3::types::{PyBytes, PyDict};
 /// Classify the requests of one file and direction, in order of time. Return JSON {together, threads}.
 ///
 /// `offsets` and `sizes` (completed) are int64 arrays [bytes], `tids` is a uint32 array or None for one thread.
-/// `path` is `exact`, `streaming` (the method for sequences too long for that) or `epochs` (the method of mode `pattern`).
+/// `path` is `exact`, `streaming` (the method for sequences too long for that) or `epochs` (the method of mode
+/// `pattern`).
 #[pyfunction]
 #[pyo3(signature = (offsets, sizes, tids=None, path="exact"))]
 fn classify(

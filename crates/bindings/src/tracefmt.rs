@@ -23,8 +23,8 @@ type Column = PyBuffer<i64>;
 /// Writer of a trace in another program's format.
 ///
 /// `format` is `perfetto`, `paraver`, `json`, `jsonl` or `fio`; `path` is the file (for Paraver the `.prv`), or for
-/// `fio` the directory of the logs. `context` is JSON (see `penstock_tracefmt::context`), with `date` for Paraver and `head`,
-/// the fields before the events, for `json`. Raises ValueError, OSError.
+/// `fio` the directory of the logs. `context` is JSON (see `penstock_tracefmt::context`), with `date` for Paraver and
+/// `head`, the fields before the events, for `json`. Raises ValueError, OSError.
 #[pyclass]
 struct TraceExport {
     inner: Box<dyn Exporter>,
