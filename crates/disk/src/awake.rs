@@ -1,10 +1,10 @@
-//! Processors that have nothing to do stay awake while requests come.
+//! Keep idle processors awake while requests arrive.
 //!
-//! A processor that sleeps takes its time to wake: tens of microseconds where a hypervisor has to be asked, and
-//! another time at each request, on the way in and on the way out. While some program asks a disk of this server,
-//! the server holds the kernel's PM QoS request `/dev/cpu_dma_latency` at 0: processors without work look for
-//! some instead. It costs the power that they draw, and no task its processor. Nothing is left behind: the kernel
-//! drops the request with the descriptor, however the process ends.
+//! An idle processor needs time to wake: tens of microseconds under a hypervisor, and twice per request, on
+//! arrival and on reply. While programs send requests to a disk of this server, the server sets the kernel's PM
+//! QoS request `/dev/cpu_dma_latency` to 0, so that idle processors poll for work instead of sleeping. This
+//! costs power, but takes no processor time from tasks. The kernel drops the request with the descriptor,
+//! however the process ends.
 //!
 //! Source: Documentation/power/pm_qos_interface.rst.
 
@@ -17,7 +17,7 @@ const INTERFACE: &str = "/dev/cpu_dma_latency";
 
 const ASLEEP: u8 = 0;
 const AWAKE: u8 = 1;
-/// This host does not let itself be asked.
+/// The host refuses the request.
 const REFUSED: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(ASLEEP);
@@ -30,7 +30,7 @@ fn hold() -> io::Result<File> {
     Ok(file)
 }
 
-/// A request has come: processors stay awake from here on.
+/// Register a request: processors stay awake from now on.
 pub fn stay() {
     ASKED.store(true, Ordering::Relaxed);
     if STATE.load(Ordering::Relaxed) != ASLEEP {
@@ -50,12 +50,12 @@ pub fn stay() {
     STATE.store(state, Ordering::Relaxed);
 }
 
-/// Whether a request has come since this was last asked.
+/// True if a request has arrived since the last call.
 pub fn asked() -> bool {
     ASKED.swap(false, Ordering::Relaxed)
 }
 
-/// No request has come for a while: they may sleep until the next one.
+/// Let processors sleep until the next request.
 pub fn rest() {
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
     if held.take().is_some() {
@@ -63,7 +63,7 @@ pub fn rest() {
     }
 }
 
-/// Whether this host has let itself be asked, as far as it was.
+/// True unless the host has refused the request.
 pub fn possible() -> bool {
     STATE.load(Ordering::Relaxed) != REFUSED
 }

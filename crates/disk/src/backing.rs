@@ -1,4 +1,4 @@
-//! The host's files beneath a mount: reading and writing them, their attributes, flags and names.
+//! Backing files on the host: data, attributes, flags and names.
 
 use std::fs::File;
 use std::io;
@@ -42,8 +42,9 @@ pub(crate) fn kind_of(mode: u32) -> FileType {
     }
 }
 
-/// Blocks of 512 bytes that a file takes. The kernel goes on showing them when pages have become dirty that
-/// have none here yet; a file without any is archived as one hole by tar, so a regular file always has one.
+/// Number of 512-byte blocks of a file. The kernel keeps reporting this value while dirty pages have no blocks
+/// in the backing file yet. tar archives a file without blocks as a hole, so a regular file always reports at
+/// least one.
 fn blocks(stat: &libc::stat) -> u64 {
     let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
     (stat.st_blocks as u64).max(regular.into())
@@ -96,8 +97,8 @@ pub(crate) fn timespec(time: Option<TimeOrNow>) -> libc::timespec {
     }
 }
 
-/// Flags for the backing file: it is read where the page cache fills a page half written, never
-/// appended to (the kernel gives offsets), and cached on the host.
+/// Flags of the backing file. It is readable, because the page cache reads partially written pages; it is not
+/// opened for appending, because the kernel states offsets; and the host caches it.
 pub(crate) fn backing_flags(flags: i32) -> i32 {
     let mut flags = flags
         & !(libc::O_DIRECT
@@ -114,8 +115,8 @@ pub(crate) fn backing_flags(flags: i32) -> i32 {
     flags | libc::O_CLOEXEC
 }
 
-/// A direct open bypasses the page cache at its true size and may write in parallel; others keep
-/// what the cache has, unless the disk is `exact`: then every call reaches it.
+/// Flags for the kernel. A file opened with O_DIRECT bypasses the page cache at its true size and may write in
+/// parallel. Other files keep their cached data, unless the disk is `exact`: then every call reaches the disk.
 pub(crate) fn opened_flags(flags: i32, exact: bool) -> FopenFlags {
     if flags & libc::O_DIRECT != 0 {
         FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
@@ -136,7 +137,7 @@ pub(crate) fn pread(file: RawFd, buffer: &mut Vec<u8>, size: usize, offset: u64)
     Ok(())
 }
 
-/// Reads up to `size` bytes to `into`; fewer at the end of the file.
+/// Read up to `size` bytes into `into`; fewer at the end of the file.
 ///
 /// # Safety
 /// `into` must be valid for writes of `size` bytes.
@@ -160,7 +161,7 @@ pub(crate) unsafe fn pread_into(
     Ok(filled)
 }
 
-/// How many of the `size` bytes from `offset` on a file has; `size` where that is not known.
+/// Number of the `size` bytes at `offset` that exist in the file; `size` if the metadata is unavailable.
 pub(crate) fn bytes_there(file: &File, offset: u64, size: u32) -> u32 {
     let Ok(facts) = file.metadata() else {
         return size;

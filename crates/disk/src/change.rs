@@ -1,23 +1,23 @@
-//! Changes as data: why they are made, when they are to be, what came of them.
+//! Changes as data: cause, planned time, result.
 
 use penstock_daemon::clock::now_ns;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Why a change is made: the disk begins with it (`begin`), somebody asks for it (`request`), it is due (`time`), a phase was marked
-/// (`phase`), a counter (`metric`) or a line of a log (`log`) was seen.
+/// Cause of a change: the initial patch (`begin`), a client (`request`), a planned time (`time`), the mark of a
+/// phase (`phase`), the value of a counter (`metric`), or a line of a log (`log`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cause {
-    /// Which of these.
+    /// Kind of the cause, one of these.
     pub kind: String,
-    /// Which phase, counter and value, or line.
+    /// Name of the phase, counter and value, or line.
     #[serde(default)]
     pub text: String,
 }
 
 impl Cause {
-    /// A cause of that kind.
+    /// Cause of that kind.
     pub fn new(kind: &str, text: impl Into<String>) -> Self {
         Cause {
             kind: kind.to_owned(),
@@ -26,54 +26,54 @@ impl Cause {
     }
 }
 
-/// A planned change as it is asked for: one of `at_ns`, `phase`, `metric` says when.
+/// A planned change. Exactly one of `at_ns`, `phase` and `metric` determines its time.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Planned {
-    /// At that time (CLOCK_MONOTONIC).
+    /// Time of the change (CLOCK_MONOTONIC).
     pub at_ns: Option<u64>,
-    /// So long after that phase was marked,
+    /// Phase whose mark triggers the change.
     pub phase: Option<String>,
-    /// or after that counter of the disk (a name of [`crate::counters::NAMES`]) was seen
+    /// Counter of the disk (a name of [`crate::counters::NAMES`]) that triggers the change.
     pub metric: Option<String>,
-    /// above this
+    /// The counter triggers above this value.
     pub above: Option<f64>,
-    /// or below this.
+    /// The counter triggers below this value.
     pub below: Option<f64>,
-    /// Whether it is made each time that the phase is marked, or that the counter comes to be so, having not
-    /// been so in between; else the first time only.
+    /// Apply the change at every mark of the phase, or every time that the counter crosses the threshold. By
+    /// default only the first one triggers.
     pub every: bool,
-    /// So long after the phase or the sight.
+    /// Delay of the change after its trigger.
     pub after_ns: u64,
-    /// Why it is made, where somebody else has seen it.
+    /// Cause of the change, if another process has observed it.
     pub cause: Option<Cause>,
-    /// What is to change.
+    /// The change.
     pub patch: Value,
 }
 
-/// A change that was made, or tried.
+/// A change that was applied or failed.
 #[derive(Debug, Clone, Serialize)]
 pub struct Applied {
-    /// When it was to be made (CLOCK_MONOTONIC, as all of them).
+    /// Planned time of the change (CLOCK_MONOTONIC, like the other times).
     pub planned_ns: u64,
-    /// From when on it was in force: requests that arrived later met it, earlier ones did not.
+    /// Time from which the change is in force. It affects requests that arrive later, but no earlier ones.
     pub applied_ns: u64,
-    /// When it was read back.
+    /// Time at which the settings were read back.
     pub verified_ns: u64,
     /// The patch.
     pub asked: Value,
-    /// The same keys as they were found afterwards.
+    /// Values of the same keys, read back after the change.
     pub found: Value,
-    /// What went wrong.
+    /// Error message of a failed change.
     pub error: Option<String>,
-    /// What is in force since, beside the profile.
+    /// Settings in force besides the profile.
     pub active: Vec<String>,
-    /// Why it was made.
+    /// Cause of the change.
     pub cause: Cause,
 }
 
 impl Applied {
-    /// One that was not made.
+    /// A change that failed.
     pub fn failed(planned_ns: u64, asked: &Value, cause: &Cause, error: String) -> Self {
         let now = now_ns();
         Applied {

@@ -1,11 +1,11 @@
-//! What this process waited for processors, and what the host's processors did, in nanoseconds.
+//! Processor waits of this process and processor time of the host, in nanoseconds.
 
 use std::path::PathBuf;
 
-/// Names of the threads through which a request goes begin so: the library's readers, threads of rings, our timers.
+/// Name prefixes of the threads that serve requests: readers of the FUSE library, ring threads, timers.
 const ON_THE_WAY: [&str; 3] = ["fuser", "ring", "timer"];
 
-/// The `schedstat` of one of this process's threads and the thread's name, if requests go through it.
+/// Path of the `schedstat` file and name of a thread of this process; None if it does not serve requests.
 pub fn on_the_way(tid: u32) -> Option<(PathBuf, String)> {
     let place = PathBuf::from(format!("/proc/self/task/{tid}"));
     let name = std::fs::read_to_string(place.join("comm")).ok()?;
@@ -13,7 +13,7 @@ pub fn on_the_way(tid: u32) -> Option<(PathBuf, String)> {
     is_on_it.then(|| (place.join("schedstat"), name))
 }
 
-/// Time that the threads through which requests go have waited for a processor, nanoseconds (schedstat).
+/// Processor wait of all threads that serve requests, in nanoseconds (schedstat).
 pub fn process_wait_ns() -> u64 {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
         return 0;
@@ -26,19 +26,19 @@ pub fn process_wait_ns() -> u64 {
         .sum()
 }
 
-/// Processor time of the whole host since it was started, nanoseconds.
+/// Processor time of the host since boot, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostCpu {
-    /// Not idle: programs, kernel, interrupts, and what a hypervisor took away.
+    /// Busy time: programs, kernel, interrupts, and time stolen by a hypervisor.
     pub busy_ns: u64,
-    /// Taken away by a hypervisor; part of `busy_ns`.
+    /// Time stolen by a hypervisor; part of `busy_ns`.
     pub stolen_ns: u64,
-    /// Everything, idle time included.
+    /// Total time, including idle time.
     pub all_ns: u64,
 }
 
 impl HostCpu {
-    /// As /proc/stat says; zeros if it cannot be read.
+    /// Current values from /proc/stat; zeros if it is unreadable.
     pub fn now() -> Self {
         // SAFETY: a plain query.
         let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
@@ -47,7 +47,7 @@ impl HostCpu {
             .unwrap_or_default()
     }
 
-    /// From the text of /proc/stat: user nice system idle iowait irq softirq steal (guest time is in user).
+    /// Parse /proc/stat: user nice system idle iowait irq softirq steal (user includes guest time).
     fn parse(text: &str, ticks_per_s: u64) -> Self {
         let line = text.lines().next().unwrap_or_default();
         let ticks: Vec<u64> = line

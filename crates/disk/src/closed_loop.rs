@@ -1,4 +1,4 @@
-//! Threads that ask again as soon as they were answered: how much of a disk programs get.
+//! Closed-loop load: threads that send the next request after each reply, to measure throughput.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 const SMALL: usize = 4096;
 
-/// A page of a thread's own, as direct reads want it.
+/// Page-aligned buffer, as direct reads require.
 #[repr(align(4096))]
 struct Page([u8; SMALL]);
 
-/// Reads 4 KiB at random places of the first `bytes` of a file, directly, `depth` threads for `length`; gives
-/// the number of reads that ended in time.
+/// Read 4 KiB at random offsets in the first `bytes` of a file with direct I/O, in `depth` threads for
+/// `length`. Return the number of reads that completed in time.
 pub fn reads(path: &Path, bytes: u64, depth: usize, length: Duration) -> io::Result<u64> {
     let file = OpenOptions::new()
         .read(true)
@@ -25,7 +25,7 @@ pub fn reads(path: &Path, bytes: u64, depth: usize, length: Duration) -> io::Res
     let file = &file;
     together(vec![(); depth], bytes, length, |(), at| {
         let mut page = Page([0; SMALL]);
-        // SAFETY: the page is this thread's own and as long as is read into it.
+        // SAFETY: the page belongs to this thread and is as long as the read.
         let got = unsafe {
             libc::pread(
                 file.as_raw_fd(),
@@ -41,8 +41,8 @@ pub fn reads(path: &Path, bytes: u64, depth: usize, length: Duration) -> io::Res
     })
 }
 
-/// Writes 4 KiB through the page cache at random places of the first `bytes` of its file and flushes them, again
-/// and again, a thread for each file; gives the number of writes that were flushed in time.
+/// Write 4 KiB through the page cache at random offsets in the first `bytes` of each file and flush, in a loop,
+/// with one thread per file. Return the number of writes that were flushed in time.
 pub fn flushed_writes(paths: &[PathBuf], bytes: u64, length: Duration) -> io::Result<u64> {
     let files = paths
         .iter()
@@ -54,8 +54,8 @@ pub fn flushed_writes(paths: &[PathBuf], bytes: u64, length: Duration) -> io::Re
     })
 }
 
-/// Does `one` at random pages, a thread for each of `what`, all from the same moment on; gives how often it was
-/// done in time.
+/// Call `one` for random pages in a loop, with one thread per item of `what`, all started at the same time.
+/// Return the number of calls that completed in time.
 fn together<T: Copy + Send>(
     what: Vec<T>,
     bytes: u64,
@@ -70,7 +70,7 @@ fn together<T: Copy + Send>(
         start.wait();
         let end = Instant::now() + length;
         loop {
-            // Numerical Recipes' constants.
+            // Constants from Numerical Recipes.
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223) % (1 << 32);
             one(mine, (state >> 8) % pages * SMALL as u64)?;
             if Instant::now() > end {

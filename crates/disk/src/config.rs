@@ -246,7 +246,7 @@ pub enum Command {
         /// True to bypass the page cache.
         on: bool,
     },
-    /// Return the path overhead. Measure it if that has not happened since the last reset.
+    /// Return the path overhead. Reuse only a recent measurement after the last reset.
     Path {
         /// The disk.
         disk_id: String,

@@ -1,4 +1,4 @@
-//! The server: its control socket, its disks, its end.
+//! The server: control socket, disks, shutdown.
 
 use std::collections::HashMap;
 use std::fs;
@@ -27,7 +27,7 @@ use crate::witness;
 /// linux/prctl.h, since Linux 5.6.
 const PR_SET_IO_FLUSHER: i32 = 57;
 const HOUSEKEEPING: Duration = Duration::from_millis(100);
-/// A measured path overhead serves other disks of the server for so long.
+/// Validity of a measured path overhead for other disks of the server.
 const CALIBRATION_LASTS_NS: u64 = 5_000_000_000;
 
 struct Mounted {
@@ -35,7 +35,7 @@ struct Mounted {
     serving: Arc<Mutex<Serving>>,
 }
 
-/// Key of a calibration: readers that go first, transport, service times of reads and writes.
+/// Key of a calibration: real-time readers, transport, service times of reads and writes.
 type Alike = (bool, Transport, u64, u64);
 
 struct Server {
@@ -44,7 +44,7 @@ struct Server {
     disks: Mutex<HashMap<String, Mounted>>,
     places: Mutex<HashMap<String, Places>>,
     schedules: Scheduler,
-    /// When the way to a disk was measured, and what it was.
+    /// Time and result of each path overhead measurement.
     calibrations: Mutex<HashMap<Alike, (u64, Compensation)>>,
     stop: AtomicBool,
 }
@@ -53,7 +53,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Serves until told to stop; `config_json` is a [`ServerConfig`].
+/// Serve until a command or signal ends the server; `config_json` is a [`ServerConfig`].
 pub fn run(config_json: &str) -> Result<(), Error> {
     let config: ServerConfig = serde_json::from_str(config_json)
         .map_err(|error| Error::Bad(format!("configuration of the disk server: {error}")))?;
@@ -118,11 +118,11 @@ pub fn run(config_json: &str) -> Result<(), Error> {
 fn prepare_process() {
     // SAFETY: plain system calls on this process; each may fail without harm.
     unsafe {
-        // Every reader thread has a buffer of 16 MiB of which it touches 1: it must come from fresh
-        // pages, not from recycled ones that have to be zeroed.
+        // Every reader thread has a buffer of 16 MiB, but uses only 1 MiB. Allocate it from fresh pages,
+        // because recycled ones would have to be zeroed.
         libc::mallopt(libc::M_MMAP_THRESHOLD, 4 << 20);
         libc::prctl(libc::PR_SET_NAME, c"penstock-disk".as_ptr(), 0, 0, 0);
-        // Write-back of the backing files must not wait for write-back of the mounts.
+        // Write-back of the backing files must not wait for that of the mounts.
         libc::prctl(PR_SET_IO_FLUSHER, 1u64, 0, 0, 0);
     }
     process::prepare();
@@ -298,7 +298,7 @@ impl Server {
         added
     }
 
-    /// Takes the directories of a disk, unless another has them.
+    /// Claim the directories of a disk, unless another disk has them.
     fn claim(&self, add: &Add) -> Result<(), Error> {
         let mut places = lock(&self.places);
         if places.contains_key(&add.disk_id) {
@@ -358,8 +358,7 @@ impl Server {
         }
     }
 
-    /// The way to a disk through the kernel, as it was found a moment ago for a disk like it, and after
-    /// `since_ns`; or else measured.
+    /// Path overhead of a disk: a recent measurement of a similar disk after `since_ns`, or a new measurement.
     fn way(&self, disk: &Disk, since_ns: u64) -> Result<Compensation, Error> {
         let mut known = lock(&self.calibrations);
         let (first, services) = (disk.goes_first(), calibration::services_ns(disk));
@@ -397,7 +396,7 @@ impl Server {
         Ok(json!({"lazy": lazy, "stats": stats}))
     }
 
-    /// Applies a patch now.
+    /// Apply a patch now.
     fn apply(&self, disk: &Arc<Disk>, planned_ns: u64, patch: &DiskPatch) -> Result<Value, Error> {
         if let Some(cut) = patch.power_cut() {
             return self.cut_power(disk, planned_ns, cut, &patch.cause);

@@ -1,4 +1,4 @@
-//! Bytes: reading, writing, flushing, and changing how many there are.
+//! File data: read, write, flush, resize.
 
 use std::borrow::Cow;
 use std::io;
@@ -16,21 +16,21 @@ use crate::open_file::{place, OpenFile, Reading};
 use crate::space;
 use crate::tree::Tree;
 
-/// What is about to happen to the bytes of a file.
+/// A change of a file's bytes.
 #[derive(Clone, Copy)]
 pub(crate) enum Bytes {
-    /// Those from `offset` on are written or given room.
+    /// Write or allocate bytes from `offset` on.
     Fill { offset: u64, length: u64 },
-    /// Those from `offset` on become a hole or zeros.
+    /// Make a hole or zeros from `offset` on.
     Clear { offset: u64, length: u64 },
-    /// The file gets that size.
+    /// Set the size.
     Resize(u64),
 }
 
 impl Tree {
-    /// Reads past the page cache where the file may end later there than here: it is written back from
-    /// `reading` on first, which makes the file as long as it is. A thread of its own, because the
-    /// kernel's writes are served by those from which this comes.
+    /// Read with direct I/O from a file that may be longer in the page cache. First make the kernel write back
+    /// the data from the offset of `reading` on, which extends the backing file. This needs a separate thread,
+    /// because the calling threads serve the kernel's writes.
     pub(crate) fn read_when_written_back(
         &self,
         open: Arc<OpenFile>,
@@ -40,7 +40,7 @@ impl Tree {
         let (service, notifier) = (self.service.clone(), self.notifier.clone());
         thread::spawn(move || {
             if let Some(kernel) = notifier.get() {
-                // What cannot be written back is the writer's error, not the reader's.
+                // A failed write-back is an error of the writer, not of the reader.
                 let number = INodeNo(open.id.number);
                 let _ = kernel.inval_inode(number, reading.offset as i64, 0);
             }
@@ -48,7 +48,7 @@ impl Tree {
         });
     }
 
-    /// Writes as the device would: with its faults, into the room it has.
+    /// Write with the faults and within the size of the disk.
     pub(crate) fn write_at(
         &self,
         open: &OpenFile,
@@ -79,7 +79,7 @@ impl Tree {
         self.change_bytes(fd, open.id, change, || pwrite(fd, &stored, offset))
     }
 
-    /// Does `change` to the bytes of a file, with the room it takes and what is unsynced in mind.
+    /// Apply `change` to the bytes of a file, and account for its space and unflushed data.
     pub(crate) fn change_bytes(
         &self,
         fd: RawFd,
@@ -92,7 +92,8 @@ impl Tree {
         if up == 0 {
             return change();
         }
-        // Held over the change: what is kept of the old bytes is what a power cut finds replaced.
+        // Hold the lock during the change, so that the recorded old content matches the data that a power cut
+        // replaces.
         let mut unsynced = (up & VOLATILE != 0).then(|| gate.unsynced());
         let mut room = (up & SIZED != 0).then(|| gate.space());
         if gate.up() & OFF != 0 {
@@ -193,7 +194,7 @@ impl Tree {
         self.getattr_of(number, handle)
     }
 
-    /// Gives room to a range of a file, or makes a hole or zeros of it.
+    /// Allocate a range of a file, or make it a hole or zeros.
     pub(crate) fn allocate(
         &self,
         open: &OpenFile,
@@ -215,7 +216,7 @@ impl Tree {
         })
     }
 
-    /// Blocks of the disk, free and available: the host's, or of its own size.
+    /// Total, free and available blocks of the disk: those of the host, or those of the disk's own size.
     pub(crate) fn room(&self, host: &libc::statvfs) -> (u64, u64, u64) {
         let gate = &self.disk.gate;
         let (mut blocks, mut free, mut available) = (host.f_blocks, host.f_bfree, host.f_bavail);

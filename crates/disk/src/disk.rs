@@ -1,4 +1,4 @@
-//! One emulated disk: its station, counters, log and compensation.
+//! One emulated disk: station, counters, log and path overheads.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::unix::fs::MetadataExt;
@@ -26,40 +26,41 @@ use crate::ticket::{Target, Ticket};
 use crate::timer::{Moved, Timers};
 use crate::unsynced::LIMIT_BYTES;
 
-/// Records kept in memory when the housekeeping thread cannot keep up; beyond it they are lost
-/// and counted.
+/// Maximum number of records in memory when the housekeeping thread is too slow. Further records are lost and
+/// counted.
 const MOST_PENDING: usize = 4 << 20;
 
-/// A request that takes longer than this can have the way of a reader that goes first taken off.
+/// Minimum service time from which real-time readers are used: the server can then subtract their longer path
+/// overhead.
 const LONG_WAY_S: f64 = 60e-6;
 
-/// A disk. Shared by its readers, the timers and the control socket.
+/// A disk. Its readers, the timers and the control socket share it.
 pub struct Disk {
     /// Name.
     pub disk_id: String,
-    /// By which the timers know it.
+    /// Number that identifies the disk to the timers.
     pub number: u64,
-    /// Where it is mounted.
+    /// Mount point.
     pub mount: PathBuf,
-    /// Whose content it shows.
+    /// Backing directory, whose content the disk shows.
     pub backing: PathBuf,
-    /// Whether flushes sync the host's file.
+    /// True if flushes also sync the backing file.
     pub durable: bool,
-    /// Serves reads and writes of the calibration file in a fixed time while these are not 0.
+    /// Fixed service times of reads and writes of the calibration file; 0 outside a calibration.
     pub calibration_service_ns: [AtomicU64; 2],
-    /// How late the replies of the calibration were.
+    /// Lateness of the replies during a calibration.
     pub calibration_lateness_ns: Mutex<Vec<u64>>,
-    /// Taken down.
+    /// True after the disk was stopped.
     pub gone: AtomicBool,
-    /// Requests come over io_uring.
+    /// True if requests come over io_uring.
     pub has_rings: AtomicBool,
-    /// Files opened now bypass the page cache.
+    /// True if files opened from now on bypass the page cache.
     pub exact: AtomicBool,
-    /// What stands before its bytes and names.
+    /// Checks before requests: faults, size, unflushed data, power.
     pub gate: Gate,
-    /// Whom its files belong to.
+    /// Mapping of file owners.
     pub owner: Owner,
-    /// What is planted in it.
+    /// Deliberate deviation from the profile.
     pub plant: Plant,
     pub(crate) changing: Mutex<()>,
     pub(crate) events: Mutex<VecDeque<Applied>>,
@@ -68,14 +69,14 @@ pub struct Disk {
     compensation: RwLock<Compensation>,
     pub(crate) page: StatsPage,
     pub(crate) log: Mutex<Option<Log>>,
-    /// Numbers of its files in the request log.
+    /// Numbers of the disk's files in the request log.
     pub file_names: FileNames,
 }
 
 static DISKS_SO_FAR: AtomicU64 = AtomicU64::new(0);
 static ARRIVED_SO_FAR: AtomicU64 = AtomicU64::new(0);
 
-/// Requests of all disks, which the threads of the server share.
+/// Number of requests of all disks so far. The threads of the server share it.
 pub(crate) fn arrived_so_far() -> u64 {
     ARRIVED_SO_FAR.load(Ordering::Relaxed)
 }
@@ -86,7 +87,7 @@ fn station(profile: &StorageProfile, seed: u64) -> Result<Station, Error> {
     Ok(station)
 }
 
-/// Who owns the backing directory, and who is to see its files as its own.
+/// Mapping between the owner of the backing directory and the owner on the mount.
 fn owner(backing: &Path, given: Option<OwnerId>) -> Result<Owner, Error> {
     let Some(given) = given else {
         return Ok(Owner::default());
@@ -125,7 +126,7 @@ fn op_code(op: Op) -> u8 {
 }
 
 impl Disk {
-    /// A disk of that profile, not mounted yet.
+    /// Create a disk with that profile, not mounted yet.
     pub fn new(add: &Add, stats_dir: &Path) -> Result<Self, Error> {
         let (profile, seed) = (add.profile.clone(), add.seed);
         let now = now_ns();
@@ -185,7 +186,7 @@ impl Disk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Path overheads taken off arrivals.
+    /// Path overheads subtracted from arrivals.
     pub fn compensation(&self) -> Compensation {
         *self
             .compensation
@@ -193,7 +194,7 @@ impl Disk {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the path overheads.
+    /// Set the path overheads.
     pub fn set_compensation(&self, compensation: Compensation) {
         *self
             .compensation
@@ -201,7 +202,8 @@ impl Disk {
             .unwrap_or_else(PoisonError::into_inner) = compensation;
     }
 
-    /// A request has arrived at `arrival_ns`, on its way through the kernel: when must the answer go out?
+    /// Register a request that arrived at `arrival_ns` through the kernel. Return a ticket with the due time of
+    /// its reply.
     pub fn arrive(&self, op: Op, target: Target, arrival_ns: u64) -> Ticket {
         let compensation = self.compensation();
         let compensation_ns = match op {
@@ -221,14 +223,15 @@ impl Disk {
         )
     }
 
-    /// The same of a request that is there at `arrival_ns`, and would have been at the device at `began_ns`.
+    /// Same for a request that arrived at `arrival_ns` and would have reached the device at `began_ns`.
     pub fn arrive_as_of(&self, op: Op, target: Target, arrival_ns: u64, began_ns: u64) -> Ticket {
         let compensation_ns = arrival_ns.saturating_sub(began_ns);
         let device_offset = target.device_base | (target.offset & ((1 << 40) - 1));
         let mut state = self.state();
         let arrival_ns = state.next_arrival_ns(arrival_ns);
         let began_ns = arrival_ns.saturating_sub(compensation_ns);
-        // Busy from here on, or a disk that is asked without a pause would seem idle on the way.
+        // Busy from this time on. Otherwise a disk with back-to-back requests would seem idle during the path
+        // overhead.
         state.count_in_flight(began_ns, 1);
         let station_ns = state.in_station_time(began_ns);
         let request = Request {
@@ -269,7 +272,7 @@ impl Disk {
         }
     }
 
-    /// The reply of a request goes out at `done_ns`.
+    /// Register the reply of a request, sent at `done_ns`.
     pub fn complete(&self, ticket: Ticket, done_ns: u64) {
         let Ticket {
             due_ns,
@@ -316,7 +319,7 @@ impl Disk {
         }
     }
 
-    /// Refuses what does not even reach the device, and counts it.
+    /// Refuse a request that does not reach the device, and count it.
     pub fn admit(&self, op: Op) -> std::io::Result<()> {
         if self.gate.up() == 0 {
             return Ok(());
@@ -330,7 +333,7 @@ impl Disk {
         admitted
     }
 
-    /// Moves the answers of requests that wait; to be called with the state locked.
+    /// Move the due times of waiting requests. The caller holds the lock of the state.
     pub(crate) fn move_answers(&self, state: &mut State, timers: &Timers, moved: Vec<Retimed>) {
         let mut all: HashMap<u64, Moved> = moved
             .into_iter()
@@ -344,7 +347,7 @@ impl Disk {
         state.moved = all;
     }
 
-    /// A request that came to the timers only after its answer had been moved.
+    /// Move a request that reached the timers only after its due time had been moved.
     pub(crate) fn move_late(&self, timers: &Timers, id: u64) {
         if !self.any_moved.load(Ordering::Acquire) {
             return;
@@ -355,7 +358,7 @@ impl Disk {
         }
     }
 
-    /// A read delivered fewer bytes than were asked for (end of file): the log says what was read.
+    /// Record the size of a read that returned fewer bytes than requested (end of file).
     pub fn shorten(ticket: &mut Ticket, size_bytes: u32) {
         ticket.record.size_bytes = size_bytes;
     }
@@ -366,7 +369,7 @@ impl Disk {
         [Op::Read, Op::Write].map(|op| profile.mean_service_s(op, false, 4096))
     }
 
-    /// How its requests come.
+    /// Transport of the disk's requests.
     pub fn transport(&self) -> Transport {
         if self.has_rings.load(Ordering::Relaxed) {
             Transport::IoUring
@@ -375,10 +378,11 @@ impl Disk {
         }
     }
 
-    /// Whether its readers go before all ordinary threads: a request must not wait for a processor to be seen.
+    /// True if the readers run before all ordinary threads, so that a request never waits for a processor.
     ///
-    /// Woken so, they sit on another processor than the program, which costs 30 µs of the way when the host is
-    /// idle. That is taken off where every request takes longer; a disk that is faster keeps the short way.
+    /// Such readers wake on a different processor from the program's. This adds 30 µs of path overhead on an
+    /// idle host. If every request takes longer than that, the overhead is subtracted. Readers of a faster disk
+    /// run as ordinary threads.
     pub fn goes_first(&self) -> bool {
         let profile = &self.state().profile;
         let least_s = [Op::Read, Op::Write]
@@ -388,7 +392,7 @@ impl Disk {
         least_s.max(profile.interface_s(4096)) >= LONG_WAY_S
     }
 
-    /// Changes the profile from now on; what is in the queue stays there.
+    /// Change the profile from now on. Queued requests stay queued.
     pub fn set_profile(
         &self,
         profile: StorageProfile,
@@ -414,12 +418,13 @@ impl Disk {
         Ok(())
     }
 
-    /// When the counters were zeroed (CLOCK_MONOTONIC).
+    /// Time at which the counters were reset (CLOCK_MONOTONIC).
     pub fn reset_ns(&self) -> u64 {
         self.state().reset_ns
     }
 
-    /// Starts what is planted beside the way of the requests: a hand on the lock, until the disk is gone.
+    /// Start the deliberate deviation outside the request path: a thread that regularly holds the lock, until the
+    /// disk is gone.
     pub fn begin_plant(self: &Arc<Self>) {
         if self.plant.lock_held_s <= 0.0 {
             return;
@@ -434,12 +439,12 @@ impl Disk {
         });
     }
 
-    /// From now on answers at once: the disk is being taken away.
+    /// Answer at once from now on, because the disk is being stopped.
     pub fn hurry(&self) {
         self.state().hurried = true;
     }
 
-    /// Zeroes the counters and forgets all draws and positions.
+    /// Reset the counters, the random draws and the positions.
     pub fn reset(&self) -> Result<(), Error> {
         let mut state = self.state();
         let now = now_ns();

@@ -1,15 +1,15 @@
-//! Numbers by which a request log names files.
+//! Numbers of files in a request log.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Number of what is no file: a flush of a directory, or of nothing in particular.
+/// Number for requests without a file, such as the flush of a directory.
 pub const NO_FILE: u32 = 0;
 
 #[derive(Debug)]
 struct Named {
     path: String,
-    /// Handles that are open.
+    /// Number of open handles.
     open: u64,
 }
 
@@ -31,7 +31,7 @@ impl Names {
     }
 }
 
-/// The files that are open on a disk; during a log also those that were, as its records name them.
+/// Open files of a disk. While a log is written, closed files stay too, because its records refer to them.
 #[derive(Debug)]
 pub struct FileNames(Mutex<Names>);
 
@@ -64,7 +64,7 @@ impl FileNames {
         number
     }
 
-    /// A handle of the file is closed.
+    /// Close a handle of the file.
     pub fn closed(&self, number: u32) {
         let mut names = self.lock();
         let keep = names.logging;
@@ -79,7 +79,7 @@ impl FileNames {
         }
     }
 
-    /// A log begins, or (not `on`) none is written any more.
+    /// Start or (not `on`) end a log.
     pub fn log(&self, on: bool) {
         let mut names = self.lock();
         names.logging = on;

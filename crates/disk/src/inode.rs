@@ -1,4 +1,4 @@
-//! The inodes of one mount: numbers that the kernel has, and the files of the backing directory that they stand for.
+//! Inodes of one mount: the numbers that the kernel has, and their files in the backing directory.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString, OsStr};
@@ -12,13 +12,13 @@ pub use crate::known::Identity;
 use crate::known::{Known, Name, Route, ROOT};
 use crate::position;
 
-/// Directories of a mount whose descriptors are kept for the next use.
+/// Maximum number of directory descriptors that stay open for reuse.
 const OPEN_DIRECTORIES: usize = 256;
 
-/// A file or directory that is at hand: its identity, and a descriptor that no rename or unlink can pull away.
+/// A file or directory in use: its identity and a descriptor, which stays valid after a rename or unlink.
 #[derive(Debug, Clone)]
 pub struct Inode {
-    /// What it is.
+    /// Identity of the file.
     pub id: Identity,
     handle: Arc<OwnedFd>,
 }
@@ -29,18 +29,18 @@ impl Inode {
         self.handle.as_raw_fd()
     }
 
-    /// A path by which the file can be reached as long as this lives.
+    /// Path of the file, valid while this exists.
     pub fn proc_path(&self) -> CString {
         path_of(self.fd())
     }
 
-    /// The file's attributes.
+    /// Attributes of the file.
     pub fn stat(&self) -> io::Result<libc::stat> {
         stat_at(self.fd(), c"", libc::AT_EMPTY_PATH)
     }
 }
 
-/// Descriptors of the directories used last.
+/// Descriptors of recently used directories.
 #[derive(Debug, Default)]
 struct Directories {
     open: HashMap<u64, Arc<OwnedFd>>,
@@ -64,13 +64,13 @@ impl Directories {
     }
 }
 
-/// All inodes of one mount.
+/// Inodes of one mount.
 #[derive(Debug)]
 pub struct Inodes {
     root: Inode,
     known: RwLock<Known>,
     directories: Mutex<Directories>,
-    /// Held while a name is taken away or moved, so that who finds nothing at a name can wait and look again.
+    /// Held while a name is removed or moved. A thread that does not find a file can lock it and try again.
     changing: Mutex<()>,
 }
 
@@ -79,7 +79,7 @@ fn stale() -> io::Error {
 }
 
 impl Inodes {
-    /// Those of the tree whose root is the directory at `backing`.
+    /// Inodes of the tree whose root is the directory at `backing`.
     pub fn new(backing: &CStr) -> io::Result<Self> {
         let handle = open_root(backing)?;
         let root = Attributes::at(handle.as_raw_fd(), c"")?;
@@ -110,10 +110,10 @@ impl Inodes {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file of that number. ESTALE where something else than the mount has taken it away.
+    /// File with that number. ESTALE if anything but the mount has removed it.
     pub fn get(&self, number: u64) -> io::Result<Inode> {
         self.reach(number, true).or_else(|_| {
-            // Its name may be changing at this moment.
+            // Its name may be changing now.
             let _turn = self.turn();
             self.reach(number, false)
         })
@@ -139,7 +139,7 @@ impl Inodes {
         for route in routes {
             match self.follow(route, id) {
                 Ok(Some(inode)) => return Ok(inode),
-                // as many as there may be: another way would fail as well
+                // no descriptor or memory left: another route would fail as well
                 Err(error) if is_shortage(&error) => return Err(error),
                 Ok(None) | Err(_) => {}
             }
@@ -147,7 +147,7 @@ impl Inodes {
         Err(stale())
     }
 
-    /// What is at the end of a route, if it is that file.
+    /// File at the end of a route, if it has that identity.
     fn follow(&self, route: Route, id: Identity) -> io::Result<Option<Inode>> {
         let start = route.start.unwrap_or_else(|| self.root.handle.clone());
         if route.names.is_empty() {
@@ -165,13 +165,13 @@ impl Inodes {
         Ok(Some(Inode { id, handle }))
     }
 
-    /// Looks `name` up in `parent` and counts the lookup, which `forget` gives back.
+    /// Look up `name` in `parent` and count the lookup; `forget` subtracts it.
     pub fn lookup(&self, parent: &Inode, name: &OsStr) -> io::Result<(Identity, libc::stat)> {
         let seen = Attributes::at(parent.fd(), &component(name)?)?;
         Ok((self.meet(parent, name, &seen), seen.stat))
     }
 
-    /// The same of a file that was just opened by that name.
+    /// Same for a file that was just opened by that name.
     pub fn lookup_open(
         &self,
         parent: &Inode,
@@ -187,7 +187,7 @@ impl Inodes {
             .meet(parent.id.number, name, seen, position::file_base)
     }
 
-    /// The kernel gives `lookups` lookups of a file back.
+    /// Subtract `lookups` lookups that the kernel dropped.
     pub fn forget(&self, number: u64, lookups: u64) {
         if number == ROOT {
             return;
@@ -203,7 +203,7 @@ impl Inodes {
         }
     }
 
-    /// Distinguishes the file of that number from an earlier one.
+    /// Generation of the file with that number, which distinguishes it from an earlier file.
     pub fn generation(&self, number: u64) -> u32 {
         let id = self.known().identity(number);
         id.map_or(0, |id| id.generation)
@@ -219,7 +219,7 @@ impl Inodes {
         self.known().path_below(directory.id.number, name)
     }
 
-    /// To be held while a name is taken away or moved.
+    /// Lock for removing or moving a name.
     pub fn change(&self) -> Changing<'_> {
         Changing {
             inodes: self,
@@ -228,7 +228,7 @@ impl Inodes {
     }
 }
 
-/// True where the server has no descriptor or memory left.
+/// True if the server has no descriptor or memory left.
 fn is_shortage(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -236,11 +236,11 @@ fn is_shortage(error: &io::Error) -> bool {
     )
 }
 
-/// Something that is about to lose a name, or to get another.
+/// A name that is about to be removed or moved.
 pub struct Named {
     directory: u64,
     name: Box<[u8]>,
-    /// Its number, if the kernel knows it, and what it is reached by without the name.
+    /// Number of the file, if the kernel knows it, and a descriptor that works without the name.
     known: Option<(u64, OwnedFd)>,
 }
 
@@ -250,19 +250,19 @@ impl Named {
     }
 }
 
-/// The right to take names away and to move them, one at a time.
+/// Exclusive right to remove and move names.
 pub struct Changing<'a> {
     inodes: &'a Inodes,
     _turn: MutexGuard<'a, ()>,
 }
 
 impl Changing<'_> {
-    /// The file of that number, as [`Inodes::get`].
+    /// File with that number, as [`Inodes::get`].
     pub fn get(&self, number: u64) -> io::Result<Inode> {
         self.inodes.reach(number, false)
     }
 
-    /// What has `name` in a directory now.
+    /// File that has `name` in a directory now.
     pub fn named(&self, directory: &Inode, name: &OsStr) -> io::Result<Named> {
         let mut named = Named {
             directory: directory.id.number,
@@ -282,7 +282,7 @@ impl Changing<'_> {
         }
     }
 
-    /// It has lost that name.
+    /// Record that the name was removed.
     pub fn removed(&self, named: Named) {
         let name = named.name();
         if let Some((number, handle)) = named.known {
@@ -290,7 +290,7 @@ impl Changing<'_> {
         }
     }
 
-    /// It has the name that `replaced` had.
+    /// Record that the file now has the name of `replaced`.
     pub fn renamed(&self, named: &Named, replaced: Named) {
         let (old, new) = (named.name(), replaced.name());
         let mut known = self.inodes.known_mut();
@@ -302,7 +302,7 @@ impl Changing<'_> {
         }
     }
 
-    /// They have each other's names.
+    /// Record that the two names were exchanged.
     pub fn exchanged(&self, one: &Named, other: &Named) {
         let mut known = self.inodes.known_mut();
         for (this, that) in [(one, other), (other, one)] {
@@ -359,7 +359,7 @@ mod tests {
             (first.number, first.generation)
         };
         let (one, other) = (seen("x"), seen("y"));
-        // a file system without birth times has no generation to give
+        // without birth times a file system has no generations
         if one.1 != 0 && one.0 == other.0 {
             assert_ne!(one.1, other.1);
         }
@@ -383,7 +383,7 @@ mod tests {
                 );
             }
         }
-        // other tests of this process have descriptors too
+        // other tests of this process also have descriptors
         assert!(descriptors() < before + OPEN_DIRECTORIES + 128);
     }
 

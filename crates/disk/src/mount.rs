@@ -1,4 +1,4 @@
-//! Putting a file system at a directory and taking it away again.
+//! Mount and unmount the file system of a disk.
 
 use std::ffi::{CString, OsStr};
 use std::fs;
@@ -16,7 +16,7 @@ fn c_path(path: &Path) -> Result<CString, Error> {
         .map_err(|_| Error::Bad(format!("path {path:?} has a null byte")))
 }
 
-/// Mounts a FUSE file system at `mount` with source `penstock:<token>`; the result is its device.
+/// Mount a FUSE file system at `mount` with source `penstock:<token>`. Return its device.
 pub fn mount(mount: &Path, token: &str) -> Result<OwnedFd, Error> {
     let device = fs::OpenOptions::new()
         .read(true)
@@ -65,7 +65,7 @@ pub fn mount(mount: &Path, token: &str) -> Result<OwnedFd, Error> {
     by_fusermount(mount, &source)
 }
 
-/// The way of those who may not mount: `fusermount3` mounts and passes the device over a socket.
+/// Mount without privileges: `fusermount3` mounts and passes the device over a socket.
 fn by_fusermount(mount: &Path, source: &str) -> Result<OwnedFd, Error> {
     let mut pair: [RawFd; 2] = [0; 2];
     // SAFETY: room for two descriptors.
@@ -134,7 +134,7 @@ fn receive_descriptor(socket: &OwnedFd) -> Option<OwnedFd> {
     }
 }
 
-/// Unmounts; lazily when files are open. Says whether it was lazy.
+/// Unmount; lazily if files are open. Return true if the unmount was lazy.
 pub fn unmount(mount: &Path) -> Result<bool, Error> {
     let c_mount = c_path(mount)?;
     // SAFETY: a terminated path.
@@ -164,17 +164,17 @@ pub fn unmount(mount: &Path) -> Result<bool, Error> {
                 ))),
             }
         }
-        // Somebody else has unmounted it.
+        // Already unmounted.
         Some(libc::EINVAL | libc::ENOENT) => Ok(false),
         _ => Err(Error::last(format!("unmounting {}", mount.display()))),
     }
 }
 
-/// Puts a shared, empty file system at `mount`, on which the disk is mounted then.
+/// Mount a shared, empty file system at `mount`; the disk is then mounted on top of it.
 ///
-/// Mount namespaces made while it is there, and bind mounts of it elsewhere, have a copy of it:
-/// unless they were made private, mounts on it and unmounts reach them. A disk that is taken down,
-/// or put up anew after a power cut, is so in a container that was given the mount point.
+/// Mount namespaces created while it is there, and bind mounts of it, receive a copy. Unless they are private,
+/// later mounts and unmounts on it propagate to them. So a container that has the mount point follows when a
+/// disk is stopped, or mounted again after a power cut.
 pub fn carry(mount: &Path, token: &str) -> Result<(), Error> {
     let what = || format!("a shared mount at {}", mount.display());
     let c_source = CString::new(format!("penstock:{token}"))
@@ -203,14 +203,14 @@ pub fn carry(mount: &Path, token: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends a connection: requests fail, also those in progress, and the mount stays. False where the control file
-/// system is not mounted.
+/// Abort a connection: all requests fail, including those in progress, and the mount stays. Return false if the
+/// control file system is not mounted.
 fn abort_connection(device: [u32; 2]) -> bool {
     fs::write(format!("/sys/fs/fuse/connections/{}/abort", device[1]), "1").is_ok()
 }
 
-/// Makes all requests of a mount fail. Without its device, or without the control file system, a mount that is
-/// not in use is gone, too.
+/// Make all requests of a mount fail. Without its device or the control file system, this also removes a mount
+/// that is not in use.
 pub fn abort(mount: &Path, device: Option<[u32; 2]>) {
     if device.is_some_and(abort_connection) {
         return;
@@ -221,7 +221,7 @@ pub fn abort(mount: &Path, device: Option<[u32; 2]>) {
     }
 }
 
-/// Ends a mount at once: requests fail, dirty pages are dropped, open files are dead.
+/// End a mount at once: requests fail, dirty pages are dropped, open files become unusable.
 pub fn cut(mount: &Path, device: [u32; 2]) -> Result<(), Error> {
     let aborted = abort_connection(device);
     let c_mount = c_path(mount)?;
@@ -237,18 +237,18 @@ pub fn cut(mount: &Path, device: [u32; 2]) -> Result<(), Error> {
     Err(error)
 }
 
-/// Device number of the mount, `[major, minor]`, as its files carry it.
+/// Device number of the mount, `[major, minor]`, as in the attributes of its files.
 pub fn device(mount: &Path) -> Result<[u32; 2], Error> {
     let meta =
         fs::metadata(mount).map_err(|error| Error::host(mount.display().to_string(), error))?;
     Ok([libc::major(meta.dev()), libc::minor(meta.dev())])
 }
 
-/// Settings of the mount's page cache, where this host lets them be set.
+/// Set dirty limit and readahead of the mount. Return the settings that this host refuses.
 ///
-/// FUSE mounts have strict dirty limits of 1 % of the memory. A byte limit replaces it, so that
-/// it does not depend on the host's size: the writer is slowed down before it holds more, which
-/// also keeps a small memory group from filling up with pages that cannot be dropped.
+/// By default, a FUSE mount has a strict dirty limit of 1 % of the memory. A limit in bytes makes it
+/// independent of the host's memory size. The kernel throttles a writer at the limit, so dirty pages, which
+/// cannot be dropped, do not fill a small memory group either.
 pub fn tune(device: [u32; 2], dirty_bytes: u64, readahead_bytes: u32) -> Vec<String> {
     let bdi = format!("/sys/class/bdi/{}:{}", device[0], device[1]);
     let settings = [

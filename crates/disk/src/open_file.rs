@@ -1,4 +1,4 @@
-//! What serving a request takes: the open files, what is read of one, a buffer.
+//! Open files, parameters of a read, and read buffers.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,7 +8,7 @@ use crate::faults::Place;
 use crate::handle::Key;
 use crate::inode::{Identity, Inodes};
 
-/// Buffers kept for reuse.
+/// Maximum number of spare buffers.
 const SPARE_BUFFERS: usize = 64;
 
 /// A file that a program has open.
@@ -18,12 +18,12 @@ pub(crate) struct OpenFile {
     pub(crate) id: Identity,
     pub(crate) inodes: Arc<Inodes>,
     pub(crate) file_id: u32,
-    /// Writes go into the page cache, and the file may be longer there than here.
+    /// True if writes go into the page cache, where the file may be longer than the backing file.
     pub(crate) cached_writer: bool,
 }
 
 impl OpenFile {
-    /// Its path relative to the mount.
+    /// Path of the file relative to the mount.
     pub(crate) fn path(&self) -> String {
         self.inodes.path(self.id.number)
     }
@@ -36,7 +36,7 @@ struct Uses {
     cached_writers: usize,
 }
 
-/// The files that are open, by handle.
+/// Open files by handle.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles {
     by_handle: HashMap<u64, Arc<OpenFile>>,
@@ -67,19 +67,19 @@ impl OpenFiles {
         Some(open)
     }
 
-    /// True if anybody has the file open.
+    /// True if the file is open.
     pub(crate) fn is_open(&self, file: Key) -> bool {
         self.uses.contains_key(&file)
     }
 
-    /// True if the file may be longer in the page cache than it is here.
+    /// True if the file may be longer in the page cache than in the backing file.
     pub(crate) fn has_cached_writer(&self, file: Key) -> bool {
         let uses = self.uses.get(&file);
         uses.is_some_and(|uses| uses.cached_writers > 0)
     }
 }
 
-/// What is read, by whom.
+/// Parameters of a read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading {
     pub(crate) offset: u64,
@@ -88,7 +88,7 @@ pub(crate) struct Reading {
     pub(crate) arrival_ns: u64,
 }
 
-/// Buffers for reads, reused.
+/// Reusable read buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     spare: Mutex<Vec<Vec<u8>>>,
@@ -115,7 +115,7 @@ impl Buffers {
     }
 }
 
-/// Where on the disk a request goes.
+/// Location of a request on the disk.
 pub(crate) fn place(path: &str, file: Identity, offset: u64, visit: u32) -> Place<'_> {
     Place {
         path,

@@ -1,10 +1,9 @@
-//! Changes of a disk while it is up: patches of what is desired, applied at once, read back, written down.
+//! Changes of a live disk: patches, which are applied at once, read back and recorded.
 //!
-//! A patch is a JSON object. A key that is absent leaves things as they are, `null` or `"max"` puts
-//! them back, a value sets them. `profile`, `limits`, `slow`, `readahead`, `cache`, `servers`,
-//! `credits` are the station's ([`penstock_station::Patch`]); the disk has `faults`, `bad_space`,
-//! `read_only`, `full`, `fail_stop` ([`crate::faults`]), `volatile` and `power_cut`
-//! ([`crate::unsynced`]).
+//! A patch is a JSON object. An absent key changes nothing, `null` or `"max"` restores the default, and any
+//! other value sets the key. The station has the keys `profile`, `limits`, `slow`, `readahead`, `cache`,
+//! `servers` and `credits` ([`penstock_station::Patch`]). The disk has the keys `faults`, `bad_space`,
+//! `read_only`, `full` and `fail_stop` ([`crate::faults`]), `volatile` and `power_cut` ([`crate::unsynced`]).
 
 use std::sync::PoisonError;
 
@@ -21,16 +20,16 @@ use crate::faults::{BadSpace, Fault, Faults};
 use crate::timer::Timers;
 use crate::unsynced::{CutMode, LIMIT_BYTES};
 
-/// Changes written down at most; the oldest go first.
+/// Maximum number of recorded changes. Beyond it, the oldest are dropped.
 const MOST_EVENTS: usize = 100_000;
 
-/// How the power is cut.
+/// Options of a power cut.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PowerCut {
-    /// What becomes of what was not flushed.
+    /// Fate of unflushed data.
     pub mode: CutMode,
-    /// Seed of the draws of a torn cut.
+    /// Seed of the random draws of a torn cut.
     pub seed: u64,
 }
 
@@ -44,7 +43,7 @@ fn power_cut<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PowerCut>, D::
     }
 }
 
-/// The disk's own keys.
+/// Keys of the disk itself.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Own {
@@ -74,19 +73,19 @@ const OWN_KEYS: [&str; 7] = [
     "power_cut",
 ];
 
-/// A patch that has been read and makes sense.
+/// A valid patch.
 #[derive(Debug, Clone)]
 pub struct DiskPatch {
-    /// As it was asked for.
+    /// The patch as received.
     pub asked: Value,
-    /// Why it is made.
+    /// Cause of the change.
     pub cause: Cause,
     station: Patch,
     own: Own,
 }
 
 impl DiskPatch {
-    /// Reads a patch; refuses unknown keys and values that make no sense, in words.
+    /// Parse a patch. Refuse unknown keys and invalid values with a message.
     pub fn read(asked: &Value) -> Result<Self, Error> {
         let bad = |why: String| Error::Bad(format!("patch: {why}"));
         let Value::Object(keys) = asked else {
@@ -123,7 +122,7 @@ impl DiskPatch {
         Ok(patch)
     }
 
-    /// The power cut that it asks for.
+    /// Power cut of the patch, if any.
     pub fn power_cut(&self) -> Option<PowerCut> {
         self.own.power_cut
     }
@@ -150,7 +149,7 @@ impl DiskPatch {
     }
 }
 
-/// Whether what was found is what was asked for; `null` and `"max"` ask for what there is without.
+/// True if the values read back match the patch; `null` and `"max"` match any value.
 fn agrees(asked: &Value, found: &Value) -> bool {
     match (asked, found) {
         (Value::Null, _) => true,
@@ -167,8 +166,8 @@ fn agrees(asked: &Value, found: &Value) -> bool {
 }
 
 impl Disk {
-    /// Applies a patch now and reads it back; what was to be answered later than now keeps to the new
-    /// pace. `planned_ns` is when it was to be.
+    /// Apply a patch now and read it back. Waiting requests that are due later follow the new speed.
+    /// `planned_ns` is the planned time of the change.
     pub fn patch(&self, timers: &Timers, planned_ns: u64, patch: &DiskPatch) -> Applied {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut error = None;
@@ -211,7 +210,7 @@ impl Disk {
         applied
     }
 
-    /// Writes a change down.
+    /// Record a change.
     pub fn note(&self, applied: Applied) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         if events.len() >= MOST_EVENTS {
@@ -220,13 +219,13 @@ impl Disk {
         events.push_back(applied);
     }
 
-    /// The changes written down, oldest first.
+    /// Recorded changes, oldest first.
     pub fn events(&self) -> Vec<Applied> {
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         events.iter().cloned().collect()
     }
 
-    /// The keys of `asked` as they are in force.
+    /// Current values of the keys of `asked`.
     fn found(&self, asked: &Value) -> Value {
         let state = self.state();
         let (effective, changed) = (state.station.effective(), state.station.changed().clone());
@@ -243,7 +242,7 @@ impl Disk {
             }
         };
         let key = |key: &str| match key {
-            // By its name, as it is asked for whole.
+            // Compare by name, because a patch sets the profile as one value.
             "profile" => match asked[key].get("name") {
                 Some(name) if *name == effective.name => asked[key].clone(),
                 _ => json!(effective.name),
@@ -253,7 +252,7 @@ impl Disk {
             "readahead" => json!(changed.readahead.flatten().unwrap_or(true)),
             "cache" => json!(changed.cache.flatten().unwrap_or(true)),
             "servers" => json!(effective.servers),
-            // In full, as what was asked for may name what is usual.
+            // With all fields, because the patch may contain default values.
             "credits" => json!(effective.credits.map(|credits| credits.in_full())),
             "faults" => json!(faults.faults),
             "bad_space" => json!(faults.bad_space),
@@ -267,7 +266,7 @@ impl Disk {
         keys.map(|name| (name.clone(), key(name))).collect()
     }
 
-    /// What is in force beside the profile, by name.
+    /// Names of the settings in force besides the profile.
     pub fn active(&self) -> Vec<String> {
         let mut active = Vec::new();
         let state = self.state();
@@ -294,7 +293,7 @@ impl Disk {
         active
     }
 
-    /// The settings in force, for people and for a disk's description.
+    /// Settings in force, for users and for the description of a disk.
     pub fn settings(&self) -> Value {
         let mut settings = {
             let state = self.state();
@@ -319,7 +318,7 @@ impl Disk {
     }
 }
 
-/// Whether a change was put back to what the device does by itself.
+/// True if the change restored the normal behaviour of the device.
 fn is_over(key: &str, value: &Value) -> bool {
     key == "slow"
         && value["factor"] == json!(1.0)

@@ -1,4 +1,4 @@
-//! Where disks may be: which directories they show, and whether two of them share files.
+//! Directories of disks: validity, and detection of disks that share files.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_daemon::Error;
 
-/// A directory by the file system that it is in and its path there, which is one for all bind mounts of it.
+/// A directory as its file system and its path in it, which is the same for all bind mounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     /// Number of the file system, `major:minor`.
@@ -17,7 +17,7 @@ pub struct Location {
     path: PathBuf,
 }
 
-/// How the files of one directory are related to those of another.
+/// Relation between the files of two directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Relation {
     Same,
@@ -26,7 +26,8 @@ enum Relation {
 }
 
 impl Location {
-    /// That of `path`, by the mounts of `mountinfo` (proc_pid_mountinfo(5)); None where none fits.
+    /// Location of `path`, from the mounts in `mountinfo` (proc_pid_mountinfo(5)); None without a matching
+    /// mount.
     fn find(path: &Path, mountinfo: &[u8]) -> Option<Self> {
         let mut best: Option<(PathBuf, PathBuf, String)> = None;
         for line in mountinfo.split(|&byte| byte == b'\n') {
@@ -68,7 +69,7 @@ impl Location {
     }
 }
 
-/// `\040` for a space, and so on.
+/// Replace octal escapes, such as `\040` for a space.
 fn unescaped(field: &[u8]) -> PathBuf {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -91,7 +92,7 @@ fn unescaped(field: &[u8]) -> PathBuf {
     std::ffi::OsString::from_vec(plain).into()
 }
 
-/// The directories of one disk. As long as this lives, no other server serves the backing directory.
+/// Directories of one disk. While this exists, no other server can serve the backing directory.
 #[derive(Debug)]
 pub struct Places {
     mount: PathBuf,
@@ -108,8 +109,8 @@ fn full(path: &Path) -> Result<PathBuf, Error> {
 }
 
 impl Places {
-    /// Those of a disk that is about to be put up. Refuses a mount point or a backing directory that cannot
-    /// work, and files that another disk shows: neither would see what is written through the other.
+    /// Claim the directories of a new disk. Refuse an unusable mount point or backing directory, and files that
+    /// another disk shows: neither disk would see writes through the other.
     pub fn claim<'a>(
         mount: &Path,
         backing: &Path,
@@ -132,7 +133,7 @@ impl Places {
             _lock: None,
         };
         if let (Some(mounted), Some(backed)) = (&places.mounted, &places.backed) {
-            // by another path than those compared above
+            // shared by a path other than those compared above
             if mounted.relation(backed).is_some() {
                 return Err(Error::Bad(format!(
                     "mount point {} and backing directory {} share files, by a bind mount",
@@ -193,7 +194,7 @@ impl Places {
         Ok(())
     }
 
-    /// A lock by which servers know of each other; none where the directory may not be read.
+    /// Lock of the backing directory against other servers; None if the directory is not readable.
     fn lock(&self) -> Result<Option<File>, Error> {
         let Ok(directory) = File::open(&self.backing) else {
             return Ok(None);
@@ -208,7 +209,7 @@ impl Places {
                  (flock)",
                 self.backing.display()
             ))),
-            // a file system without locks
+            // the file system does not support locks
             _ => Ok(None),
         }
     }
@@ -267,7 +268,7 @@ fn check_empty(mount: &Path) -> Result<(), Error> {
             mount.display()
         )));
     }
-    // one that may not be listed shows nothing that the disk would hide
+    // an unreadable directory shows nothing that the disk would hide
     if let Some(Ok(entry)) = fs::read_dir(mount).ok().and_then(|mut all| all.next()) {
         return Err(Error::Bad(format!(
             "mount point {} is not empty: the disk would hide {}",
@@ -338,7 +339,7 @@ mod tests {
             assert!(refused.contains(words), "{backing}: {refused}");
         }
         assert!(ground.claim("n", "b", &[&first]).is_ok());
-        // another server, which knows nothing of the first
+        // another server, which does not know the first claim
         let refused = ground.claim("n", "link", &[]).unwrap_err();
         assert!(refused.contains("is locked"), "{refused}");
         drop(first);

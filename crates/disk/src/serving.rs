@@ -1,4 +1,4 @@
-//! A disk at its mount point: put up, taken down, and put up again after a power cut.
+//! A disk at its mount point: start, stop, and restart after a power cut.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -21,28 +21,28 @@ use crate::space::Space;
 use crate::timer::Timers;
 use crate::tree::Tree;
 
-/// How a disk is mounted, each time.
+/// Mount options of a disk.
 pub struct How {
     /// Reader threads.
     pub readers: usize,
-    /// Most the kernel reads ahead, in bytes.
+    /// Maximum readahead of the kernel, in bytes.
     pub readahead_bytes: u32,
-    /// Background requests at once.
+    /// Maximum number of background requests.
     pub max_background: u16,
-    /// Dirty pages at most, in bytes.
+    /// Limit of dirty pages, in bytes.
     pub dirty_bytes: u64,
     /// Token of the mount.
     pub token: String,
-    /// Whether other mount namespaces follow.
+    /// True if mounts propagate to other mount namespaces.
     pub shared: bool,
-    /// How requests come.
+    /// Transport of requests.
     pub transport: Transport,
 }
 
-/// Requests that may be in progress at once over one ring.
+/// Maximum number of requests in progress per ring.
 const RING_DEPTH: u16 = 256;
 
-/// Rings whose threads send the disk's replies, too.
+/// Rings whose threads also send the disk's replies.
 fn rings_of(disk: &Arc<Disk>, timers: Timers, device: Arc<OnceLock<[u32; 2]>>) -> Rings {
     let goes_first = disk.goes_first();
     let mount = disk.mount.clone();
@@ -66,20 +66,20 @@ fn rings_of(disk: &Arc<Disk>, timers: Timers, device: Arc<OnceLock<[u32; 2]>>) -
     }
 }
 
-/// A disk that is mounted.
+/// A mounted disk.
 pub struct Serving {
     disk: Arc<Disk>,
     timers: Timers,
     how: How,
     /// Device number of the mount.
     pub device: [u32; 2],
-    /// Settings of the page cache that this host does not let be set.
+    /// Page cache settings that this host refuses.
     pub untuned: Vec<String>,
     session: Option<JoinHandle<()>>,
 }
 
 impl Serving {
-    /// Mounts a disk.
+    /// Mount a disk.
     pub fn begin(disk: Arc<Disk>, timers: Timers, how: How) -> Result<Self, Error> {
         if how.shared {
             mount::carry(&disk.mount, &how.token)?;
@@ -149,18 +149,18 @@ impl Serving {
             let thread = thread::Builder::new()
                 .name("session".into())
                 .spawn(move || {
-                    process::own_umask(0); // the kernel has applied the caller's
+                    process::own_umask(0); // the kernel has applied the caller's umask
                     let ended = if session.has_rings() {
                         let rings = rings_of(&served, timers, device_of_rings);
                         session.run_on_rings(rings, |result| _ = sender.send(result))
                     } else {
                         if served.goes_first() {
-                            process::go_first(); // and so do the readers, which it starts
+                            process::go_first(); // the readers that it starts inherit this
                         }
                         _ = sender.send(Ok(()));
                         session.run()
                     };
-                    // A power cut ends it so, too.
+                    // A power cut also ends the session with an error.
                     if let (Err(error), 0) = (ended, served.gate.up() & OFF) {
                         eprintln!("penstock-disk: {name}: {error}");
                     }
@@ -187,7 +187,7 @@ impl Serving {
         }
     }
 
-    /// Unmounts for good; lazily when files are open. Says whether it was lazy.
+    /// Unmount permanently; lazily if files are open. Return true if the unmount was lazy.
     pub fn end(&mut self) -> Result<bool, Error> {
         let lazy = mount::unmount(&self.disk.mount)?;
         if self.how.shared {
@@ -202,8 +202,8 @@ impl Serving {
         Ok(lazy)
     }
 
-    /// Takes the power away and gives it back: everything that was not flushed is lost (or torn), in
-    /// the page cache and on the disk; open files are dead; the mount is a new one.
+    /// Cut the power and restore it. The page cache and the disk lose all unflushed data (or a part of it, in a
+    /// torn cut), open files become unusable, and the disk is mounted again.
     pub fn cut_power(
         &mut self,
         planned_ns: u64,
@@ -217,9 +217,9 @@ impl Serving {
                 disk.disk_id
             )));
         }
-        // What was acknowledged before has to be there.
+        // Flushes acknowledged before this time must survive.
         let off_ns = now_ns();
-        // From here on nothing reaches the files any more: writes and flushes under way hold the lock.
+        // No change reaches the files from here on: writes and flushes in progress hold the lock.
         disk.gate.set_off(true);
         let mut unsynced = disk.gate.unsynced();
         mount::cut(&disk.mount, self.device)?;

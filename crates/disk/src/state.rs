@@ -1,4 +1,4 @@
-//! What a disk's lock protects: its station, its counters, what waits to be logged.
+//! State of a disk under its lock: station, counters, pending log records.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ use crate::counters::Counters;
 use crate::log::Record;
 use crate::timer::Moved;
 
-/// See the module.
+/// State of a disk under its lock.
 pub(crate) struct State {
     pub(crate) station: Station,
     pub(crate) profile: StorageProfile,
     pub(crate) seed: u64,
-    // The station lives in a time of its own, `plant.slow_by` slower than the clock.
+    // The station has its own time, `plant.slow_by` slower than the clock.
     pub(crate) epoch_ns: u64,
     pub(crate) slowness: f64,
     pub(crate) counters: Counters,
@@ -28,20 +28,20 @@ pub(crate) struct State {
     pub(crate) wait_at_reset_ns: u64,
     pub(crate) arrived_at_reset: u64,
     pub(crate) last_arrival_ns: u64,
-    // Requests whose answers have moved, but that no timer knew yet.
+    // Requests whose due times were moved before they reached the timers.
     pub(crate) moved: HashMap<u64, Moved>,
     pub(crate) hurried: bool,
 }
 
 impl State {
-    /// Two readers may be here in another order than they read the clock: the order of arrival is
-    /// that of the station, so that the log can be served again.
+    /// Return a unique, increasing arrival time. Readers may reach the lock in a different order from their clock
+    /// readings. Arrivals get the order of the station, so that the log can be replayed.
     pub(crate) fn next_arrival_ns(&mut self, t_ns: u64) -> u64 {
         self.last_arrival_ns = t_ns.max(self.last_arrival_ns + 1);
         self.last_arrival_ns
     }
 
-    /// Changes the station at `t_ns`.
+    /// Change the station at `t_ns`.
     pub(crate) fn change(
         &mut self,
         t_ns: u64,
@@ -59,7 +59,7 @@ impl State {
     }
 
     pub(crate) fn count_in_flight(&mut self, now_ns: u64, change: i64) {
-        // Completions and arrivals may be booked slightly out of order.
+        // Completions and arrivals may be recorded slightly out of order.
         let elapsed_ns = now_ns.saturating_sub(self.changed_ns);
         let in_flight = self.counters.in_flight;
         if in_flight > 0 {

@@ -1,10 +1,10 @@
-//! Replies that wait for their time.
+//! Timers: replies that wait until they are due.
 //!
-//! Replies to requests that came over a ring wait at the thread of the ring ([`RingTimer`]), which shares no lock with
-//! the others. All other replies wait in a binary heap under one lock. One of the timer threads, the leader, sleeps until shortly before
-//! the earliest reply is due; when it leaves to answer, another takes the lead, so that copying a
-//! big reply delays no other. Threads run with a timer slack of 1 ns and spin over the last stretch,
-//! as long as nineteen of twenty sleeps are too long.
+//! Replies to requests of a ring wait in the thread of the ring ([`RingTimer`]), which shares no lock with
+//! others. All other replies wait in a binary heap under one lock. One timer thread, the leader, sleeps until
+//! shortly before the earliest reply is due. Before it sends the reply, another thread becomes leader, so that
+//! copying a large reply does not delay others. Threads have a timer slack of 1 ns and spin before the due
+//! time. The spin covers the oversleeping of 19 of 20 sleeps.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -21,25 +21,25 @@ use penstock_station::Served;
 
 const SHORTEST_SPIN_NS: u64 = 5_000;
 const FIRST_SPIN_NS: u64 = 20_000;
-/// One sleep in so many may be too long for the spin after it.
+/// One sleep in `COVERED` may be too long for the spin after it.
 const COVERED: u64 = 20;
 const STEP_NS: u64 = 200;
-/// A sleep too long by more than this makes a reply late.
+/// Longest spin. A reply is late if the thread oversleeps by more than this.
 pub(crate) const LONGEST_SPIN_NS: u64 = 120_000;
 
-/// What is done when the time has come; told the time at which the reply is sent, and how it was
-/// served if that has changed since.
+/// Action at the due time. Its arguments are the time of the reply and, if the reply was moved, the new
+/// service.
 pub type Answer = Box<dyn FnOnce(u64, Option<Moved>) + Send>;
 
-/// Whose reply it is: the disk by a number of its own, the request by the station's.
+/// Owner of a reply: number of the disk, and number of the request at the station.
 pub type Whose = (u64, u64);
 
-/// A reply that is due at another time than was promised.
+/// A reply whose due time has changed.
 #[derive(Debug, Clone, Copy)]
 pub struct Moved {
-    /// When it is due now (CLOCK_MONOTONIC).
+    /// New due time (CLOCK_MONOTONIC).
     pub due_ns: u64,
-    /// How it is served, in the station's time.
+    /// New service, in the time of the station.
     pub served: Served,
 }
 
@@ -53,7 +53,7 @@ struct Reply {
 struct Queue {
     waiting: Waiting<Reply>,
     led: bool,
-    /// The leader does not sleep, and looks whether something comes before what it waits for.
+    /// True while the leader spins instead of sleeping and checks for earlier replies.
     spinning: bool,
     stopped: bool,
 }
@@ -62,13 +62,13 @@ struct Shared {
     queue: Mutex<Queue>,
     leader: Condvar,
     followers: Condvar,
-    /// Tells a leader that spins to look again.
+    /// Request to a spinning leader to check the queue again.
     look: AtomicBool,
     rings: Mutex<Vec<Weak<Ring>>>,
 }
 
 impl Shared {
-    /// Makes whoever leads, or is to lead, look again; gives the lock back before.
+    /// Make the current or next leader check the queue again. Release the lock first.
     fn tell(&self, queue: MutexGuard<'_, Queue>) {
         if queue.spinning {
             self.look.store(true, Ordering::Release);
@@ -83,7 +83,7 @@ impl Shared {
     }
 }
 
-/// The timer threads of the server.
+/// Timer threads of the server.
 #[derive(Clone)]
 pub struct Timers {
     shared: Arc<Shared>,
@@ -94,7 +94,7 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
 }
 
 impl Timers {
-    /// Starts `threads` timer threads.
+    /// Start `threads` timer threads.
     pub fn start(threads: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue::default()),
@@ -112,7 +112,7 @@ impl Timers {
         Ok(Timers { shared })
     }
 
-    /// Answers at `due_ns` (CLOCK_MONOTONIC), or as soon after it as can be.
+    /// Call `answer` at `due_ns` (CLOCK_MONOTONIC), or as soon as possible after it.
     pub fn answer_at(&self, due_ns: u64, whose: Whose, answer: Answer) {
         let reply = Reply {
             whose,
@@ -128,7 +128,7 @@ impl Timers {
         }
     }
 
-    /// Moves replies of the disk `disk` that wait; what is left in `moved` does not wait here.
+    /// Move waiting replies of the disk `disk`. Replies that do not wait here remain in `moved`.
     pub fn move_all(&self, disk: u64, moved: &mut HashMap<u64, Moved>) {
         if moved.is_empty() {
             return;
@@ -144,13 +144,14 @@ impl Timers {
         self.shared.tell(queue);
     }
 
-    /// Replies still waiting.
+    /// Number of waiting replies.
     pub fn waiting(&self) -> usize {
         let at_rings: usize = self.rings().iter().map(|ring| ring.lock().len()).sum();
         lock(&self.shared.queue).waiting.len() + at_rings
     }
 
-    /// The timer of a ring, for the calling thread, which serves it: replies it is to send later wait there.
+    /// Create the timer of a ring for the calling thread, which serves the ring. Replies that the thread sends
+    /// later wait there.
     pub fn ring(&self, waker: Waker) -> RingTimer {
         let ring = Arc::new(Ring {
             waiting: Mutex::default(),
@@ -179,7 +180,7 @@ impl Timers {
         rings.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Ends the threads; replies still waiting are dropped.
+    /// End the threads. Waiting replies are dropped.
     pub fn stop(&self) {
         lock(&self.shared.queue).stopped = true;
         self.shared.leader.notify_all();
@@ -198,7 +199,7 @@ fn move_in(waiting: &mut Waiting<Reply>, disk: u64, moved: &mut HashMap<u64, Mov
     });
 }
 
-/// Replies that the thread of a ring sends.
+/// Waiting replies of a ring's thread.
 struct Ring {
     waiting: Mutex<Waiting<Reply>>,
     waker: Waker,
@@ -212,22 +213,22 @@ impl Ring {
 
 thread_local! {
     static OWN_RING: RefCell<Option<Arc<Ring>>> = const { RefCell::new(None) };
-    /// Since when requests may have waited to be seen; 0: they are seen at once.
+    /// Earliest time at which a pending request may have arrived; 0 if requests are seen at once.
     static UNSEEN_SINCE_NS: Cell<u64> = const { Cell::new(0) };
-    /// When the ring's thread last looked for requests; 0 in other threads.
+    /// Time at which the ring's thread last polled for requests; 0 in other threads.
     static LOOKED_NS: Cell<u64> = const { Cell::new(0) };
-    /// Bookkeeping of replies that the ring has yet to return.
+    /// Bookkeeping of replies that the ring has not returned yet.
     static AFTERWARDS: RefCell<Vec<Afterwards>> = const { RefCell::new(Vec::new()) };
 }
 
 type Afterwards = Box<dyn FnOnce(u64)>;
 
-/// A ring's thread that did not look for requests for so long may have let one wait.
+/// Interval between polls after which a request may have waited in the ring.
 const UNSEEN_NS: u64 = 500_000;
-/// Looking takes longer than this if it waited: then nothing had come before.
+/// A poll that takes longer than this has waited: no request had arrived before.
 const LOOK_NS: u64 = 50_000;
 
-/// When a request arrived that is dispatched now: at the earliest, where the thread was held up before.
+/// Arrival time of the current request: the earliest possible time if the thread was delayed before.
 pub(crate) fn arrival_ns() -> u64 {
     let (now, looked_ns) = (now_ns(), LOOKED_NS.get());
     match UNSEEN_SINCE_NS.get() {
@@ -237,8 +238,8 @@ pub(crate) fn arrival_ns() -> u64 {
     }
 }
 
-/// Does `book` when the reply that was just given is sent: now, or once the calling thread's ring has returned it.
-/// Told that time.
+/// Call `book` with the time at which the last reply is sent: now, or after the calling thread's ring has
+/// returned it.
 pub(crate) fn when_sent(book: impl FnOnce(u64) + 'static) {
     if OWN_RING.with_borrow(Option::is_some) {
         AFTERWARDS.with_borrow_mut(|all| all.push(Box::new(book)));
@@ -247,7 +248,7 @@ pub(crate) fn when_sent(book: impl FnOnce(u64) + 'static) {
     }
 }
 
-/// Puts a reply at the ring that the calling thread serves; returns it if there is none.
+/// Queue a reply at the ring of the calling thread. Return the reply if there is no ring.
 fn put_at_own_ring(due_ns: u64, reply: Reply) -> Option<Reply> {
     OWN_RING.with_borrow(|ring| match ring {
         Some(ring) => {
@@ -258,13 +259,13 @@ fn put_at_own_ring(due_ns: u64, reply: Reply) -> Option<Reply> {
     })
 }
 
-/// Sends the replies of a ring between requests, in the ring's thread.
+/// Timer of a ring: sends its replies between requests, in the ring's thread.
 pub struct RingTimer {
     ring: Arc<Ring>,
     spin_ns: u64,
-    /// Until when the thread was to wait.
+    /// Planned end of the thread's wait.
     wake_ns: Option<u64>,
-    /// When the thread last looked for requests, and when it began to look again.
+    /// Time at which the thread last polled for requests, and time at which it started the next poll.
     looked_ns: u64,
     look_ns: u64,
 }
@@ -288,7 +289,7 @@ impl RingTimer {
                 Err(due_ns) => due_ns,
             };
             if AFTERWARDS.with_borrow(|all| !all.is_empty()) {
-                // replies first, then the books
+                // send replies before bookkeeping
                 return Pause::Poll;
             }
             let Some(due_ns) = due_ns else {
@@ -328,9 +329,9 @@ impl Pacer for RingTimer {
     }
 }
 
-/// The spin after a sleep that was too long by `overslept_ns`: steps by which it comes to stand where one
-/// sleep in [`COVERED`] is longer. Longest ones would be covered by spinning always, which takes the processor
-/// from the programs that ask.
+/// Spin time after a sleep that was `overslept_ns` too long. The steps converge to a spin that one sleep in
+/// [`COVERED`] exceeds. Covering the longest sleeps would need permanent spinning, which takes processor time
+/// from the programs under test.
 fn spin_after(spin_ns: u64, overslept_ns: u64) -> u64 {
     let next_ns = if overslept_ns > spin_ns {
         spin_ns + STEP_NS * (COVERED - 1)
@@ -340,7 +341,7 @@ fn spin_after(spin_ns: u64, overslept_ns: u64) -> u64 {
     next_ns.clamp(SHORTEST_SPIN_NS, LONGEST_SPIN_NS)
 }
 
-/// Spins until `due_ns`, or until told to `stop`; gives the time then.
+/// Spin until `due_ns` or until `stop` returns true. Return the current time.
 fn spin(due_ns: u64, stop: impl Fn() -> bool) -> u64 {
     loop {
         let now = now_ns();
@@ -353,7 +354,7 @@ fn spin(due_ns: u64, stop: impl Fn() -> bool) -> u64 {
 
 fn serve(shared: &Shared) {
     be_punctual();
-    // What is due waits for no processor.
+    // Due replies must not wait for a processor.
     go_first();
     let mut spin_ns = FIRST_SPIN_NS;
     let mut queue = lock(&shared.queue);
@@ -396,8 +397,8 @@ fn serve(shared: &Shared) {
             queue.led = false;
             continue;
         };
-        // Who spins goes on leading while the next reply would have another spin, too: two that spin take two
-        // processors from those who ask.
+        // A spinning leader stays leader if the next reply would need another spin: two spinning threads would
+        // take two processors from the programs under test.
         let until_ns = due.due_ns + spin_ns;
         if queue.waiting.next_ns().is_some_and(|ns| ns < until_ns) && now_ns() < due.due_ns {
             queue.spinning = true;
@@ -407,7 +408,7 @@ fn serve(shared: &Shared) {
             queue.spinning = false;
             shared.look.store(false, Ordering::Release);
             if queue.waiting.next_ns().is_some_and(|ns| ns < due.due_ns) {
-                // What has come meanwhile is due before.
+                // A reply with an earlier due time has arrived.
                 queue.waiting.put(due.due_ns, due.what);
                 queue.led = false;
                 continue;
@@ -487,7 +488,7 @@ mod tests {
         let mut spin_ns = LONGEST_SPIN_NS;
         let mut longer = 0;
         for n in 0..20_000u64 {
-            let overslept_ns = 10_000 + 400 * (n * 7919 % 100); // 10 to 50 us, evenly
+            let overslept_ns = 10_000 + 400 * (n * 7919 % 100); // uniform, 10 to 50 µs
             if n >= 10_000 && overslept_ns > spin_ns {
                 longer += 1;
             }

@@ -1,9 +1,9 @@
-//! What the host did to this process while requests were under way, window by window.
+//! Delays that the host caused to this process while requests were in flight, per time window.
 //!
-//! A thread of its own, of the timers' standing, shares no lock with any disk: it sleeps, looks how much
-//! later than asked it woke, and every [`WINDOW_NS`] notes how long the threads on a request's way waited
-//! for a processor and what a hypervisor took. So the lateness of the server itself is told from the
-//! host's.
+//! A separate thread with the scheduling class of the timers shares no lock with any disk. It sleeps and
+//! measures its own oversleeping. Every [`WINDOW_NS`] it records the processor waits of the threads that serve
+//! requests, and the time that a hypervisor stole. This distinguishes lateness caused by the server from
+//! lateness caused by the host.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -25,33 +25,33 @@ use crate::timer::LONGEST_SPIN_NS;
 /// Length of a window.
 pub const WINDOW_NS: u64 = 100_000_000;
 const BEAT: Duration = Duration::from_millis(2);
-/// Windows without a request after which the host's processors may sleep again.
+/// Number of windows without a request after which idle processors may sleep again.
 const QUIET_WINDOWS: u32 = 10;
-/// Windows in which nothing was above this are not kept.
+/// Windows in which no value exceeds this are discarded.
 const NOTHING_NS: u64 = 200_000;
-/// Windows that are kept: of three hours in each of which something happened.
+/// Maximum number of stored windows: almost three hours of windows with delays.
 const MOST_WINDOWS: usize = 100_000;
 
 static WINDOWS: Mutex<VecDeque<HostWait>> = Mutex::new(VecDeque::new());
 
-/// What the host took in one window.
+/// Delays caused by the host in one window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct HostWait {
     /// End of the window (CLOCK_MONOTONIC).
     pub t_ns: u64,
-    /// Its length.
+    /// Length of the window.
     pub window_ns: u64,
-    /// For a processor: all timer threads, and the reader thread that waited longest.
+    /// Processor wait of all timer threads and of the reader thread that waited longest.
     pub waited_ns: u64,
-    /// Taken by the host's own host, all processors together.
+    /// Time stolen by the hypervisor, sum over all processors.
     pub stolen_ns: u64,
-    /// Time in which some task of the host waited for a processor (PSI).
+    /// Time in which at least one task of the host waited for a processor (PSI).
     pub pressure_ns: u64,
-    /// By how much the witness's own sleeps were too long.
+    /// Total oversleeping of this thread.
     pub overslept_ns: u64,
 }
 
-/// The windows that ended after `since_ns` and in which something happened.
+/// Windows with delays that ended after `since_ns`.
 pub fn since(since_ns: u64) -> Vec<HostWait> {
     let windows = windows();
     let first = windows.partition_point(|window| window.t_ns <= since_ns);
@@ -62,7 +62,7 @@ fn windows() -> MutexGuard<'static, VecDeque<HostWait>> {
     WINDOWS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the thread; it ends with the process.
+/// Start the thread. It runs until the process ends.
 pub fn start() -> std::io::Result<()> {
     thread::Builder::new()
         .name("witness".into())
@@ -91,7 +91,7 @@ fn watch() -> ! {
             let wake_ns = now_ns() + pause.as_nanos() as u64;
             thread::sleep(pause);
             let late_ns = now_ns().saturating_sub(wake_ns);
-            // What is less, the timers make up for.
+            // The timers compensate shorter oversleeping.
             if late_ns > LONGEST_SPIN_NS {
                 overslept_ns += late_ns;
             }
@@ -128,7 +128,7 @@ fn keep(window: HostWait) {
     windows.push_back(window);
 }
 
-/// The counters at one moment.
+/// Counters at one moment.
 struct Seen {
     t_ns: u64,
     timers_ns: u64,
@@ -167,12 +167,12 @@ impl Seen {
     }
 }
 
-/// The threads on the way, by number: whether it is a timer, and its `schedstat`, open.
+/// Threads that serve requests, by thread number: true for a timer, and the open `schedstat` file.
 #[derive(Default)]
 struct Threads(HashMap<u32, (bool, File)>);
 
 impl Threads {
-    /// How long each has waited for a processor since it began: all timers, and each reader by its number.
+    /// Processor wait since the start of each thread: the sum over all timers, and each reader by its number.
     fn waited(&mut self) -> (u64, HashMap<u32, u64>) {
         let known: Vec<u32> = fs::read_dir("/proc/self/task")
             .into_iter()
@@ -182,7 +182,7 @@ impl Threads {
             .collect();
         self.0.retain(|tid, _| known.contains(tid));
         for tid in known {
-            // A thread that is not among them may just not have its name yet.
+            // A thread without a match may not have its name yet: check it again next time.
             if let Entry::Vacant(place) = self.0.entry(tid) {
                 let found = on_the_way(tid).and_then(|(path, name)| {
                     Some((name.starts_with("timer"), File::open(path).ok()?))
@@ -205,7 +205,7 @@ impl Threads {
     }
 }
 
-/// The second word of a `schedstat`.
+/// Second field of a `schedstat` file.
 fn waited_ns(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text)
         .ok()?
@@ -215,7 +215,7 @@ fn waited_ns(text: &[u8]) -> Option<u64> {
         .ok()
 }
 
-/// The total of `some` in /proc/pressure/cpu; 0 where the kernel keeps none.
+/// Total of the line `some` in /proc/pressure/cpu; 0 if the kernel does not provide it.
 fn pressure_ns() -> u64 {
     let total_us = |text: String| -> Option<u64> {
         let line = text.lines().find(|line| line.starts_with("some"))?;
@@ -265,7 +265,7 @@ mod tests {
             keep(HostWait {
                 t_ns,
                 stolen_ns,
-                // the program's own threads wait as well
+                // threads of the program wait as well
                 pressure_ns: 90_000_000,
                 ..HostWait::default()
             });

@@ -1,4 +1,4 @@
-//! Whatever is written, cut to size and flushed: a power cut leaves each file as its last flush did.
+//! After any writes, resizes and flushes, a power cut restores each file to its last flush.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const BASE: u64 = 1 << 40;
 const FILES: usize = 3;
-/// Some blocks and a part of one.
+/// Several blocks and a part of one.
 const MOST_BYTES: u64 = 5 * 4096 + 100;
 
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ fn key_of(file: &File) -> Key {
     (meta.dev(), meta.ino())
 }
 
-/// Does the steps; gives what each file was when it was flushed last, and what it is now.
+/// Run the steps. Return the content of each file at its last flush, and its current content.
 fn play(place: &Place, steps: &[Step], unsynced: &mut Unsynced) -> Vec<(Vec<u8>, Vec<u8>)> {
     let paths: Vec<PathBuf> = (0..FILES).map(|n| place.0.join(n.to_string())).collect();
     let mut durable = Vec::new();
@@ -131,7 +131,7 @@ proptest! {
         for ((durable, _), left) in files.iter().zip(&left) {
             prop_assert!(durable == left);
         }
-        // and nothing is left to lose
+        // nothing remains to be lost
         prop_assert_eq!(unsynced.kept(), (0, 0));
         prop_assert!(cut(&place, &mut unsynced, CutMode::Lost, 0) == left);
     }
