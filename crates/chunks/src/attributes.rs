@@ -1,4 +1,4 @@
-//! Attributes of files as the kernel gets them.
+//! Attributes of files for the kernel.
 
 use std::ffi::CString;
 use std::fs::{self, File, Metadata, Permissions};
@@ -23,7 +23,8 @@ fn time(seconds: i64, nanoseconds: i64) -> SystemTime {
     }
 }
 
-/// Size of the content. A file with a damaged map has none: it can be removed, and opening it is an error.
+/// Size of the content in bytes. A file with a damaged map has size 0, so that it can be removed; opening it is an
+/// error.
 pub(crate) fn size_of(path: &Path, facts: &Metadata) -> io::Result<u64> {
     if !facts.is_file() {
         return Ok(facts.len());
@@ -79,7 +80,7 @@ fn timespec(time: Option<SystemTime>) -> libc::timespec {
     }
 }
 
-/// Sets the mode of a path. Error: it is a link, whose target must not change.
+/// Set the mode of a path. Error: the path is a link, whose target must not change.
 pub(crate) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let mut options = File::options();
     let options = options
@@ -93,7 +94,7 @@ pub(crate) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(same, Permissions::from_mode(mode))
 }
 
-/// Sets access and modification time of a path, not of the target of a link.
+/// Set the access and modification time of a path. If it is a link, its target does not change.
 pub(crate) fn set_times(path: &Path, times: [Option<SystemTime>; 2]) -> io::Result<()> {
     let c_path = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
     let times = times.map(timespec);

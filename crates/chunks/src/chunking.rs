@@ -1,4 +1,4 @@
-//! Methods of dividing a file into chunks, as options write them: `off`, `fixed:1MiB`, `fastcdc:16KiB,64KiB,256KiB`.
+//! Methods of dividing a file into chunks. Their names in options: `off`, `fixed:1MiB`, `fastcdc:16KiB,64KiB,256KiB`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,21 +6,21 @@ use std::str::FromStr;
 use crate::fastcdc::FastCdc;
 use crate::seqcdc::SeqCdc;
 
-/// Sizes in bytes between which a chunk must be.
+/// Minimum and maximum size of a chunk in bytes.
 const LEAST_BYTES: usize = 64;
 const MOST_BYTES: usize = 16 << 20;
-/// Limits of the average, of which FastCDC takes the logarithm.
+/// Limits of the average size in bytes. FastCDC computes its logarithm.
 const LEAST_AVERAGE: usize = 256;
 const MOST_AVERAGE: usize = 4 << 20;
 /// Size of the chunks of a version that is stored without deduplication.
 pub const PLAIN_BYTES: usize = 1 << 20;
 
-/// Finds the end of a chunk.
+/// Method of finding the end of a chunk.
 pub trait Chunker: Send + Sync {
-    /// Most bytes of a chunk; `cut` needs so many, or the end of the data.
+    /// Maximum size of a chunk in bytes. `cut` needs this much data unless the file ends before.
     fn most(&self) -> usize;
 
-    /// Length of the first chunk of `data`, which is not empty and has `most` bytes unless it ends the file.
+    /// Length of the first chunk of `data`. `data` is not empty; it has at least `most` bytes unless it ends the file.
     fn cut(&self, data: &[u8]) -> usize;
 }
 
@@ -32,12 +32,12 @@ pub struct Sizes {
     pub max: usize,
 }
 
-/// One way to store a version.
+/// Method of chunking for a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chunking {
-    /// Plain chunks without a search for similar ones.
+    /// Chunks of a constant size without deduplication.
     Off,
-    /// Chunks of one size in bytes.
+    /// Chunks of a constant size in bytes.
     Fixed(usize),
     /// Boundaries by a rolling gear hash.
     FastCdc(Sizes),
@@ -58,7 +58,7 @@ impl Chunker for Fixed {
 }
 
 impl Chunking {
-    /// The chunker of this method.
+    /// Create the chunker of this method.
     pub fn chunker(self) -> Box<dyn Chunker> {
         match self {
             Chunking::Off => Box::new(Fixed(PLAIN_BYTES)),

@@ -1,7 +1,8 @@
-//! Clients of a store: processes, also of other hosts, that have it open for writing.
+//! Clients of a store: processes that have it open for writing, on this host or others.
 //!
-//! Each has a file `clients/PREFIX` with its host, boot and process, which it touches every few seconds. A file of this
-//! boot counts while its process lives, another one while it is recent.
+//! Each client has a file `clients/PREFIX` with its host, boot and process, and updates the file's time every few
+//! seconds. If the boot is the current one, the client is alive while its process exists. Otherwise it is alive while
+//! its file is recent.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -14,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::objects::{flush, Objects};
 
-/// Interval at which a client touches its file.
+/// Interval at which a client updates the time of its file.
 pub(crate) const TOUCHED_EVERY: Duration = Duration::from_secs(10);
-/// Age from which a client of another host counts as dead.
+/// Age of the file from which a client of another host counts as dead.
 const DEAD_AFTER: Duration = Duration::from_secs(300);
 const MOST_FILE_BYTES: u64 = 4096;
 
@@ -24,7 +25,7 @@ const MOST_FILE_BYTES: u64 = 4096;
 struct Identity {
     host: String,
     boot_id: String,
-    /// Name space of `pid`: pid_namespaces(7).
+    /// PID namespace of `pid`: pid_namespaces(7).
     #[serde(default)]
     pid_space: String,
     pid: u32,
@@ -37,9 +38,9 @@ struct Identity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// It writes versions.
+    /// Writer of versions.
     Writer,
-    /// It removes chunks.
+    /// Remover of chunks.
     Collector,
 }
 
@@ -79,24 +80,24 @@ impl Identity {
 
     fn is_alive(&self, touched: SystemTime) -> bool {
         let same_boot = self.boot_id == read("/proc/sys/kernel/random/boot_id");
-        // processes of another name space, such as a container's, are not visible here
+        // processes of another PID namespace, such as a container's, are not visible here
         if same_boot && self.pid_space == pid_space() {
             return start_of(self.pid) == Some(self.started);
         }
         let age = SystemTime::now().duration_since(touched);
-        age.unwrap_or_default() < DEAD_AFTER // touched in the future: the clocks differ
+        age.unwrap_or_default() < DEAD_AFTER // a time in the future means that the clocks differ
     }
 }
 
-/// Registration of this process, which ends when it is dropped.
+/// Registration of this process, until it is dropped.
 pub struct Client {
     path: PathBuf,
 }
 
 impl Client {
-    /// Registers this process. A writer and a collector that start at the same time see each other.
+    /// Register this process. A writer and a collector that start at the same time see each other.
     ///
-    /// Error: a writer finds a collector, or a collector another client.
+    /// Error: the process is a writer and there is a collector, or it is a collector and there is another client.
     pub fn register(objects: &Objects, role: Role) -> Result<Self> {
         let name = match role {
             Role::Writer => objects.names.prefix(),
@@ -109,7 +110,7 @@ impl Client {
             .and_then(|()| flush(&file))
             .and_then(|()| fs::rename(&draft, &path))
             .map_err(|error| Error::at(&path, error))?;
-        let client = Client { path }; // its file is removed if it is refused
+        let client = Client { path }; // dropping it removes its file if the registration fails
         let rivals: Vec<String> = others(objects)?
             .into_iter()
             .filter(|other| Role::Collector == role || other.identity.role == Role::Collector)
@@ -130,7 +131,7 @@ impl Client {
         }))
     }
 
-    /// Touches the file. It is not created again: it is removed only if this client seemed dead.
+    /// Update the time of the file. Do not create it again: another client removed it because this one seemed dead.
     pub fn touch(&self) -> Result<()> {
         let file = File::options().write(true).open(&self.path);
         match file.and_then(|file| file.set_modified(SystemTime::now())) {
@@ -156,7 +157,7 @@ pub(crate) struct Other {
     pub(crate) prefix: String,
 }
 
-/// Other clients that are alive. Files of dead ones are removed.
+/// Return the other live clients. Remove the files of dead ones.
 pub(crate) fn others(objects: &Objects) -> Result<Vec<Other>> {
     let directory = objects.clients();
     let mut alive = Vec::new();
@@ -167,7 +168,7 @@ pub(crate) fn others(objects: &Objects) -> Result<Vec<Other>> {
             continue;
         }
         let touched = entry.metadata().and_then(|facts| facts.modified());
-        // one that cannot be read is not dead
+        // a client with an unreadable file is not dead
         let identity = match identity(&entry.path()) {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             identity => identity.map_err(|error| Error::at(&entry.path(), error))?,
@@ -184,7 +185,7 @@ pub(crate) fn others(objects: &Objects) -> Result<Vec<Other>> {
     Ok(alive)
 }
 
-/// Client in a file; None if the file is damaged.
+/// Client that a file describes; None if the file is damaged.
 fn identity(path: &Path) -> std::io::Result<Option<Identity>> {
     let file = File::options()
         .read(true)

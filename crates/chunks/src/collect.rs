@@ -1,9 +1,10 @@
-//! Garbage collection: chunks that no map refers to are removed.
+//! Garbage collection: removal of chunks that no map refers to.
 //!
-//! The maps of all files are read (mark), then the chunks that were there before and are in none of them are removed
-//! (sweep). These stay in any case: chunks of versions in progress, of open files, and of files that are opened,
-//! committed or renamed meanwhile. With another client of the store, whose versions in progress are not visible here,
-//! nothing is removed; neither with a damaged map, whose chunks are unknown.
+//! The mark phase reads the maps of all files. The sweep phase removes the chunks that existed before the mark phase
+//! and are in none of the maps. It retains chunks of versions in progress, of open files, and of files that are opened,
+//! committed or renamed during the collection. The collection fails if the store has another client, because that
+//! client's versions in progress are not visible here. It also fails if a map is damaged, because the chunks of that
+//! file are unknown.
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,21 +21,21 @@ use crate::hash::{Address, Naming, ADDRESS_BYTES};
 use crate::index::{keys, Key};
 use crate::map::Map;
 
-/// Attempts to read all maps while directories are renamed.
+/// Maximum number of attempts to read all maps while directories are renamed.
 const ATTEMPTS: usize = 5;
 
 /// Result of a collection.
 #[derive(Debug, Default, Clone, Serialize)]
 pub struct Collected {
-    /// Maps of files.
+    /// Number of maps.
     pub maps: u64,
-    /// Chunks before.
+    /// Number of chunks before the collection.
     pub chunks: u64,
-    /// Chunks that were removed.
+    /// Number of removed chunks.
     pub removed_chunks: u64,
-    /// Bytes of these.
+    /// Bytes of the removed chunks.
     pub removed_bytes: u64,
-    /// Temporary files of dead clients that were removed.
+    /// Number of removed temporary files of dead clients.
     pub removed_drafts: u64,
 }
 
@@ -45,7 +46,7 @@ struct Candidate {
 }
 
 impl Core {
-    /// Removes chunks that no file needs. Error: another client uses the store, or a map is damaged.
+    /// Remove chunks that no file needs. Error: another client uses the store, or a map is damaged.
     pub fn collect(&self) -> Result<Collected> {
         let _client = Client::register(&self.objects, Role::Collector)?;
         let mut prefixes = vec![self.objects.names.prefix()];
@@ -68,7 +69,7 @@ impl Core {
         let candidates = self.candidates()?;
         let marked = self.mark(&mut collected)?;
         self.wait_for_loading();
-        // after a power cut, a map that was replaced would need the chunks that are removed
+        // otherwise, a power cut could restore a replaced map whose chunks were removed
         self.objects.sync()?;
         collected.chunks = candidates.len() as u64;
         for (done, candidate) in candidates.iter().enumerate() {
@@ -78,7 +79,7 @@ impl Core {
                 continue;
             }
             let path = self.objects.chunk_path(key.0, &key.1);
-            // under the lock, so that no version relies on it at this moment
+            // under the lock, so that no version begins to rely on the chunk now
             let mut index = self.index();
             if index.release(&key) {
                 match fs::remove_file(&path) {
@@ -108,7 +109,7 @@ impl Core {
         Ok(candidates)
     }
 
-    /// Chunks of all files.
+    /// Collect the chunks of all files.
     fn mark(&self, collected: &mut Collected) -> Result<HashSet<Key>> {
         let mut marked = HashSet::new();
         for _ in 0..ATTEMPTS {
@@ -119,7 +120,7 @@ impl Core {
                 self.step(0, collected.maps as usize);
                 match Map::load(path) {
                     Ok(map) => marked.extend(keys(&map)),
-                    // removed meanwhile
+                    // removed during the walk
                     Err(Error::Io { source, .. })
                         if source.kind() == std::io::ErrorKind::NotFound => {}
                     Err(error) => damaged.push(error.to_string()),
@@ -131,7 +132,7 @@ impl Core {
                     if damaged.len() == 1 { "a file are".into() } else { format!("{} files are", damaged.len()) }
                 )));
             }
-            // a directory that was moved may have been missed; renames in progress end before the next attempt
+            // the walk may have missed a directory that was moved; wait for renames in progress, then try again
             self.wait_for_loading();
             if !std::mem::take(&mut self.index().moved) {
                 return Ok(marked);
@@ -157,7 +158,7 @@ impl Core {
         Ok(removed)
     }
 
-    /// A file or directory gets another name: the collection in progress may miss it.
+    /// Record a rename of a file or directory, which the collection in progress may miss.
     pub(crate) fn note_rename(&self, path: &Path) {
         if path.is_dir() {
             self.index().moved = true;
@@ -167,7 +168,7 @@ impl Core {
     }
 }
 
-/// Identity of the chunk in a file of that name.
+/// Identity of the chunk in a file with this name.
 fn key_of(name: &str) -> Option<Key> {
     let (digits, naming) = match name.split_once('.') {
         None => (name, Naming::Blake3),

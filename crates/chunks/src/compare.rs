@@ -1,4 +1,4 @@
-//! Similarity of two files by a method of chunking, without a store.
+//! Similarity of two files under a method of chunking, without a store.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -10,20 +10,20 @@ use serde::Serialize;
 use crate::chunking::Chunking;
 use crate::error::{Error, Result};
 
-/// Chunks of a file that another one has.
+/// Chunks of a file that also occur in another one.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Similarity {
-    /// Chunks.
+    /// Number of chunks.
     pub chunks: u64,
-    /// Chunks that the other file has.
+    /// Number of chunks that also occur in the other file.
     pub similar_chunks: u64,
-    /// Bytes.
+    /// Bytes of the file.
     pub bytes: u64,
     /// Bytes of similar chunks.
     pub similar_bytes: u64,
 }
 
-/// Calls `see` for each chunk of the file at `path`.
+/// Call `see` for each chunk of the file at `path`.
 fn each_chunk(path: &Path, chunking: Chunking, mut see: impl FnMut(&[u8])) -> Result<()> {
     let chunker = chunking.chunker();
     let mut file = File::open(path).map_err(|error| Error::at(path, error))?;
@@ -49,7 +49,7 @@ fn each_chunk(path: &Path, chunking: Chunking, mut see: impl FnMut(&[u8])) -> Re
     }
 }
 
-/// Chunks of `new` that `old` has, by BLAKE3.
+/// Count the chunks of `new` that also occur in `old`, by BLAKE3.
 pub fn compare(old: &Path, new: &Path, chunking: Chunking) -> Result<Similarity> {
     let mut stored = HashSet::new();
     each_chunk(old, chunking, |chunk| {

@@ -1,4 +1,4 @@
-//! What all files of a served store share.
+//! State that all files of a served store share.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,16 +18,17 @@ use crate::index::{Index, Key};
 use crate::map::{Entry, Map};
 use crate::objects::Objects;
 
-/// Newest maps of a family that are remembered until it is written; of these, the last are compared.
+/// Maximum number of maps of a family that are remembered until the family is written: the newest ones. A new version
+/// is compared with the last of them.
 const MOST_EARLIER: usize = 16;
-/// Deepest directory that is read: more do not fit in a path (PATH_MAX).
+/// Maximum depth of the directories that are read. Deeper ones do not fit in a path (PATH_MAX).
 const MOST_LEVELS: usize = 2048;
 
 /// Versions with which a new one is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Previous versions of its family.
+    /// Previous versions of the same family.
     Family,
     /// All chunks of the store.
     Global,
@@ -35,20 +36,20 @@ pub enum Scope {
 
 /// A store, and its state while this process uses it.
 pub struct Core {
-    /// Its directories.
+    /// Directories of the store.
     pub objects: Objects,
-    /// Rule of families.
+    /// Rule that forms families.
     pub rule: Rule,
     /// Scope of the comparison.
     pub scope: Scope,
     index: Mutex<Index>,
     /// Registration of this process if it writes.
     client: Mutex<Option<Client>>,
-    /// The registration has ended: nothing is committed any more.
+    /// True after the registration has ended: commits fail.
     retired: AtomicBool,
-    /// Read while a map is loaded and registered; a collection waits for these.
+    /// Locked for reading while a map is loaded and registered. A collection locks it for writing to wait for these.
     pub(crate) loading: RwLock<()>,
-    /// Steps of a long operation: completed, all.
+    /// Steps of a long operation: completed and total.
     pub(crate) progress: [AtomicU64; 2],
 }
 
@@ -59,7 +60,7 @@ pub(crate) fn now_ns() -> u64 {
 }
 
 impl Core {
-    /// The store `objects`.
+    /// Create the state of the store `objects`.
     pub fn new(objects: Objects, rule: Rule, scope: Scope) -> Self {
         Core {
             objects,
@@ -73,12 +74,12 @@ impl Core {
         }
     }
 
-    /// Sets the registration by which this process writes.
+    /// Set the registration of this process for writing.
     pub fn write_as(&self, client: Client) {
         *self.client() = Some(client);
     }
 
-    /// Ends the registration.
+    /// End the registration.
     pub(crate) fn retire(&self) {
         self.retired.store(true, Ordering::Release);
         self.client().take();
@@ -88,8 +89,8 @@ impl Core {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Renews the registration, before each commit. Error: it was removed, because this process seemed dead; chunks on
-    /// which its versions rely may have been collected.
+    /// Renew the registration before each commit. Error: it was removed, because this process seemed dead. Then chunks
+    /// of its versions may have been collected.
     pub(crate) fn renew(&self) -> Result<()> {
         if self.retired.load(Ordering::Acquire) {
             return Err(Error::Damaged("the store is not used any more".into()));
@@ -111,7 +112,7 @@ impl Core {
         self.rule.family(path)
     }
 
-    /// Finds the newest maps of each family, which [`Core::prepare`] loads when they are needed.
+    /// Find the newest maps of each family. [`Core::prepare`] loads them when they are needed.
     pub fn find_earlier(&self) -> Result<()> {
         let mut dated: HashMap<String, Vec<(i128, PathBuf)>> = HashMap::new();
         let files = self.objects.files();
@@ -136,12 +137,12 @@ impl Core {
         Ok(())
     }
 
-    /// Loads the maps of previous versions of a family, the first time that it is written.
+    /// Load the maps of previous versions of a family when it is first written.
     pub(crate) fn prepare(&self, family: &str) {
         let paths = self.index().take_earlier(family);
         for path in paths {
             let _loading = self.loading.read().unwrap_or_else(PoisonError::into_inner);
-            // a damaged or removed map is no version to compare with
+            // skip damaged and removed maps
             if let Ok(map) = Map::load(&path) {
                 let mut index = self.index();
                 index.doubt(&map);
@@ -150,17 +151,17 @@ impl Core {
         }
     }
 
-    /// True if the chunk seems to be stored: a file of its length, which is not noted as damaged.
+    /// True if a file of this length exists for the chunk and it is not recorded as damaged.
     pub(crate) fn is_intact(&self, key: &Key, length: usize) -> bool {
         let damaged = self.index().is_damaged(key);
         !damaged && self.objects.has(key.0, &key.1, length)
     }
 
-    /// Pins a chunk; true if it is stored already, within the scope.
+    /// Pin a chunk. Return true if it is already stored within the scope.
     pub(crate) fn claim(&self, family: &str, key: Key, length: usize) -> bool {
         let mut index = self.index();
         index.pin(key);
-        // of an earlier mount: a power cut may have removed or shortened it
+        // a chunk of an earlier mount may be missing or truncated after a power cut
         if index.is_doubtful(&key) {
             if self.objects.has(key.0, &key.1, length) {
                 index.trust(&key);
@@ -170,7 +171,7 @@ impl Core {
         }
         match self.scope {
             Scope::Family => index.has(Some(family), &key),
-            // under the lock: a collection must not remove it meanwhile
+            // under the lock: a collection must not remove the chunk now
             Scope::Global => {
                 let stored = || self.objects.has(key.0, &key.1, length);
                 index.has(None, &key) || !index.is_damaged(&key) && stored()
@@ -178,7 +179,7 @@ impl Core {
         }
     }
 
-    /// Loads the map at `path` for the open file `handle`.
+    /// Load the map at `path` for the open file `handle`.
     pub(crate) fn load_for(&self, handle: u64, path: &Path) -> Result<Arc<Map>> {
         let _loading = self.loading.read().unwrap_or_else(PoisonError::into_inner);
         let map = Arc::new(Map::load(path)?);
@@ -186,7 +187,7 @@ impl Core {
         Ok(map)
     }
 
-    /// Content of a chunk; a damaged one is sent again when it is written next.
+    /// Read the content of a chunk. A damaged chunk is stored again when it is next written.
     pub(crate) fn chunk(&self, naming: Naming, entry: &Entry) -> Result<Vec<u8>> {
         let content = self.objects.get(naming, entry);
         if matches!(content, Err(Error::Damaged(_))) {
@@ -196,7 +197,7 @@ impl Core {
     }
 }
 
-/// Calls `see` for each map below `directory`.
+/// Call `see` for each map below `directory`.
 pub(crate) fn walk(directory: &Path, see: &mut dyn FnMut(&Path, &fs::Metadata)) -> Result<()> {
     let mut waiting = vec![(directory.to_owned(), 0)];
     while let Some((directory, level)) = waiting.pop() {

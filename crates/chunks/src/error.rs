@@ -1,23 +1,23 @@
-//! Failures of the store.
+//! Errors of the store.
 
 use std::io;
 use std::path::Path;
 
-/// Failure of an operation on the store.
+/// Error of an operation on the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file system below the store refused something.
+    /// An operation of the underlying file system failed.
     #[error("{what}: {source}")]
     Io {
         /// File or operation.
         what: String,
-        /// Its answer.
+        /// Error of the file system.
         source: io::Error,
     },
-    /// A map or a chunk is not what was written.
+    /// A map or a chunk is damaged.
     #[error("{0}")]
     Damaged(String),
-    /// The request is impossible.
+    /// The request is invalid.
     #[error("{0}")]
     Bad(String),
 }
@@ -26,7 +26,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error of the file system with its path.
+    /// Create an error of the file system at `path`.
     pub fn at(path: &Path, source: io::Error) -> Self {
         Error::Io {
             what: path.display().to_string(),
@@ -34,7 +34,7 @@ impl Error {
         }
     }
 
-    /// Error number for a program.
+    /// Error number for system calls.
     pub fn errno(&self) -> i32 {
         match self {
             Error::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),

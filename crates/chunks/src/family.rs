@@ -1,20 +1,20 @@
-//! Families of files: paths whose earlier versions a new version is compared with.
+//! Families of files. A new version is compared with earlier versions of its family.
 
 use regex::Regex;
 
 use crate::error::{Error, Result};
 
-/// Parts of a path that differ between versions, unless an option gives others: numbers.
+/// Default pattern of the parts of a path that differ between versions: numbers.
 pub const DEFAULT_RULE: &str = "[0-9]+";
-/// Largest compiled rule.
+/// Maximum size of the compiled rule in bytes.
 const MOST_RULE_BYTES: usize = 1 << 20;
 
-/// Rule by which paths form families.
+/// Rule that groups paths into families.
 #[derive(Debug)]
 pub struct Rule(Regex);
 
 impl Rule {
-    /// A rule: paths are one family if they differ only in the parts that `expression` matches.
+    /// Create a rule. Paths belong to the same family if they differ only in the parts that `expression` matches.
     pub fn new(expression: &str) -> Result<Self> {
         regex::RegexBuilder::new(expression)
             .size_limit(MOST_RULE_BYTES)

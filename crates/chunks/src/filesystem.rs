@@ -1,7 +1,7 @@
-//! Requests of the kernel.
+//! Handler of the kernel's FUSE requests.
 //!
-//! All files are opened for direct I/O: pages of one version must not be those of another, which a program may still
-//! have open. Mapped files work where the kernel allows them with direct I/O (Linux 6.6).
+//! All files are opened for direct I/O, because programs can have different versions of a file open, whose pages must
+//! not be mixed. Files can be mapped if the kernel supports it with direct I/O (Linux 6.6).
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
@@ -24,13 +24,13 @@ use crate::nodes::ROOT;
 use crate::tree::{error, number_of, Tree};
 use crate::xattr;
 
-/// Other clients of the store change files, too.
+/// Lifetime of entries and attributes in the kernel's cache. Other clients of the store change files, too.
 const TTL: Duration = Duration::from_secs(1);
 const LARGEST_REQUEST_BYTES: u32 = 1 << 20;
-/// Directory entries of inodes that were not looked up: beyond all numbers that were.
+/// Flag in the inode numbers of directory entries. It distinguishes them from inodes that were looked up.
 const UNSEEN: u64 = 1 << 63;
 
-/// Sends `$result`'s value by `$ok`, or its error.
+/// Reply with the value of `$result` by `$ok`, or with its error.
 macro_rules! send {
     ($reply:ident, $result:expr, $value:pat => $ok:expr) => {
         match $result {
@@ -55,7 +55,8 @@ fn c_name(name: &OsStr) -> io::Result<CString> {
     CString::new(name.as_bytes()).map_err(|_| error(libc::EINVAL))
 }
 
-/// Access control lists are not evaluated here; in the map's mode they would give the group other rights.
+/// Refuse access control lists. They are not evaluated here, and in the map's mode they would change the group's
+/// rights.
 fn refuse_acl(name: &OsStr) -> io::Result<()> {
     if name.as_bytes().starts_with(b"system.") {
         return Err(error(libc::EOPNOTSUPP));
@@ -75,7 +76,7 @@ fn answer(size: u32, value: io::Result<Vec<u8>>, reply: ReplyXattr) {
 /// Entries of a directory: name, kind, number.
 pub(crate) type Listing = Vec<(OsString, FileType, u64)>;
 
-/// A server of a tree; the mount's own state is in the tree.
+/// FUSE server of a tree, which has the state of the mount.
 pub(crate) struct Served(pub(crate) Arc<Tree>);
 
 impl Served {
@@ -84,7 +85,7 @@ impl Served {
         Ok(attributes(number, &facts, size_bytes))
     }
 
-    /// Attributes of an inode; of a removed file that is open, its size is all that remains.
+    /// Attributes of an inode. For a removed file that is open, only its size is known.
     fn attr_with(&self, number: u64, handle: Option<FileHandle>) -> io::Result<FileAttr> {
         match self.attr_of(number) {
             Err(failure) if failure.raw_os_error() == Some(libc::ENOENT) => handle
@@ -94,7 +95,7 @@ impl Served {
         }
     }
 
-    /// Replies with a new entry, or with the error of its creation.
+    /// Reply with a new entry, or with the error of its creation.
     fn send_entry(&self, created: io::Result<()>, parent: u64, name: &OsStr, reply: ReplyEntry) {
         let entry = created.and_then(|()| self.entry(parent, name));
         send!(reply, entry, attr => reply.entry(&TTL, &attr, Generation(0)));
@@ -127,7 +128,7 @@ impl Served {
         })
     }
 
-    /// Clears set-user-ID and set-group-ID bits, as each change of the content by an ordinary user does.
+    /// Clear the set-user-ID and set-group-ID bits, as each change of the content by an ordinary user does.
     fn clear_set_id(&self, number: u64) -> io::Result<()> {
         self.0.between_commits(number, |path| {
             let mode = fs::symlink_metadata(path)?.mode();
@@ -179,7 +180,7 @@ impl Served {
             for entry in fs::read_dir(path)? {
                 let entry = entry?;
                 let Ok(kind) = entry.file_type() else {
-                    continue; // removed meanwhile
+                    continue; // removed since the directory was read
                 };
                 let kind = FileType::from_std(kind).unwrap_or(FileType::RegularFile);
                 entries.push((
@@ -195,7 +196,7 @@ impl Served {
         Ok(Arc::new(dots.into_iter().chain(entries).collect()))
     }
 
-    /// Lists a directory as it was when it was opened, or rewound: entries that are removed meanwhile move no others.
+    /// List a directory as it was when it was opened or rewound. So removals in between do not shift other entries.
     fn list(
         &self,
         number: u64,
@@ -244,7 +245,7 @@ impl Filesystem for Served {
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ] {
-            // an older kernel lacks some
+            // older kernels lack some capabilities
             let _ = config.add_capabilities(flag);
         }
         let _ = config.set_max_write(LARGEST_REQUEST_BYTES);
@@ -386,7 +387,7 @@ impl Filesystem for Served {
         _new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        // the names would be of different versions after the next commit
+        // after the next commit, the two names would refer to different versions
         reply.error(Errno::from(error(libc::EPERM)));
     }
 
@@ -411,7 +412,8 @@ impl Filesystem for Served {
             Err(failure)
                 if failure.raw_os_error() == Some(libc::EEXIST) && flags & libc::O_EXCL == 0 =>
             {
-                // of another client: the kernel looks it up again, and checks the permissions of an existing file
+                // created by another client: the kernel repeats the lookup, and checks the permissions of the existing
+                // file
                 Err(error(libc::ESTALE))
             }
             result => result,
@@ -455,7 +457,7 @@ impl Filesystem for Served {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // pages of a mapped file have their own offsets
+        // writes of a mapped file's pages have explicit offsets, even if the file is open for appending
         let flags = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             0
         } else {
@@ -634,7 +636,7 @@ impl Filesystem for Served {
 }
 
 impl Tree {
-    /// Attributes of a file that was removed and is open: its size is all that remains.
+    /// Attributes of a removed file that is open. Only its size is known.
     fn removed_attributes(&self, handle: u64) -> io::Result<FileAttr> {
         let file = self.file(handle)?;
         let written = {

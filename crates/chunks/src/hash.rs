@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 use sha2::Digest;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes of an address.
+/// Size of an address in bytes.
 pub const ADDRESS_BYTES: usize = 32;
 
 /// Address of a chunk in the store.
 pub type Address = [u8; ADDRESS_BYTES];
 
-/// Bytes of a unique address that are its name; a checksum of the content follows.
+/// Size of the name in a unique address, in bytes. A checksum of the content follows.
 const UNIQUE_BYTES: usize = 16;
 
-/// How chunks are named.
+/// Naming scheme of chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Naming {
@@ -32,7 +32,7 @@ pub enum Naming {
 }
 
 impl Naming {
-    /// Number in a map.
+    /// Number of the scheme in a map.
     pub(crate) fn number(self) -> u8 {
         match self {
             Naming::Unique => 0,
@@ -47,7 +47,7 @@ impl Naming {
             .find(|naming| naming.number() == number)
     }
 
-    /// True if `content` is that of the chunk at `address`.
+    /// True if `content` is the content of the chunk at `address`.
     pub(crate) fn matches(self, address: &Address, content: &[u8]) -> bool {
         match self {
             Naming::Unique => address[UNIQUE_BYTES..24] == xxh3_64(content).to_le_bytes(),
@@ -56,7 +56,7 @@ impl Naming {
         }
     }
 
-    /// Identity of the chunk: of a unique one without the checksum, which its file's name does not have either.
+    /// Identity of the chunk. For a unique name it excludes the checksum, as the file name does.
     pub(crate) fn key(self, mut address: Address) -> (Naming, Address) {
         if self == Naming::Unique {
             address[UNIQUE_BYTES..].fill(0);
@@ -64,7 +64,7 @@ impl Naming {
         (self, address)
     }
 
-    /// Name of the chunk's file; the first two digits are its directory.
+    /// File name of the chunk. Its first two digits are the name of the directory.
     pub(crate) fn file_name(self, address: &Address) -> String {
         let (bytes, ending) = match self {
             Naming::Unique => (&address[..UNIQUE_BYTES], ".u"),
@@ -96,14 +96,14 @@ pub(crate) fn sha256(content: &[u8]) -> Address {
     sha2::Sha256::digest(content).into()
 }
 
-/// Unique addresses of one process.
+/// Generator of unique addresses for one process.
 pub(crate) struct UniqueNames {
     prefix: u64,
     next: AtomicU64,
 }
 
 impl UniqueNames {
-    /// Names that no other process uses. Error: the host has no random numbers.
+    /// Create a generator with a random prefix. Error: the host has no random numbers.
     pub(crate) fn new() -> io::Result<Self> {
         let mut random = [0; 8];
         File::open("/dev/urandom")?.read_exact(&mut random)?;
@@ -127,7 +127,7 @@ impl UniqueNames {
     pub(crate) fn address(&self, content: &[u8]) -> Address {
         let mut address = [0; ADDRESS_BYTES];
         let number = self.number();
-        // the number comes first, so that the directories fill evenly
+        // the number comes first, so that the directories are filled evenly
         address[..8].copy_from_slice(&number.to_le_bytes());
         address[8..UNIQUE_BYTES].copy_from_slice(&self.prefix.to_le_bytes());
         address[UNIQUE_BYTES..24].copy_from_slice(&xxh3_64(content).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Chunks of previous versions by family, and chunks that a collection must not remove.
+//! Chunks of previous versions by family, and chunks that a collection must retain.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -10,18 +10,18 @@ use crate::map::Map;
 /// Identity of a chunk in the store.
 pub type Key = (Naming, Address);
 
-/// Versions of a family that new ones are compared with.
+/// Number of versions per family with which new ones are compared.
 const VERSIONS: usize = 4;
-/// Chunks of all families: about 100 MB.
+/// Maximum number of chunks of all families, about 100 MB of memory.
 const MOST_CHUNKS: usize = 1 << 20;
-/// Damaged chunks that are remembered.
+/// Maximum number of damaged chunks that are remembered.
 const MOST_DAMAGED: usize = 1 << 16;
 
 #[derive(Default)]
 struct Family {
     /// Chunks of the last versions, the newest last.
     versions: VecDeque<Vec<Key>>,
-    /// Number of these versions by chunk.
+    /// Number of these versions that have the chunk.
     chunks: HashMap<Key, u32>,
     used: u64,
 }
@@ -43,30 +43,30 @@ impl Family {
     }
 }
 
-/// Chunks of previous versions, which are stored.
+/// Chunks that are stored: those of previous versions, of versions in progress and of open files.
 #[derive(Default)]
 pub(crate) struct Index {
     families: HashMap<String, Family>,
     /// Newest maps of each family when the store was opened, the newest last.
     earlier: HashMap<String, Vec<PathBuf>>,
-    /// Chunks of all versions in `families`.
+    /// Number of chunks of all versions in `families`.
     listed: usize,
     used: u64,
-    /// Versions in progress by the chunks that they rely on.
+    /// Number of versions in progress that rely on each chunk.
     pins: HashMap<Key, u32>,
     /// Maps of open files by handle.
     open: HashMap<u64, Arc<Map>>,
-    /// Chunks that the collection in progress must not remove; None: there is none.
+    /// Chunks that the collection in progress must retain; None without a collection.
     protected: Option<HashSet<Key>>,
-    /// A directory was renamed during the collection.
+    /// True if a directory was renamed during the collection.
     pub(crate) moved: bool,
-    /// Damaged chunks, until they are sent again.
+    /// Damaged chunks that were not stored again yet.
     damaged: HashSet<Key>,
-    /// Chunks of versions of earlier mounts that were not looked up since.
+    /// Chunks from versions of earlier mounts whose files were not checked yet.
     doubtful: HashSet<Key>,
 }
 
-/// Chunks of a map, each once.
+/// Distinct chunks of a map.
 pub(crate) fn keys(map: &Map) -> impl Iterator<Item = Key> + '_ {
     map.entries()
         .iter()
@@ -74,19 +74,19 @@ pub(crate) fn keys(map: &Map) -> impl Iterator<Item = Key> + '_ {
 }
 
 impl Index {
-    /// Sets the newest maps of each family.
+    /// Set the newest maps of each family.
     pub(crate) fn set_earlier(&mut self, earlier: HashMap<String, Vec<PathBuf>>) {
         self.earlier = earlier;
     }
 
-    /// Maps of the family that are not listed yet, and are from now on.
+    /// Remove and return the recorded maps of a family.
     pub(crate) fn take_earlier(&mut self, family: &str) -> Vec<PathBuf> {
         let mut paths = self.earlier.remove(family).unwrap_or_default();
         paths.drain(..paths.len().saturating_sub(VERSIONS));
         paths
     }
 
-    /// Adds a version to its family.
+    /// Add a version to its family.
     pub(crate) fn add(&mut self, family: &str, map: &Map) {
         self.used += 1;
         let used = self.used;
@@ -121,7 +121,7 @@ impl Index {
         }
     }
 
-    /// True if a previous version of the family, or of any with None, has the chunk.
+    /// True if a previous version of the family has the chunk; with None, of any family.
     pub(crate) fn has(&self, family: Option<&str>, key: &Key) -> bool {
         match family {
             Some(name) => self
@@ -132,7 +132,7 @@ impl Index {
         }
     }
 
-    /// The chunk is missing or damaged: it must be sent again.
+    /// Record that the chunk is missing or damaged, and must be stored again.
     pub(crate) fn note_damage(&mut self, key: Key) {
         self.forget(&key);
         if self.damaged.len() < MOST_DAMAGED {
@@ -144,12 +144,12 @@ impl Index {
         self.damaged.contains(key)
     }
 
-    /// The chunk was sent again.
+    /// Record that the chunk was stored again.
     pub(crate) fn repaired(&mut self, key: &Key) {
         self.damaged.remove(key);
     }
 
-    /// The chunks of the map, written before this mount, may be missing.
+    /// Record that the chunks of a map from before this mount may be missing.
     pub(crate) fn doubt(&mut self, map: &Map) {
         self.doubtful.extend(keys(map));
     }
@@ -158,7 +158,7 @@ impl Index {
         self.doubtful.contains(key)
     }
 
-    /// The chunk was looked up.
+    /// Record that the chunk exists.
     pub(crate) fn trust(&mut self, key: &Key) {
         self.doubtful.remove(key);
     }
@@ -176,12 +176,12 @@ impl Index {
         }
     }
 
-    /// A version in progress relies on the chunk.
+    /// Pin a chunk on which a version in progress relies.
     pub(crate) fn pin(&mut self, key: Key) {
         *self.pins.entry(key).or_default() += 1;
     }
 
-    /// Ends pins of a version. They last until the end of a collection in progress.
+    /// Release the pins of a version. A collection in progress still retains the chunks.
     pub(crate) fn unpin(&mut self, keys: &[Key]) {
         for key in keys {
             if let Some(count) = self.pins.get_mut(key) {
@@ -196,25 +196,25 @@ impl Index {
         }
     }
 
-    /// Registers the map of an open file.
+    /// Register the map of an open file.
     pub(crate) fn opened(&mut self, handle: u64, map: &Arc<Map>) {
         self.protect(map);
         self.open.insert(handle, map.clone());
     }
 
-    /// Removes the map of a file that is closed.
+    /// Remove the map of a closed file.
     pub(crate) fn closed(&mut self, handle: u64) {
         self.open.remove(&handle);
     }
 
-    /// Protects the chunks of a map from the collection in progress.
+    /// Protect the chunks of a map from the collection in progress.
     pub(crate) fn protect(&mut self, map: &Map) {
         if let Some(protected) = &mut self.protected {
             protected.extend(keys(map));
         }
     }
 
-    /// Starts a collection; false if one is in progress.
+    /// Start a collection. Return false if one is in progress.
     pub(crate) fn start_collection(&mut self) -> bool {
         if self.protected.is_some() {
             return false;
@@ -229,7 +229,7 @@ impl Index {
         self.protected = None;
     }
 
-    /// True if the collection in progress may remove the chunk, which is forgotten then.
+    /// Forget the chunk and return true if the collection in progress may remove it.
     pub(crate) fn release(&mut self, key: &Key) -> bool {
         let needed = self.pins.contains_key(key)
             || self.protected.as_ref().is_none_or(|all| all.contains(key));
@@ -281,7 +281,7 @@ mod tests {
         assert!(index.start_collection());
         assert!(!index.start_collection());
         index.closed(1);
-        index.unpin(&[key(2)]); // committed meanwhile; the walk may have missed its map
+        index.unpin(&[key(2)]); // committed during the collection; the walk may have missed its map
         index.pin(key(3));
         let may: Vec<bool> = (1..5).map(|n| index.release(&key(n))).collect();
         assert_eq!(may, [false, false, false, true]);

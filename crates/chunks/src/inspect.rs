@@ -1,4 +1,4 @@
-//! Verification and usage of a store.
+//! Verification and disk usage of a store.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -12,28 +12,28 @@ use crate::error::{Error, Result};
 use crate::index::Key;
 use crate::map::{Header, Map};
 
-/// Problems that are listed; more are counted.
+/// Maximum number of problems that are listed. Further ones are only counted.
 const MOST_LISTED: usize = 1000;
 
 /// Result of a verification.
 #[derive(Debug, Default, Clone, Serialize)]
 pub struct Verified {
-    /// Maps that were read.
+    /// Number of maps that were read.
     pub maps: u64,
-    /// Chunks that were read, each once.
+    /// Number of distinct chunks that were read.
     pub chunks: u64,
-    /// Bytes of these.
+    /// Bytes of these chunks.
     pub bytes: u64,
-    /// Files that are damaged.
+    /// Number of damaged files.
     pub damaged_files: u64,
-    /// Their paths below the mount and the reason; at most 1000.
+    /// Path below the mount and reason for each damaged file, at most 1000.
     pub damaged: Vec<(String, String)>,
 }
 
-/// Bytes of a family of files.
+/// Disk usage of a family of files.
 #[derive(Debug, Default, Clone, Serialize)]
 pub struct FamilyUsage {
-    /// Files.
+    /// Number of files.
     pub files: u64,
     /// Bytes of the files.
     pub logical_bytes: u64,
@@ -41,10 +41,10 @@ pub struct FamilyUsage {
     pub unique_bytes: u64,
 }
 
-/// Bytes of a store.
+/// Disk usage of a store.
 #[derive(Debug, Default, Clone, Serialize)]
 pub struct Usage {
-    /// Files.
+    /// Number of files.
     pub files: u64,
     /// Bytes of the files.
     pub logical_bytes: u64,
@@ -52,11 +52,11 @@ pub struct Usage {
     pub stored_bytes: u64,
     /// Bytes of the maps.
     pub map_bytes: u64,
-    /// Chunks.
+    /// Number of chunks.
     pub chunks: u64,
-    /// Files whose map is damaged.
+    /// Number of files with a damaged map.
     pub damaged_files: u64,
-    /// By family.
+    /// Disk usage by family.
     pub families: BTreeMap<String, FamilyUsage>,
 }
 
@@ -70,13 +70,13 @@ impl Core {
         Ok(paths)
     }
 
-    /// Path below the mount, as records and reports have it.
+    /// Path below the mount, as in records and reports.
     pub(crate) fn below(&self, path: &Path) -> String {
         let below = path.strip_prefix(self.objects.files()).unwrap_or(path);
         below.to_string_lossy().into_owned()
     }
 
-    /// Reads all maps and all of their chunks, and compares them with their hashes.
+    /// Read all maps and all of their chunks, and compare the chunks with their hashes.
     pub fn verify(&self) -> Result<Verified> {
         let mut verified = Verified::default();
         let mut seen: HashMap<Key, Option<String>> = HashMap::new();
@@ -85,14 +85,14 @@ impl Core {
             self.step(done, paths.len());
             let problem = match Map::load(path) {
                 Ok(map) => self.damaged_chunk(&map, &mut seen, &mut verified)?,
-                // removed meanwhile
+                // removed during the walk
                 Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                     continue
                 }
                 Err(error) => Some(error.to_string()),
             };
             verified.maps += 1;
-            // a file that was replaced or removed meanwhile may have lost its chunks
+            // if the file was replaced or removed during the check, its chunks may be removed
             if let Some(why) = problem.filter(|_| path.exists()) {
                 verified.damaged_files += 1;
                 if verified.damaged.len() < MOST_LISTED {
@@ -132,7 +132,7 @@ impl Core {
         Ok(first)
     }
 
-    /// Adds up the bytes of files and chunks.
+    /// Add up the bytes of files and chunks.
     pub fn usage(&self) -> Result<Usage> {
         let mut usage = Usage::default();
         let mut seen: HashMap<String, HashSet<Key>> = HashMap::new();
@@ -165,7 +165,7 @@ impl Core {
     }
 }
 
-/// Size of the file whose map is at `path`. Error: its header is damaged.
+/// Size of the file whose map is at `path` [bytes]. Error: the header is damaged.
 pub(crate) fn size_at(path: &Path) -> Result<u64> {
     let file = fs::File::options()
         .read(true)

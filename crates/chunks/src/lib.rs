@@ -1,4 +1,4 @@
-//! Deduplicating chunk store over a directory of any file system, and its FUSE server.
+//! Deduplicating chunk store in a directory of any file system, and its FUSE server.
 //!
 //! A file is a *map* of chunks, stored at the file's path below `files/`. Chunks are files below `chunks/`, named by
 //! the hash of their content. A version is committed by renaming its map over the previous one:

@@ -1,6 +1,6 @@
-//! The map of a file's version: its chunks in order.
+//! Map of a file's version: its chunks in order.
 //!
-//! A map is a file of these parts, numbers little-endian:
+//! A map is a file with these parts. Numbers are little-endian.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -34,13 +34,13 @@ pub const HEADER_BYTES: usize = 48;
 const CHECKED_BYTES: usize = 40;
 const ENTRY_BYTES: usize = 4 + ADDRESS_BYTES;
 const SUM_BYTES: usize = 32;
-/// Largest map that is read: 4 TiB in chunks of 128 KiB, for instance.
+/// Maximum size of a map in bytes. It suffices for 4 TiB in chunks of 128 KiB, for instance.
 const MOST_BYTES: u64 = 1 << 30;
-/// Most chunks of a file, by the above.
+/// Maximum number of chunks of a file, from `MOST_BYTES`.
 pub(crate) const MOST_ENTRIES: usize =
     (MOST_BYTES as usize - HEADER_BYTES - 255 - SUM_BYTES) / ENTRY_BYTES;
 
-/// Largest chunk of any configuration.
+/// Maximum size of a chunk in bytes.
 const MOST_CHUNK_BYTES: u32 = 16 << 20;
 
 /// A chunk of a file.
@@ -57,7 +57,7 @@ pub struct Entry {
 pub struct Map {
     /// Naming of the chunks.
     pub naming: Naming,
-    /// Configuration by which the version was written.
+    /// Configuration with which the version was written.
     pub configuration: String,
     /// Time of the version, ns since 1970.
     pub committed_ns: u64,
@@ -66,7 +66,7 @@ pub struct Map {
     ends: Vec<u64>,
 }
 
-/// Fields before the chunks.
+/// Header of a map: the fields before the chunks.
 #[derive(Debug, Clone, Copy)]
 pub struct Header {
     naming: Naming,
@@ -84,7 +84,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 impl Header {
-    /// Reads a header. Error: the reason why it is damaged.
+    /// Parse a header. Error: the reason why it is damaged.
     fn parse(raw: &[u8]) -> std::result::Result<Self, String> {
         if raw.len() < HEADER_BYTES {
             return Err(format!("it has {} bytes", raw.len()));
@@ -108,7 +108,7 @@ impl Header {
         })
     }
 
-    /// Reads the header of the map in `file`. Error: it is damaged.
+    /// Read the header of the map in `file`. Error: it is damaged.
     pub fn read(file: &File, path: &Path) -> Result<Self> {
         let mut raw = [0; HEADER_BYTES];
         let mut filled = 0;
@@ -130,7 +130,7 @@ fn damaged(path: &Path, why: &str) -> Error {
 }
 
 impl Map {
-    /// A map of `entries`.
+    /// Create a map of `entries`.
     pub fn new(
         naming: Naming,
         configuration: String,
@@ -164,14 +164,14 @@ impl Map {
         &self.entries
     }
 
-    /// Index of the chunk with the byte at `offset`, and the offset at which it begins.
+    /// Index of the chunk that contains the byte at `offset`, and the offset of its first byte.
     pub fn chunk_at(&self, offset: u64) -> Option<(usize, u64)> {
         let index = self.ends.partition_point(|&end| end <= offset);
         let end = self.ends.get(index)?;
         Some((index, end - u64::from(self.entries[index].length)))
     }
 
-    /// The map as bytes.
+    /// Encode the map.
     pub fn to_bytes(&self) -> Vec<u8> {
         let name = self.configuration.as_bytes();
         let name = &name[..name.len().min(255)];
@@ -196,7 +196,7 @@ impl Map {
         raw
     }
 
-    /// Reads the map at `path`. Error: it is damaged.
+    /// Read the map at `path`. Error: it is damaged.
     pub fn load(path: &Path) -> Result<Self> {
         let file = File::options()
             .read(true)

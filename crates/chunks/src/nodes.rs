@@ -11,16 +11,16 @@ use crate::version::Version;
 /// Number of the mount's root.
 pub(crate) const ROOT: u64 = 1;
 
-/// State of a file while it is open for writing.
+/// State of a file that is open for writing.
 #[derive(Default)]
 pub(crate) struct Writing {
-    /// The version in progress, from the first change on.
+    /// Version in progress; None before the first change.
     pub(crate) version: Option<Version>,
-    /// Handles that may write.
+    /// Number of handles for writing.
     pub(crate) writers: usize,
     /// Number of commits since the file was looked up.
     pub(crate) commits: u64,
-    /// Times that a program has set since the last change: access, modification.
+    /// Access and modification time that a program has set since the last change.
     pub(crate) times: Option<[Option<SystemTime>; 2]>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// State of writing. Taken before the lock of the tree, never after it.
+    /// Lock the state of writing. Lock it before the tree, never after it.
     pub(crate) fn writing(&self) -> MutexGuard<'_, Writing> {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -39,7 +39,7 @@ impl Node {
 
 struct Placed {
     node: Arc<Node>,
-    /// Directory and name; None once it is removed.
+    /// Parent directory and name; None once it is removed.
     place: Option<(u64, OsString)>,
     lookups: u64,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Inodes of the tree below `root`.
+    /// Create the inodes of the tree below `root`.
     pub(crate) fn new(root: PathBuf) -> Self {
         let mut table = Table {
             last: ROOT,
@@ -80,7 +80,7 @@ impl Nodes {
         }
     }
 
-    /// The inode of that number.
+    /// Inode with this number.
     pub(crate) fn get(&self, number: u64) -> Option<Arc<Node>> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.nodes.get(&number).map(|placed| placed.node.clone())
@@ -100,7 +100,7 @@ impl Nodes {
         Some(path)
     }
 
-    /// Inode of a name, one more time looked up.
+    /// Inode of a name. The number of its lookups increases by one.
     pub(crate) fn looked_up(&self, parent: u64, name: &OsStr) -> Arc<Node> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let key = (parent, name.to_owned());
@@ -129,7 +129,7 @@ impl Nodes {
         node
     }
 
-    /// The kernel has forgotten `lookups` of an inode.
+    /// Decrease the number of an inode's lookups, after the kernel has forgotten `lookups` of them.
     pub(crate) fn forget(&self, number: u64, lookups: u64) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let Some(placed) = table.nodes.get_mut(&number).filter(|_| number != ROOT) else {
@@ -143,13 +143,13 @@ impl Nodes {
         }
     }
 
-    /// A name is removed.
+    /// Record that a name was removed.
     pub(crate) fn removed(&self, parent: u64, name: &OsStr) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.remove(&(parent, name.to_owned()));
     }
 
-    /// A file or directory has a new name, whose earlier one is replaced.
+    /// Record that a file or directory was renamed. It replaces an existing entry of the new name.
     pub(crate) fn renamed(&self, from: (u64, &OsStr), to: (u64, &OsStr)) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let to = (to.0, to.1.to_owned());

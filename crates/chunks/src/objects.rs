@@ -1,4 +1,4 @@
-//! The directories of a store: chunks, files (their maps), temporary files, clients.
+//! Directories of a store: chunks, files (their maps), temporary files, clients.
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -17,13 +17,13 @@ use crate::map::Entry;
 const FORMAT_FILE: &str = "penstock-dedup";
 const FORMAT: &str = "penstock deduplicating store, format 1\n";
 
-/// Directories of a store, below one of any file system. They belong to the user who created the store alone.
+/// Directories of a store on any file system. Only the user who created the store has access to them.
 pub struct Objects {
     root: PathBuf,
     pub(crate) names: UniqueNames,
-    /// Chunks are not compared with their hashes when they are read.
+    /// If set, chunks are not compared with their hashes when they are read.
     trust: bool,
-    /// Chunks that syncfs(2) does not write to the devices; None: it writes all, as on most file systems.
+    /// Chunks that syncfs(2) does not write to the devices; None if it writes all, as on most file systems.
     unsynced: Option<Mutex<Unsynced>>,
 }
 
@@ -34,10 +34,10 @@ struct Unsynced {
     directories: HashSet<PathBuf>,
 }
 
-/// Files that are remembered until they are written to the devices; more are written at once.
+/// Maximum number of files that are remembered for the next synchronization. Further files are synchronized at once.
 const MOST_UNSYNCED: usize = 1 << 16;
 
-/// True on FUSE, which does not forward syncfs(2): the server of the file system hears of fsync(2) only.
+/// True on FUSE, which does not forward syncfs(2): the server of that file system receives only fsync(2).
 fn ignores_syncfs(root: &Path) -> Result<bool> {
     let directory = File::open(root).map_err(|error| Error::at(root, error))?;
     // SAFETY: zeros are a valid value; a valid descriptor.
@@ -58,7 +58,7 @@ fn private_directory(path: &Path) -> Result<()> {
     }
 }
 
-/// Reports errors of writes that a network file system has deferred, as close(2) does.
+/// Report errors of writes that a network file system has deferred, as close(2) does.
 pub(crate) fn flush(file: &File) -> io::Result<()> {
     let copy = file.try_clone()?.into_raw_fd();
     // SAFETY: a descriptor that is owned here.
@@ -68,7 +68,7 @@ pub(crate) fn flush(file: &File) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
-/// Refuses a directory in which another user could place links: the server follows paths with its own rights.
+/// Refuse a directory in which another user could create links: the server follows paths with its own rights.
 fn check_owner(root: &Path) -> Result<()> {
     // SAFETY: no arguments, no failure.
     let user = unsafe { libc::geteuid() };
@@ -89,7 +89,7 @@ fn check_owner(root: &Path) -> Result<()> {
 }
 
 impl Objects {
-    /// Opens the store at `root`, an existing directory; with `create`, an empty one becomes a store.
+    /// Open the store at `root`, an existing directory. With `create`, an empty directory becomes a store.
     pub fn open(root: &Path, create: bool, trust: bool) -> Result<Self> {
         let root = fs::canonicalize(root).map_err(|error| Error::at(root, error))?;
         check_owner(&root)?;
@@ -104,8 +104,7 @@ impl Objects {
             }
             Err(error) if error.kind() == ErrorKind::NotFound && create => {
                 let mut entries = fs::read_dir(&root).map_err(|error| Error::at(&root, error))?;
-                // some file systems have one of their own
-                // or this was interrupted
+                // some file systems create `lost+found`; the others remain if an earlier creation was interrupted
                 let ours = ["lost+found", "chunks", "files", "tmp", "clients"];
                 if entries.any(|entry| {
                     !entry.is_ok_and(|entry| ours.iter().any(|name| entry.file_name() == *name))
@@ -115,7 +114,7 @@ impl Objects {
                         root.display()
                     )));
                 }
-                // the mount has the mode that the directory had, and only its owner sees how files are stored
+                // the mount gets the mode of the directory, and only the owner can read the stored files
                 let facts = fs::metadata(&root).map_err(|error| Error::at(&root, error))?;
                 let set_mode = |path: &Path, mode: u32| {
                     let set = fs::set_permissions(path, Permissions::from_mode(mode));
@@ -176,7 +175,7 @@ impl Objects {
         self.root.join("tmp")
     }
 
-    /// A new temporary file; its name has the prefix of this client.
+    /// Create a temporary file. Its name has the prefix of this client.
     pub(crate) fn draft(&self) -> Result<(PathBuf, File)> {
         let name = format!("{}-{:x}", self.names.prefix(), self.names.number());
         let path = self.drafts().join(name);
@@ -192,17 +191,17 @@ impl Objects {
         path
     }
 
-    /// True if there is a chunk of that length at the address.
+    /// True if a chunk of this length is stored at the address.
     pub(crate) fn has(&self, naming: Naming, address: &Address, length: usize) -> bool {
         let path = self.chunk_path(naming, address);
         let stored = fs::metadata(&path).is_ok_and(|it| it.len() == length as u64);
-        // an earlier process may have written it without a synchronization
+        // an earlier process may have written the chunk without synchronization
         stored
             && (self.note_unsynced(&path)
                 || File::open(&path).is_ok_and(|it| it.sync_all().is_ok()))
     }
 
-    /// Stores a chunk: written to a temporary file, then renamed.
+    /// Store a chunk: write it to a temporary file, then rename the file.
     pub(crate) fn put(&self, naming: Naming, address: &Address, content: &[u8]) -> Result<()> {
         let path = self.chunk_path(naming, address);
         let (draft, mut file) = self.draft()?;
@@ -216,7 +215,7 @@ impl Objects {
             }
             result => result,
         });
-        // once it has its name: a synchronization meanwhile would not find it
+        // after the rename: before it, a synchronization would not find the file
         let stored = stored.and_then(|()| match self.note_unsynced(&path) {
             true => Ok(()),
             false => File::open(&path)?.sync_all(),
@@ -227,13 +226,13 @@ impl Objects {
         })
     }
 
-    /// Notes a chunk for [`Objects::sync`]; false if there are too many.
+    /// Record a chunk for [`Objects::sync`]. Return false if there are too many.
     pub(crate) fn note_unsynced(&self, path: &Path) -> bool {
         let Some(unsynced) = &self.unsynced else {
             return true;
         };
         let mut unsynced = unsynced.lock().unwrap_or_else(PoisonError::into_inner);
-        let parents = path.ancestors().skip(1).take(2); // that of the chunk may be new
+        let parents = path.ancestors().skip(1).take(2); // the directory of the chunk may be new, too
         unsynced.directories.extend(parents.map(Path::to_owned));
         let fits = unsynced.files.len() < MOST_UNSYNCED;
         if fits {
@@ -243,21 +242,21 @@ impl Objects {
     }
 
     fn sync_each(&self, unsynced: &Mutex<Unsynced>) -> Result<()> {
-        // under the lock: who syncs next must not return before these are written
+        // under the lock: a concurrent synchronization must not return before these are written
         let mut unsynced = unsynced.lock().unwrap_or_else(PoisonError::into_inner);
         for path in unsynced.files.iter().chain(&unsynced.directories) {
             match File::open(path).and_then(|file| file.sync_all()) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(Error::at(path, error)); // all are tried again
+                    return Err(Error::at(path, error)); // the next synchronization tries all of them again
                 }
-                _ => {} // or removed by a collection
+                _ => {} // also if a collection removed the file
             }
         }
         *unsynced = Unsynced::default();
         Ok(())
     }
 
-    /// Content of a chunk. Error: it is missing or damaged.
+    /// Read the content of a chunk. Error: it is missing or damaged.
     pub fn get(&self, naming: Naming, entry: &Entry) -> Result<Vec<u8>> {
         self.load(naming, entry, self.trust)
     }
@@ -290,7 +289,7 @@ impl Objects {
         Ok(content)
     }
 
-    /// Writes everything of the store's file system to its devices: syncfs(2).
+    /// Write all files of the store's file system to its devices: syncfs(2).
     pub(crate) fn sync(&self) -> Result<()> {
         let directory = File::open(&self.root).map_err(|error| Error::at(&self.root, error))?;
         // SAFETY: a valid descriptor.

@@ -1,4 +1,4 @@
-//! An open file: the version that it reads.
+//! Open files and the versions that they read.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,27 +8,27 @@ use crate::error::Result;
 use crate::map::Map;
 use crate::nodes::Node;
 
-/// Chunks of a file that stay in memory; readers of small pieces need the same chunk several times.
+/// Number of chunks of a file that stay in memory. Readers of small pieces need the same chunk several times.
 const CACHED_CHUNKS: usize = 4;
 
 struct View {
     map: Option<Arc<Map>>,
-    /// Number of the commit that `map` is.
+    /// Number of commits after which `map` was current.
     commits: u64,
-    /// Content of the last chunks by index.
+    /// Index and content of the last chunks.
     chunks: VecDeque<(usize, Arc<Vec<u8>>)>,
 }
 
 /// A file that a program has opened.
 pub(crate) struct OpenFile {
     pub(crate) node: Arc<Node>,
-    /// It may be written by this handle.
+    /// True if the handle is open for writing.
     pub(crate) writes: bool,
     view: Mutex<View>,
 }
 
 impl OpenFile {
-    /// A file that reads `map`, which was current after so many commits.
+    /// Create a file that reads `map`, which was current after `commits` commits.
     pub(crate) fn new(node: Arc<Node>, writes: bool, map: Option<Arc<Map>>, commits: u64) -> Self {
         OpenFile {
             node,
@@ -41,25 +41,25 @@ impl OpenFile {
         }
     }
 
-    /// True if the map is that after so many commits. One that only reads keeps its version.
+    /// True if the map is current after `commits` commits. A handle that is only for reading stays at its version.
     pub(crate) fn is_current(&self, commits: u64) -> bool {
         let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
         view.map.is_some() && (!self.writes || view.commits == commits)
     }
 
-    /// The version that is read.
+    /// Version that the file reads.
     pub(crate) fn map(&self) -> Option<Arc<Map>> {
         let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
         view.map.clone()
     }
 
-    /// Size of the version that is read.
+    /// Size of this version in bytes.
     pub(crate) fn size_bytes(&self) -> u64 {
         let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
         view.map.as_ref().map_or(0, |map| map.size_bytes())
     }
 
-    /// Sets the version that is read.
+    /// Set the version that the file reads.
     pub(crate) fn set_map(&self, map: Arc<Map>, commits: u64) {
         *self.view.lock().unwrap_or_else(PoisonError::into_inner) = View {
             map: Some(map),
@@ -68,7 +68,7 @@ impl OpenFile {
         };
     }
 
-    /// Reads up to `size` bytes at `offset`. Error: a chunk is missing or damaged.
+    /// Read up to `size` bytes at `offset`. Error: a chunk is missing or damaged.
     pub(crate) fn read(&self, core: &Core, mut offset: u64, size: usize) -> Result<Vec<u8>> {
         let map = {
             let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Records of the versions that were written, and the controller that receives them.
+//! Records of written versions, and the controller that receives them.
 
 use serde::Serialize;
 
@@ -11,29 +11,29 @@ pub struct Record {
     pub path: String,
     /// Start of the version [s since 1970].
     pub at_s: f64,
-    /// From the start to the commit.
+    /// Time from the start to the commit [s].
     pub duration_s: f64,
-    /// Time for boundaries and hashes.
+    /// Time for boundaries and hashes [s].
     pub hash_s: f64,
-    /// Time for sending chunks and the map to the store.
+    /// Time for writing chunks and the map to the store [s].
     pub send_s: f64,
     /// Bytes that were divided into chunks.
     pub bytes: u64,
-    /// Bytes of chunks that were not sent.
+    /// Bytes of chunks that were already stored.
     pub similar_bytes: u64,
-    /// Chunks.
+    /// Number of chunks.
     pub chunks: u64,
-    /// Chunks that were not sent.
+    /// Number of chunks that were already stored.
     pub similar_chunks: u64,
     /// Configuration of the version.
     pub configuration: String,
 }
 
-/// Chooses the configuration of each version and receives its record.
+/// Controller that chooses the configuration of each version and receives its record.
 pub trait Controller: Send + Sync {
-    /// Configuration of a new version of `path`; None: the mount's.
+    /// Choose the configuration of a new version of `path`. None stands for the mount's.
     fn choose(&self, path: &str, family: &str) -> Option<String>;
 
-    /// Receives the record of a committed version.
+    /// Receive the record of a committed version.
     fn record(&self, record: &Record);
 }

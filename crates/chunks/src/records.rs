@@ -1,4 +1,4 @@
-//! Records of the mount, and its controller.
+//! Records of the mount, and their controller.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -8,21 +8,21 @@ use serde::Serialize;
 use crate::chunking::Chunking;
 use crate::record::{Controller, Record};
 
-/// Records that stay in memory.
+/// Maximum number of records in memory.
 const STORED: usize = 1000;
 
 /// Sums over all versions since the mount.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
 pub struct Totals {
-    /// Committed versions.
+    /// Number of committed versions.
     pub versions: u64,
     /// Bytes that were divided into chunks.
     pub bytes: u64,
-    /// Bytes of chunks that were not sent.
+    /// Bytes of chunks that were already stored.
     pub similar_bytes: u64,
-    /// Time for boundaries and hashes.
+    /// Time for boundaries and hashes [s].
     pub hash_s: f64,
-    /// Time for sending.
+    /// Time for writing chunks and maps [s].
     pub send_s: f64,
 }
 
@@ -79,7 +79,7 @@ impl Records {
         }
     }
 
-    /// Sums, and the last records.
+    /// Return the sums and the last records.
     pub(crate) fn read(&self) -> (Totals, Vec<Record>) {
         let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
         (stored.totals, stored.last.iter().cloned().collect())

@@ -1,24 +1,24 @@
-//! Content-defined chunks with hardly any hashing: a chunk ends after a strictly increasing sequence of bytes.
+//! Content-defined chunking with few hash computations: a chunk ends after a strictly increasing sequence of bytes.
 //!
 //! The method is that of Udayashankar, Baba and Al-Kiswany, "SeqCDC: Hashless Content-Defined Chunking for Data
 //! Deduplication" (Middleware 2024), with vector instructions as in arXiv 2505.21194: adjacent bytes after the minimum
 //! size are compared, and `sequence` bytes in increasing order end the chunk.
 //!
-//! SeqCDC skips bytes after many decreasing pairs, because short sequences alone would give short chunks. A skip
+//! SeqCDC skips bytes after many decreasing pairs, because short sequences alone would result in short chunks. A skip
 //! also passes boundaries of the previous version: with chunks of 64 KiB, 8 of 9 bytes are not examined, and versions
-//! with scattered changes take 12 % more space than with FastCDC. Here, all bytes are examined: vector instructions
-//! make that fast. The average comes from the longest sequence that is frequent enough, and from a hash of its
-//! last four bytes, by which a share of the sequences is selected. So the hash is computed for one of thousands of bytes.
+//! with scattered changes need 12 % more space than with FastCDC. This implementation examines all bytes, which is fast
+//! with vector instructions. It reaches the average size with the longest sequence that is frequent enough. A hash of
+//! the last four bytes then selects a share of the sequences. So the hash is computed for one of thousands of bytes.
 
 use crate::chunking::{Chunker, Sizes};
 
-/// Bytes of the shortest and the longest sequence. Longer ones are too rare for the largest average.
+/// Length of the shortest and the longest sequence in bytes. Longer ones are too rare for the largest average.
 const SHORTEST: u32 = 4;
 const LONGEST: u32 = 10;
 /// Fractional part of the golden ratio, times 2^32: multiplicative hashing, Knuth, TAOCP 3, 6.4.
 const MULTIPLIER: u32 = 0x9E37_79B1;
 
-/// Pairs of adjacent bytes that are compared at once, and the bytes of such a window.
+/// Number of adjacent byte pairs that are compared at once, and the bytes of such a window.
 const LANES: usize = 32;
 const WINDOW: usize = LANES + 1;
 
@@ -28,14 +28,14 @@ type Scan = fn(&SeqCdc, &[u8]) -> usize;
 /// SeqCDC with the instructions of this processor.
 pub(crate) struct SeqCdc {
     sizes: Sizes,
-    /// Bytes in increasing order that may end a chunk.
+    /// Number of bytes in increasing order that end a chunk.
     sequence: u32,
-    /// A sequence ends a chunk if its hash is below.
+    /// Upper bound of the hash, exclusive: a sequence with a smaller hash ends a chunk.
     selected: u64,
     scan: Scan,
 }
 
-/// Mean number of random pairs until `sequence` bytes increase: 1 in n! orders of n bytes is increasing, and
+/// Expected number of random pairs until `sequence` bytes increase: 1 in n! orders of n bytes is increasing, and
 /// sequences overlap little.
 fn expected_pairs(sequence: u32) -> f64 {
     (1..=sequence).map(f64::from).product::<f64>() * (1.0 + 1.0 / f64::from(sequence))
@@ -82,12 +82,12 @@ impl SeqCdc {
         u64::from((mixed ^ mixed >> 15).wrapping_mul(MULTIPLIER)) < self.selected
     }
 
-    /// Examines window by window, and the rest byte by byte. `increasing` sets bit i if byte i + 1 of its window is
-    /// larger than byte i.
+    /// Scan `data` window by window, and the remaining bytes one by one. `increasing` sets bit i if byte i + 1 of its
+    /// window is larger than byte i.
     #[inline(always)]
     fn by_windows(&self, data: &[u8], increasing: impl Fn(&[u8]) -> u32) -> usize {
         let needed = self.sequence - 1;
-        let carried = needed - 1; // pairs of earlier windows with which a sequence may begin
+        let carried = needed - 1; // pairs of the previous window with which a sequence may begin
         let (mut at, mut before) = (self.sizes.min, 0u64);
         while at + WINDOW <= data.len() {
             let pairs = u64::from(increasing(&data[at..at + WINDOW])) << carried | before;
@@ -112,7 +112,7 @@ impl SeqCdc {
         self.by_bytes(data, at, run)
     }
 
-    /// Examines the pairs from byte `at` on, after `run` increasing ones.
+    /// Scan the pairs from byte `at` on, after `run` increasing ones.
     fn by_bytes(&self, data: &[u8], at: usize, mut run: u32) -> usize {
         for end in at + 2..=data.len() {
             run = if data[end - 1] > data[end - 2] {
@@ -139,7 +139,7 @@ mod x86 {
 
     use super::{SeqCdc, WINDOW};
 
-    /// Only for processors with AVX2.
+    /// Scan with AVX2. The processor must support it.
     pub(super) fn avx2(chunker: &SeqCdc, data: &[u8]) -> usize {
         #[target_feature(enable = "avx2,bmi1")]
         fn scan(chunker: &SeqCdc, data: &[u8]) -> usize {
@@ -209,7 +209,7 @@ mod tests {
             min in 64usize..700,
             more in 200usize..3000,
         ) {
-            // few values of a byte give long plateaus and sequences that cross windows
+            // bytes with few distinct values have long plateaus and sequences across windows
             let data: Vec<u8> = data.iter().map(|byte| byte << shift).collect();
             let sizes = Sizes { min, avg: min + more, max: min + 2 * more };
             let cuts: Vec<Vec<usize>> = scans().into_iter().map(|scan| {

@@ -1,4 +1,4 @@
-//! The server of a mounted store: its configuration, its control socket, its end.
+//! Server of a mounted store: configuration, control socket, shutdown.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,38 +38,38 @@ fn default_readers() -> usize {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerConfig {
-    /// Control socket.
+    /// Path of the control socket.
     pub socket: PathBuf,
     /// Directory of the store.
     pub store: PathBuf,
-    /// Where it is mounted.
+    /// Mount point.
     pub mount: PathBuf,
     /// Token of the mount: its source is `penstock:TOKEN`.
     pub token: String,
-    /// Configuration of versions, such as `fixed:1MiB`.
+    /// Chunking of new versions, such as `fixed:1MiB`.
     pub chunking: String,
     /// Hash of chunks: `blake3` or `sha256`.
     pub hash: String,
     /// Versions with which a new one is compared.
     pub scope: Scope,
-    /// Parts of a path that differ between versions of a family, a regular expression.
+    /// Regular expression for the parts of a path that differ between versions of a family.
     #[serde(default = "default_rule")]
     pub family: String,
-    /// Chunks are not compared with their hashes when they are read.
+    /// If set, chunks are not compared with their hashes when they are read.
     #[serde(default)]
     pub trust: bool,
-    /// Every commit is written to the devices.
+    /// If set, every commit is written to the devices.
     #[serde(default)]
     pub sync: bool,
-    /// Threads that serve requests.
+    /// Number of threads that serve requests.
     #[serde(default = "default_readers")]
     pub readers: usize,
-    /// Process whose end is the server's, too, unless `outlive_owner`.
+    /// Process that owns the server. The server ends with it unless `outlive_owner` is set.
     pub owner_pid: Option<i32>,
-    /// The server stays when its owner ends.
+    /// If set, the server continues after its owner ends.
     #[serde(default)]
     pub outlive_owner: bool,
-    /// Where readiness is reported.
+    /// File descriptor to which the server reports that it is ready.
     pub ready_fd: Option<i32>,
 }
 
@@ -93,7 +93,7 @@ struct Server {
     config: ServerConfig,
     tree: Arc<Tree>,
     stop: AtomicBool,
-    /// It is mounted.
+    /// True once the store is mounted.
     ready: AtomicBool,
 }
 
@@ -108,7 +108,7 @@ fn bad(key: &str) -> impl Fn(String) -> Failure + '_ {
     move |why| Failure::Bad(format!("{key}: {why}"))
 }
 
-/// Serves a store until it is shut down; `config_json` is a [`ServerConfig`].
+/// Serve a store until it is shut down. `config_json` is a [`ServerConfig`].
 pub fn run(config_json: &str, controller: Option<Box<dyn Controller>>) -> Result<(), Failure> {
     let config: ServerConfig = serde_json::from_str(config_json)
         .map_err(|error| Failure::Bad(format!("configuration of the server: {error}")))?;
@@ -123,7 +123,7 @@ pub fn run(config_json: &str, controller: Option<Box<dyn Controller>>) -> Result
     let client = Client::register(&objects, Role::Writer).map_err(failure)?;
     let core = Arc::new(Core::new(objects, rule, config.scope));
     core.write_as(client);
-    // without earlier versions, more is stored
+    // without earlier versions, fewer chunks are recognised as similar, and the store needs more space
     if let Err(error) = core.find_earlier() {
         eprintln!("penstock-dedup: earlier versions: {error}");
     }
@@ -149,7 +149,7 @@ pub fn run(config_json: &str, controller: Option<Box<dyn Controller>>) -> Result
     server.ready.store(true, Ordering::Release);
     process::say_ready(server.config.ready_fd);
     server.wait(owner, &session);
-    // not what another program has mounted there since
+    // another program may have mounted something there since: leave that in place
     let lazy = !server.is_mounted() || mount::unmount(&server.config.mount)?;
     if !lazy {
         let _ = session.join();
@@ -193,7 +193,7 @@ impl Server {
         started
     }
 
-    /// True if the uppermost mount at the mount point is this one: proc_pid_mountinfo(5).
+    /// True if the uppermost mount at the mount point belongs to this server: proc_pid_mountinfo(5).
     fn is_mounted(&self) -> bool {
         let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
         let table = String::from_utf8_lossy(&table);
@@ -207,7 +207,7 @@ impl Server {
         last.is_some_and(|line| line.contains(&source))
     }
 
-    /// Waits for the end: by a request, a signal, that of the owner, or that of the mount.
+    /// Wait for the end: by a request, by a signal, or after the end of the owner or of the mount.
     fn wait(&self, owner: Option<Owner>, session: &thread::JoinHandle<()>) {
         let (mut checked, mut touched) = (Instant::now(), Instant::now());
         while !self.stop.load(Ordering::Acquire) && !session.is_finished() {

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use crate::chunking::Chunking;
 use crate::hash::sha256;
 
-/// Generator of bytes without structure: xorshift64*, Vigna 2016.
+/// Generator of random bytes: xorshift64*, Vigna 2016.
 struct Random(u64);
 
 impl Random {
@@ -17,7 +17,7 @@ impl Random {
     }
 }
 
-/// Random bytes, the same for the same seed.
+/// Create random bytes, the same for the same seed.
 pub fn random_bytes(size: usize, seed: u64) -> Vec<u8> {
     let mut random = Random(seed | 1);
     let mut bytes = Vec::with_capacity(size + 8);
@@ -40,7 +40,7 @@ pub fn cuts(data: &[u8], chunking: Chunking) -> Vec<usize> {
     lengths
 }
 
-/// Processor time of this thread in seconds: other programs do not count.
+/// Processor time of this thread in seconds. It excludes other programs.
 fn thread_time_s() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -51,8 +51,8 @@ fn thread_time_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Bytes per second of processor time by which `what` treats `data`, once for each repeat: `blake3`, `sha256`, `xxh3`, or a method of
-/// chunking. Hashes are computed of pieces of `piece` bytes, as of chunks.
+/// Measure the bytes per second of processor time for `what` on `data`, once per repeat. `what` is `blake3`, `sha256`,
+/// `xxh3`, or a method of chunking. Hashes are computed over pieces of `piece` bytes, as for chunks.
 pub fn throughput(
     what: &str,
     data: &[u8],

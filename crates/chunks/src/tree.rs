@@ -28,12 +28,12 @@ use crate::records::Records;
 use crate::version::Version;
 use crate::xattr;
 
-/// Configuration of new versions, unless a controller chooses.
+/// Configuration of new versions, unless a controller chooses another one.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) chunking: Chunking,
     pub(crate) hash: Naming,
-    /// Every commit is written to the devices.
+    /// If set, every commit is written to the devices.
     pub(crate) sync: bool,
 }
 
@@ -43,15 +43,15 @@ pub(crate) struct Tree {
     pub(crate) nodes: Nodes,
     pub(crate) settings: Mutex<Settings>,
     pub(crate) records: Records,
-    /// Written while names change: paths that were read stay true meanwhile.
+    /// Locked for writing while names change, so that paths are valid while it is locked for reading.
     names: RwLock<()>,
     files: RwLock<HashMap<u64, Arc<OpenFile>>>,
     last_handle: AtomicU64,
-    /// Open directories by handle; None until they are read.
+    /// Open directories by handle; None until their entries are read.
     listings: Mutex<HashMap<u64, Option<Arc<Listing>>>>,
 }
 
-/// A failure as the kernel gets it; a damaged file is reported in the log, too.
+/// Convert an error for the kernel. Report a damaged file in the log, too.
 pub(crate) fn number_of(error: Error) -> io::Error {
     if !matches!(&error, Error::Io { source, .. } if source.raw_os_error().is_some()) {
         eprintln!("penstock-dedup: {error}");
@@ -64,7 +64,7 @@ pub(crate) fn error(number: i32) -> io::Error {
 }
 
 impl Tree {
-    /// The tree of a store.
+    /// Create the tree of a store.
     pub(crate) fn new(core: Arc<Core>, settings: Settings, records: Records) -> Self {
         Tree {
             nodes: Nodes::new(core.objects.files()),
@@ -86,17 +86,17 @@ impl Tree {
         self.nodes.get(number).ok_or_else(|| error(libc::ESTALE))
     }
 
-    /// Path of an inode; call it with the names locked.
+    /// Path of an inode. The caller must have the names locked.
     fn path(&self, number: u64) -> io::Result<PathBuf> {
         self.nodes.path(number).ok_or_else(|| error(libc::ENOENT))
     }
 
-    /// Opens a directory; call it with the names locked.
+    /// Open a directory. The caller must have the names locked.
     fn directory(&self, number: u64) -> io::Result<OwnedFd> {
         open_directory(&self.path(number)?)
     }
 
-    /// Calls `act` with the path of an inode, which does not change meanwhile.
+    /// Call `act` with the path of an inode, which does not change during the call.
     pub(crate) fn at<T>(
         &self,
         number: u64,
@@ -113,7 +113,7 @@ impl Tree {
         }
     }
 
-    /// Calls `act` with the path of a directory, where no name changes meanwhile.
+    /// Call `act` with the path of a directory. No name changes during the call.
     pub(crate) fn in_directory<T>(
         &self,
         number: u64,
@@ -123,7 +123,7 @@ impl Tree {
         act(&path_of(&self.directory(number)?))
     }
 
-    /// Calls `act` with the path of an inode while no version is committed, whose map would not get the change.
+    /// Call `act` with the path of an inode while no version is committed. A concurrent commit could lose the change.
     pub(crate) fn between_commits<T>(
         &self,
         number: u64,
@@ -134,7 +134,7 @@ impl Tree {
         self.at(number, act)
     }
 
-    /// Calls `act` with the path of a name while no name changes otherwise.
+    /// Call `act` with the path of a name, with all names locked against other changes.
     fn changing<T>(
         &self,
         parent: u64,
@@ -145,7 +145,7 @@ impl Tree {
         act(&path_of(&self.directory(parent)?).join(name))
     }
 
-    /// Path below the mount, as records have it.
+    /// Path below the mount, as in records.
     pub(crate) fn below(&self, number: u64) -> String {
         self.core
             .below(&self.nodes.path(number).unwrap_or_default())
@@ -156,7 +156,7 @@ impl Tree {
         Ok((self.nodes.looked_up(parent, name), facts))
     }
 
-    /// Attributes of the map or directory, and the size of the content.
+    /// Attributes of the map or directory, and the size of the content in bytes.
     pub(crate) fn facts(&self, number: u64) -> io::Result<(Metadata, u64)> {
         let node = self.node(number)?;
         let written = {
@@ -190,7 +190,7 @@ impl Tree {
         self.last_handle.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Opens a file. A truncated one is empty for its writers at once, for others after the commit.
+    /// Open a file. Its writers see a truncation at once, others after the commit.
     pub(crate) fn open(&self, number: u64, flags: i32) -> io::Result<u64> {
         let node = self.node(number)?;
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
@@ -219,7 +219,8 @@ impl Tree {
         Ok(handle)
     }
 
-    /// The version in progress; a new one begins with the committed content unless it is to be `empty`.
+    /// Return the version in progress. Begin a new one if there is none: with the committed content, or empty with
+    /// `empty`.
     pub(crate) fn change<'a>(
         &self,
         node: &Node,
@@ -233,7 +234,7 @@ impl Tree {
             let base = match self.nodes.path(node.number) {
                 _ if empty => None,
                 Some(_) => Some(self.at(node.number, load)?),
-                None => file.and_then(OpenFile::map), // removed: the handle has its content
+                None => file.and_then(OpenFile::map), // a removed file: the handle has its content
             };
             let path = self.below(node.number);
             let family = self.core.family(&path);
@@ -249,7 +250,7 @@ impl Tree {
         writing.version.as_mut().ok_or_else(|| error(libc::EIO))
     }
 
-    /// Commits the version in progress, if there are changes; with `sync`, to the devices.
+    /// Commit the changes of the version in progress. With `sync`, write them to the devices.
     pub(crate) fn commit(&self, node: &Node, sync: bool) -> io::Result<()> {
         let mut writing = node.writing();
         let sync = sync || self.settings().sync;
@@ -273,7 +274,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Replaces the map of a file, whose attributes stay; false if the file was removed.
+    /// Replace the map of a file and retain its attributes. Return false if the file was removed.
     fn store_map(
         &self,
         number: u64,
@@ -283,7 +284,7 @@ impl Tree {
     ) -> io::Result<bool> {
         let draft = self.draft_of(map).map_err(number_of)?;
         if sync {
-            // before names are locked: it may take long
+            // before the names are locked, because it may be slow
             self.core.objects.sync().map_err(|failure| {
                 let _ = fs::remove_file(&draft.0);
                 number_of(failure)
@@ -299,7 +300,7 @@ impl Tree {
                 draft.1.set_times(times)?;
             }
             if sync {
-                draft.1.sync_all()?; // with the attributes
+                draft.1.sync_all()?; // includes the attributes
             }
             fs::rename(&draft.0, path)?;
             if let Some(parent) = path.parent().filter(|_| sync) {
@@ -313,14 +314,14 @@ impl Tree {
                 let _ = fs::remove_file(&draft.0);
                 if failure.raw_os_error() == Some(libc::ENOENT) && self.nodes.path(number).is_none()
                 {
-                    return Ok(false); // its content goes with the last handle
+                    return Ok(false); // the content of a removed file is lost with its last handle
                 }
                 Err(failure)
             }
         }
     }
 
-    /// Writes the map of a file that was committed before to the devices, where syncfs(2) does not.
+    /// Write the map of an already committed file to the devices, if syncfs(2) does not.
     fn sync_map(&self, number: u64) -> io::Result<()> {
         let synced = self.at(number, |path| {
             let mut options = File::options();
@@ -388,7 +389,7 @@ impl Tree {
         self.changing(parent, name, |path| {
             fs::DirBuilder::new().mode(0o700).create(path)?;
             let group = inherited_group(path, owner.1);
-            // a directory in one with the set-group-ID bit has it, too
+            // a directory inherits the set-group-ID bit of its parent
             let inherited = if group == owner.1 { 0 } else { libc::S_ISGID };
             lchown(path, Some(owner.0), Some(group)).or_else(ignore_unprivileged)?;
             set_mode(path, mode & 0o7777 | inherited)
@@ -432,7 +433,7 @@ impl Tree {
             if !replaces && fs::symlink_metadata(&target).is_ok() {
                 return Err(error(libc::EEXIST));
             }
-            // a collection that starts now waits for it
+            // a collection that starts now waits for this rename
             let _loading = self
                 .core
                 .loading
@@ -445,7 +446,7 @@ impl Tree {
         })
     }
 
-    /// Sets the size by a handle that writes, or without one: then the version is committed at once.
+    /// Set the size. Without a handle for writing, the version is committed at once.
     pub(crate) fn set_size(
         &self,
         number: u64,
@@ -472,7 +473,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Sets times; those of a version in progress apply when it is committed.
+    /// Set times. If a version is in progress, they are set again when it is committed.
     pub(crate) fn set_times(&self, number: u64, times: [Option<SystemTime>; 2]) -> io::Result<()> {
         let node = self.node(number)?;
         {
@@ -488,7 +489,7 @@ impl Tree {
         self.at(number, |path| set_times(path, times))
     }
 
-    /// The last handle that writes is closed: the record of the version is complete.
+    /// Complete the record of the version after the last handle for writing is closed.
     fn finish(&self, node: &Node, writing: &mut Writing) {
         if let Some(version) = writing.version.take() {
             if let Some(record) = version.record(self.below(node.number)) {
@@ -518,7 +519,7 @@ impl Tree {
     }
 }
 
-/// Opens a directory of the store. Links are not followed: another client may have replaced a directory by one.
+/// Open a directory of the store. Links are not followed: another client may have replaced a directory by one.
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
     // SAFETY: zeros are a valid value; a terminated path, a structure of that size; the descriptor is new.
@@ -549,7 +550,7 @@ fn inherited_group(path: &Path, group: u32) -> u32 {
     }
 }
 
-/// Without the right to change owners, files belong to the user of the server.
+/// Ignore missing permission to change owners. Files then belong to the user of the server.
 fn ignore_unprivileged(failure: io::Error) -> io::Result<()> {
     if failure.raw_os_error() == Some(libc::EPERM) {
         Ok(())
@@ -558,7 +559,7 @@ fn ignore_unprivileged(failure: io::Error) -> io::Result<()> {
     }
 }
 
-/// Gives the new map of a file the attributes of the present one.
+/// Copy the attributes of a file's current map to its new one.
 fn copy_attributes(path: &Path, draft: &Path, file: &File) -> io::Result<()> {
     let facts = fs::symlink_metadata(path)?;
     fchown(file, Some(facts.uid()), Some(facts.gid())).or_else(ignore_unprivileged)?;

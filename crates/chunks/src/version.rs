@@ -1,4 +1,4 @@
-//! A version of a file while it is written: chunks are sent as they are complete.
+//! Version of a file while it is written. Each chunk is stored as soon as it is complete.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use crate::index::{keys, Key};
 use crate::map::{Entry, Map, MOST_ENTRIES};
 use crate::record::Record;
 
-/// Bytes that are read at once from a staging file.
+/// Number of bytes per read from a staging file.
 const BLOCK_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -28,7 +28,7 @@ struct Counts {
     similar_chunks: u64,
 }
 
-/// Hashes chunks and sends those that are not stored yet.
+/// Component that hashes chunks and stores those that are not in the store yet.
 struct Sender {
     core: Arc<Core>,
     family: String,
@@ -40,7 +40,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Sends the first chunk of `data` unless it is stored.
+    /// Store the first chunk of `data` unless it is already stored.
     fn first_chunk(&mut self, data: &[u8]) -> Result<Entry> {
         let begin = Instant::now();
         let content = &data[..self.chunker.cut(data)];
@@ -59,7 +59,7 @@ impl Sender {
         };
         self.pins.push(key);
         let hashed = Instant::now();
-        // nothing is compared without deduplication: the checksum is a part of sending
+        // without deduplication nothing is compared: the checksum is a part of sending
         match self.naming {
             Naming::Unique => self.counts.send += hashed - begin,
             _ => self.counts.hash += hashed - begin,
@@ -70,7 +70,7 @@ impl Sender {
             self.counts.similar_chunks += 1;
             self.counts.similar_bytes += content.len() as u64;
         } else {
-            // a chunk of another family is not replaced: it may be on the devices already, the new copy is not
+            // do not replace a chunk of another family: it may be on the devices already, a new copy is not
             if self.naming == Naming::Unique || !self.core.is_intact(&key, content.len()) {
                 self.core.objects.put(self.naming, &address, content)?;
             }
@@ -87,7 +87,7 @@ impl Sender {
     }
 }
 
-/// A larger map could not be read.
+/// Refuse more chunks than a map can have.
 fn check_count(chunks: usize) -> Result<()> {
     if chunks <= MOST_ENTRIES {
         return Ok(());
@@ -97,13 +97,13 @@ fn check_count(chunks: usize) -> Result<()> {
     Err(Error::Io { what, source })
 }
 
-/// Content that is written from the beginning to the end.
+/// Content that is written sequentially.
 #[derive(Default)]
 struct Stream {
     entries: Vec<Entry>,
-    /// Bytes of `entries`.
+    /// Bytes of the chunks in `entries`.
     sent_bytes: u64,
-    /// Bytes after them, from `begin` on.
+    /// Bytes after these chunks, from index `begin` on.
     buffer: Vec<u8>,
     begin: usize,
 }
@@ -120,7 +120,7 @@ impl Stream {
     fn push(&mut self, mut data: &[u8], sender: &mut Sender) -> Result<()> {
         let most = sender.chunker.most();
         while !data.is_empty() {
-            // small chunks are cut from a window of several, so that little is moved
+            // cut small chunks from a window of several ones, to move few bytes
             let window = (2 * most).max(BLOCK_BYTES);
             let fits = data.len().min(window.saturating_sub(self.tail().len()));
             if self.buffer.len() + fits > self.buffer.capacity() || self.buffer.is_empty() {
@@ -147,7 +147,7 @@ impl Stream {
         Ok(())
     }
 
-    /// All chunks, if the file ended here. The bytes of the tail stay, because more may follow.
+    /// Chunks of the file if it ended here. The bytes of the tail stay, because more may follow.
     fn ended(&self, sender: &mut Sender) -> Result<Vec<Entry>> {
         let mut entries = self.entries.clone();
         let mut tail = self.tail();
@@ -183,7 +183,7 @@ pub struct Version {
     sender: Sender,
     configuration: Chunking,
     body: Body,
-    /// Changes since the last commit.
+    /// True if the content has changed since the last commit.
     pub dirty: bool,
     started: Instant,
     started_ns: u64,
@@ -191,7 +191,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// A new version of a file; `base` is the content that it begins with.
+    /// Create a version of a file that begins with the content of `base`.
     pub fn new(
         core: &Arc<Core>,
         family: String,
@@ -227,7 +227,7 @@ impl Version {
         Ok(version)
     }
 
-    /// Continues `base`: its chunks stay if they are of the same kind, without the last, which may grow.
+    /// Continue `base`. Chunks of the same configuration are reused, except the last one, which may grow.
     fn begin_with(&mut self, base: &Map) -> Result<()> {
         let same = base.naming == self.sender.naming
             && base.configuration == self.configuration.to_string();
@@ -265,7 +265,7 @@ impl Version {
         }
     }
 
-    /// Writes `data` at `offset`.
+    /// Write `data` at `offset`.
     pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         self.dirty = true;
         if let Body::Stream(stream) = &mut self.body {
@@ -280,7 +280,7 @@ impl Version {
             .map_err(|error| Error::at(&staged.path, error))
     }
 
-    /// Sets the size: the content is cut, or continued with zeros.
+    /// Set the size: truncate the content, or extend it with zeros.
     pub fn set_size(&mut self, size_bytes: u64) -> Result<()> {
         if size_bytes == self.size_bytes()? {
             return Ok(());
@@ -297,7 +297,7 @@ impl Version {
             .map_err(|error| Error::at(&staged.path, error))
     }
 
-    /// Copies the content to a staging file, once: that of `base`, or what was written so far.
+    /// Copy the content to a staging file if there is none yet: that of `base`, or else what was written so far.
     fn stage(&mut self, base: Option<&Map>) -> Result<&Staged> {
         if let Body::Stream(stream) = &self.body {
             let core = &self.sender.core;
@@ -331,7 +331,7 @@ impl Version {
         }
     }
 
-    /// Reads up to `size` bytes at `offset`.
+    /// Read up to `size` bytes at `offset`.
     pub fn read(&self, offset: u64, size: usize) -> Result<Vec<u8>> {
         let stream = match &self.body {
             Body::Stream(stream) => stream,
@@ -362,7 +362,7 @@ impl Version {
         Ok(content)
     }
 
-    /// Sends the rest; the map of the content.
+    /// Store the remaining chunks and return the map of the content.
     pub fn map(&mut self) -> Result<Map> {
         let entries = match &self.body {
             Body::Stream(stream) => stream.ended(&mut self.sender)?,
@@ -390,7 +390,7 @@ impl Version {
         ))
     }
 
-    /// The version is committed as `map`; `sending` is the time that its map took.
+    /// Record that the version was committed as `map`. `sending` is the time for storing the map.
     pub fn committed(&mut self, map: &Map, sending: Duration) {
         self.dirty = false;
         self.sender.counts.send += sending;
@@ -398,7 +398,7 @@ impl Version {
         let core = self.sender.core.clone();
         let mut index = core.index();
         index.add(&self.sender.family, map);
-        // ends of earlier commits are garbage now
+        // the last chunks of earlier commits are garbage now
         let pins: Vec<Key> = keys(map).collect();
         pins.iter().for_each(|&key| index.pin(key));
         let current: HashSet<Key> = pins.iter().copied().collect();

@@ -1,4 +1,4 @@
-//! Extended attributes, which the map of a file has: xattr(7).
+//! Extended attributes of a file, stored with its map: xattr(7).
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -28,7 +28,7 @@ fn filled(read: impl Fn(*mut u8, usize) -> io::Result<usize>) -> io::Result<Vec<
     loop {
         let mut value = vec![0; read(std::ptr::null_mut(), 0)?];
         match read(value.as_mut_ptr(), value.len()) {
-            Err(error) if error.raw_os_error() == Some(libc::ERANGE) => {} // it has grown
+            Err(error) if error.raw_os_error() == Some(libc::ERANGE) => {} // the list has grown since its size was read
             length => {
                 value.truncate(length?);
                 return Ok(value);
@@ -49,7 +49,7 @@ pub(crate) fn remove(path: &CStr, name: &CStr) -> io::Result<()> {
     checked(unsafe { libc::lremovexattr(path.as_ptr(), name.as_ptr()) } as isize).map(|_| ())
 }
 
-/// Copies all attributes that may be copied; a file system without any is none.
+/// Copy all attributes that may be copied. A file system without extended attributes counts as having none.
 pub(crate) fn copy(from: &CStr, to: &CStr) -> io::Result<()> {
     let names = match list(from) {
         Err(error) if error.raw_os_error() == Some(libc::ENOTSUP) => return Ok(()),
@@ -61,7 +61,7 @@ pub(crate) fn copy(from: &CStr, to: &CStr) -> io::Result<()> {
     {
         let name = CString::new(name).map_err(io::Error::other)?;
         match get(from, &name).and_then(|value| set(to, &name, &value, 0)) {
-            // an attribute of the file system's own
+            // an attribute that belongs to the file system
             Err(error)
                 if matches!(
                     error.raw_os_error(),
