@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The counts of a CPU, and who may write them. */
+/* Counts of a CPU, and exclusive access to them. */
 #ifndef PENSTOCK_BOOKS_H
 #define PENSTOCK_BOOKS_H
 
 #include "maps.h"
 
 /*
- * A tracepoint's programs run with preemption off, those of fentry and fexit do not, and interrupts come
- * anywhere. Where that can happen (`interruptible`, fixed at loading) the ledger and ring of a CPU carry a busy
- * mark: whoever finds it set counts in the shared ledger with atomic additions, and records into the
- * overflow ring, so that nothing is lost uncounted.
+ * Programs on tracepoints run with preemption off, those on fentry and fexit do not, and interrupts may occur
+ * anywhere. If interruption is possible (`interruptible`, set before loading), the ledger and ring of a CPU have a
+ * busy mark. A program that finds it set counts in the shared ledger with atomic additions and records into the
+ * overflow ring, so that no loss is uncounted.
  */
 struct books {
 	struct ledger *ledger;
@@ -22,7 +22,7 @@ static __always_inline struct ledger *ledger_of(__u32 number)
 	return number > cpu_count ? NULL : AT(ledgers, number);
 }
 
-/* Every successful opening is to be followed by close_books on every way out. */
+/* After a successful call every path must call close_books. */
 static __always_inline bool open_books(struct books *books)
 {
 	books->cpu = bpf_get_smp_processor_id();
@@ -52,8 +52,8 @@ static __always_inline void tally(struct books *books, __u64 *counter)
 }
 
 /*
- * Whether this call's latency is in the sample of mode pattern: one in SAMPLE_EVERY at random, so that no
- * period in the program's calls meets one of ours (the generator: Knuth, The Art of Computer Programming 2,
+ * True if this call's latency is in the sample of mode pattern. One call in SAMPLE_EVERY is sampled at random, so that
+ * no period of the program coincides with the sampling (generator: Knuth, The Art of Computer Programming 2,
  * section 3.3.4, table 1, line 26).
  */
 static __always_inline bool drawn(void)
@@ -66,7 +66,7 @@ static __always_inline bool drawn(void)
 	return ledger->draws >> 60 == 0;
 }
 
-/* One more in a count of a source: COUNT(&books, SOURCE_CALLS, filtered). */
+/* Increment a count of a source: COUNT(&books, SOURCE_CALLS, filtered). */
 #define COUNT(books, source, what) tally(books, &(books)->ledger->sources[source].what)
 
 #endif

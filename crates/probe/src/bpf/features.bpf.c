@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Programs that do nothing, one per kind of hook: whether they load and attach is the answer. */
+/* Empty programs, one per kind of hook, to test whether the kind loads and attaches. */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 

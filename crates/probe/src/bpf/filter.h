@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Which files are wanted: by name, by number, by directory, by ending. Decided once, when a file is first
- * met; after that the answer is found with the thread or in a map.
+ * Filter of files: by name, by number, by directory, by ending. A file is evaluated once, at its first use. Later uses
+ * find the result in the thread's state or in a map.
  *
- * A wanted path is an anchor (a directory that is there, known by device and inode number) and what must
- * follow below it, so that files and directories made later match too.
+ * A requested path is an anchor (an existing directory, identified by device and inode number) and the components
+ * that must follow below it, so that files and directories created later match too.
  */
 #ifndef PENSTOCK_FILTER_H
 #define PENSTOCK_FILTER_H
@@ -21,13 +21,13 @@
 #define TAIL_WORDS 32
 #define RULES 64
 
-/* Fixed at loading: how many of each there are. Kinds combine by AND, those of one kind by OR. */
+/* Set before loading: number of rules of each kind. Kinds combine by AND, rules of one kind by OR. */
 const volatile __u32 number_rules = 0;
 const volatile __u32 path_rules = 0;
 const volatile __u32 directory_rules = 0;
 const volatile __u32 ending_rules = 0;
-const volatile __u32 rule_count = 0;	/* of paths and directories together */
-const volatile __u32 only_direction = 0; /* 0 both, 1 reads, 2 writes and what makes them durable */
+const volatile __u32 rule_count = 0;	/* paths and directories together */
+const volatile __u32 only_direction = 0; /* 0 both, 1 reads, 2 writes and the operations that make them durable */
 
 struct place {
 	__u64 inode;
@@ -35,12 +35,12 @@ struct place {
 	__u32 pad;
 };
 
-/* What must follow below an anchor: components from the last to the first, each ended by a zero byte. */
+/* Path below an anchor: components from the last to the first, each with a zero byte. */
 struct rule {
 	__u32 whole; /* 1: a path, nothing may follow; 0: a directory */
 	__u32 bytes;
 	__u64 tail[TAIL_WORDS];
-	__u64 mask[TAIL_WORDS]; /* of the bytes that count */
+	__u64 mask[TAIL_WORDS]; /* of the significant bytes */
 };
 
 struct ending {
@@ -50,7 +50,7 @@ struct ending {
 	__u64 mask[ENDING_WORDS];
 };
 
-/* The rules that begin at a directory, as bits. */
+/* Rules of each anchor directory, as bits. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, RULES);
@@ -65,7 +65,7 @@ struct {
 	__type(value, struct rule);
 } rules SEC(".maps");
 
-/* Files by number: BY_NUMBER where the user gave it, BY_PATH where it had the path when tracing began. */
+/* Files by number: BY_NUMBER if the user specified it, BY_PATH if it had the path at the start of tracing. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -80,7 +80,7 @@ struct {
 	__type(value, struct ending);
 } endings SEC(".maps");
 
-/* Files found not to be wanted. When it forgets one, the question is asked again. */
+/* Files that failed the filter. If the map evicts one, it is evaluated again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -91,15 +91,15 @@ struct {
 struct search {
 	struct dentry *dentry;
 	struct vfsmount *view;
-	struct mount *mount; /* NULL: up to the root of the file system, whatever is mounted where */
+	struct mount *mount; /* NULL: up to the root of the file system, regardless of mounts */
 	__u64 candidates;    /* rules that begin at this dentry */
 	__u32 used;	     /* bytes of components in the draft */
-	__u32 name_bytes;    /* of the file's own */
+	__u32 name_bytes;    /* of the last component */
 	__u32 found;	     /* BY_PATH, INSIDE */
 	__u32 equal;
 };
 
-/* The way up from a file, to write its path. */
+/* State of the walk from a file upwards that writes its path. */
 struct walk {
 	struct dentry *dentry;
 	struct vfsmount *view;
@@ -109,8 +109,8 @@ struct walk {
 };
 
 /*
- * What the functions below work on, by number of the draft: not on the stack, of which a program and its
- * functions have 512 bytes together.
+ * Working memory of the functions below, by number of the draft. It is not on the stack, because a program and its
+ * functions share 512 bytes of stack.
  */
 struct work {
 	struct search search;
@@ -125,8 +125,8 @@ struct {
 } works SEC(".maps");
 
 /*
- * Whether what is wanted lies at a place of the draft. Word by word and without a branch: the verifier goes
- * through it once, and calls may be nested eight deep only.
+ * True if the text is at this position of the draft. It compares word by word without a branch, so that the verifier
+ * follows a single path. Calls may be nested at most eight deep.
  */
 static __always_inline bool lies_at(struct introduction *draft, __u32 from, const __u64 *text,
 				    const __u64 *mask, __u32 words)
@@ -171,7 +171,7 @@ static long try_rule(__u64 index, void *context)
 	return 0;
 }
 
-/* From the root of a mount to what it is mounted on: 1; -1: on nothing; 0: this is no such root. */
+/* Step from the root of a mount to its mount point: 1; -1: not mounted on anything; 0: not the root of a mount. */
 static __noinline int cross(struct search *search)
 {
 	struct dentry *dentry = search->dentry;
@@ -189,7 +189,7 @@ static __noinline int cross(struct search *search)
 	return 1;
 }
 
-/* One step up from a file: is this one an anchor? Then its own name, and on to its parent. */
+/* One step up from a file: check for an anchor, add the component, continue with the parent. */
 static long search_up(__u64 index, void *context)
 {
 	struct work *work = bpf_map_lookup_elem(&works, context);
@@ -234,7 +234,7 @@ static long search_up(__u64 index, void *context)
 		search->name_bytes = length ? length - 1 : 0;
 	search->used = used + length;
 	search->dentry = parent;
-	/* only the name is asked for */
+	/* endings need the last component only */
 	return !path_rules && !directory_rules;
 }
 
@@ -258,8 +258,8 @@ static long try_ending(__u64 index, void *context)
 }
 
 /*
- * A directory is looked for up the file's own file system first, then, if it was not met, up the mounts
- * through which the file was opened: a bind mount hides neither way.
+ * Search for a directory on the path within the file's own file system first, and then across the mounts through which
+ * the file was opened. So a bind mount hides neither path.
  */
 static __always_inline bool search_file(struct file *file, struct search *search, __u32 *number)
 {
@@ -287,7 +287,7 @@ static __always_inline bool search_file(struct file *file, struct search *search
 	return !directory_rules || (search->found & INSIDE);
 }
 
-/* Whether a file passes all filters; `number` is of the draft into which its path may be written. */
+/* True if a file passes all filters. `number` is that of the draft for its path. */
 static __always_inline bool wanted(struct file *file, struct place *place, __u32 *number)
 {
 	struct work *work;
@@ -302,7 +302,7 @@ static __always_inline bool wanted(struct file *file, struct place *place, __u32
 		return true;
 	work = bpf_map_lookup_elem(&works, number);
 	if (!work)
-		return true; /* no fewer files than asked for */
+		return true; /* if in doubt, trace the file */
 	__builtin_memset(&work->search, 0, sizeof(work->search));
 	work->search.found = by & BY_PATH;
 	return search_file(file, &work->search, number);
@@ -313,7 +313,7 @@ static __always_inline bool filtering_files(void)
 	return number_rules || path_rules || directory_rules || ending_rules;
 }
 
-/* Whether an operation is to be left out, by its file or by its direction. */
+/* True if an operation is excluded by its file or by its direction. */
 static __always_inline bool left_out(__u32 file_id, __u32 op)
 {
 	if (file_id == UNWANTED)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The kernel types that the programs read, and of each only the fields they read. CO-RE moves the
- * offsets to those of the running kernel, so neither order nor padding here means anything.
- * x86-64 only: the system-call arguments are in registers named as that architecture names them.
+ * Kernel types that the programs read, with only the fields that they read. CO-RE relocates the offsets to those of
+ * the running kernel, so order and padding are irrelevant here.
+ * x86-64 only: the system-call arguments are in the registers of that architecture.
  */
 #ifndef PENSTOCK_KERNEL_H
 #define PENSTOCK_KERNEL_H
@@ -112,8 +112,8 @@ struct file {
 };
 
 /*
- * Also a stand-in for a slot of a descriptor table: its first field being a file pointer, the verifier learns
- * from it the type of what the slot holds.
+ * Also a stand-in for a slot of a descriptor table: its first field is a file pointer, from which the verifier derives
+ * the type of the slot's contents.
  */
 struct kiocb {
 	struct file *ki_filp;
@@ -136,7 +136,7 @@ struct kioctx_table {
 	struct kioctx *table[];
 };
 
-/* Begins with its kiocb. */
+/* Its first field is its kiocb. */
 struct aio_kiocb {
 	struct kioctx *ki_ctx;
 	struct io_event ki_res;
@@ -194,7 +194,7 @@ struct io_uring_cqe {
 	__s32 res;
 };
 
-/* What a request holds, by its operation; each lies at its beginning. */
+/* Operation-specific part of a request; each is at its start. */
 struct io_rw {
 	struct kiocb kiocb;
 	__u64 addr;
@@ -239,7 +239,7 @@ struct atomic {
 	int counter;
 };
 
-/* x86: the number is of one memory only, while addresses of mm_struct come again. */
+/* x86: the number is unique to one memory, while addresses of mm_struct are reused. */
 typedef struct {
 	__u64 ctx_id;
 } mm_context_t;
@@ -320,14 +320,14 @@ struct task_struct {
 
 #pragma clang attribute pop
 
-/* Context of the walk over the mappings of all processes. */
+/* Context of the iterator over the mappings of all processes. */
 struct bpf_iter__task_vma {
 	void *meta;
 	struct task_struct *task;
 	struct vm_area_struct *vma;
 };
 
-/* Contexts of raw and classic tracepoints (the latter as /sys/kernel/tracing/events/raw_syscalls says). */
+/* Contexts of raw and classic tracepoints (for the latter see /sys/kernel/tracing/events/raw_syscalls). */
 struct bpf_raw_tracepoint_args {
 	__u64 args[2];
 };
@@ -344,7 +344,7 @@ struct classic_exit {
 	long result;
 };
 
-/* of a perf event's program: after the registers as user space knows them */
+/* of a program on a perf event: after the registers in user-space format */
 struct bpf_perf_event_data {
 	unsigned long regs[21];
 	__u64 sample_period;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * How long requests to block devices take: histograms by device and operation, that only grow.
+ * Latency of requests to block devices: cumulative histograms by device and operation.
  *
- * A request is known by its address from its issue to its completion. One that the device sent back is issued
- * again, and the last issue counts: what it waited before is time in the queue. When it began the kernel notes
- * itself (start_time_ns, by which /proc/diskstats counts, too), unless accounting is off for its queue.
+ * A request is identified by its address from its issue to its completion. If the device requeues it, it is issued
+ * again, and the last issue counts: the time before is queue time. The kernel itself records the start of a request
+ * (start_time_ns, also used by /proc/diskstats), unless accounting is off for its queue.
  *
- * Completions come as interrupts: nothing here asks who is running.
+ * Completions run in interrupts, so nothing here uses the current task.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -23,7 +23,7 @@ struct disk_and_op {
 	__u32 op;
 };
 
-/* began_ns tells one request from the next one at its address; 0: not noted, its queue keeps no accounts. */
+/* began_ns distinguishes a request from the next one at its address; 0: not recorded, the queue has accounting off. */
 struct issue {
 	__u64 issued_ns;
 	__u64 began_ns;
@@ -74,7 +74,7 @@ static __always_inline void lose(void)
 		__sync_fetch_and_add(&told->lost, 1);
 }
 
-/* One run in TIMED, by bits of the clock that nobody plans by. */
+/* Measure one run in TIMED, selected by a hash of the clock. */
 static __always_inline void account(__u64 began_ns)
 {
 	struct latency_control *told;
@@ -115,7 +115,7 @@ static __always_inline __u32 octave_of(__u64 value)
 	return octave + (value >> 1);
 }
 
-/* As bucket_of in latency.rs. */
+/* Same as bucket_of in latency.rs. */
 static __always_inline __u32 bucket_of(__u64 ns)
 {
 	__u64 value = ns ? ns - 1 : 0;
@@ -146,7 +146,7 @@ static __always_inline struct latency_histogram *histogram_of(struct disk_and_op
 		return NULL;
 	histogram->disk = which.disk;
 	histogram->op = which.op;
-	/* another CPU may have been first: then ours stays empty */
+	/* if another CPU was first, this histogram stays empty */
 	bpf_map_update_elem(&slots, &which, &fresh, BPF_NOEXIST);
 	slot = bpf_map_lookup_elem(&slots, &which);
 	return slot ? bpf_map_lookup_elem(&histograms, slot) : NULL;
@@ -163,7 +163,7 @@ int BPF_PROG(latency_issued, struct request *request)
 		return 0;
 	before = bpf_map_lookup_elem(&issues, &key);
 	if (before && before->began_ns != issue.began_ns)
-		lose(); /* another one, whose completion was not told */
+		lose(); /* an earlier request, whose completion was not observed */
 	if (bpf_map_update_elem(&issues, &key, &issue, BPF_ANY))
 		lose();
 	account(issue.issued_ns);
@@ -181,12 +181,12 @@ static __always_inline int completed(struct request *request, unsigned int bytes
 
 	noted = bpf_map_lookup_elem(&issues, &key);
 	if (!noted || bytes < request->__data_len)
-		return 0; /* never issued, or more of it is to come */
+		return 0; /* issue not observed, or a partial completion */
 	now = bpf_ktime_get_ns();
 	issue = *noted;
 	bpf_map_delete_elem(&issues, &key);
 	if (issue.began_ns != request->start_time_ns) {
-		lose(); /* this one was not issued, as a write of nothing for its flush; the one before is gone */
+		lose(); /* issue not observed, as for an empty write with a flush; the earlier request at this address is lost */
 		return 0;
 	}
 	which.op = request->cmd_flags & 0xff;
@@ -222,8 +222,8 @@ int BPF_PROG(latency_completed, struct request *request, int status, unsigned in
 }
 
 /*
- * The kernel leaves a program out where an interrupt finds it at work on that CPU, as completions in a softirq
- * are found by those of the device's interrupt. Then this one is there; else it finds the request counted.
+ * The kernel skips a program if an interrupt occurs while it runs on that CPU. For example, the device's interrupt may
+ * occur during completions in a softirq. This second program runs in that case; else it finds the request counted.
  */
 SEC("tp_btf/block_rq_complete")
 int BPF_PROG(latency_completed_meanwhile, struct request *request, int status, unsigned int bytes)

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * What lies under the calls: pages that came into the page cache, pages that were dirtied, and requests to
- * block devices with the file that they are about.
+ * Layers below the system calls: pages added to the page cache, pages dirtied, and requests to block devices with the
+ * file of each.
  *
- * A request is known from its beginning (by whom), through its issue, to its completion, by its address.
- * Which file it is about is read from its pages when it completes: pages of the page cache know their file and
- * index, and cannot leave it before the request has ended. Direct requests have the program's own pages: for
- * those the file and offset are noted when the call hands its parts (bios) to the block layer.
+ * A request is identified by its address from its start (with the thread), through its issue, to its completion. At
+ * completion its file is read from its pages: pages of the page cache refer to their file and index, and cannot be
+ * removed before the request has ended. Direct requests use pages of the program. For these, file and offset are
+ * noted when the call submits its parts (bios) to the block layer.
  *
- * Completions come as interrupts, write-back from kernel threads: nothing here asks who is running but the
- * programs for the beginning of something.
+ * Completions run in interrupts, and write-back in kernel threads. So only the programs for the start of something
+ * use the current task.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -94,7 +94,7 @@ struct {
 	__type(value, struct direct_call);
 } direct_calls SEC(".maps");
 
-/* Files that traced tasks dirtied or read: requests of kernel threads for those are told. */
+/* Files that traced tasks dirtied or read: requests of kernel threads on these are reported. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 262144);
@@ -147,7 +147,7 @@ static __always_inline __u64 pages_of(struct folio *folio)
 	return 1ULL << (BPF_CORE_READ(folio, _flags_1) & 31);
 }
 
-/* What file an inode is, if one with contents on a storage. */
+/* Source of an inode's identity, and its numbers; BY_NOTHING for a file without storage. */
 static __always_inline __u8 identify(struct inode *inode, __u64 *number, __u32 *device, __u32 *generation)
 {
 	__u32 mode = BPF_CORE_READ(inode, i_mode) & S_IFMT;
@@ -205,7 +205,7 @@ int BPF_PROG(layer_dirtied, struct folio *folio, struct address_space *mapping)
 	return page_event(RECORD_DIRTIED, folio, mapping);
 }
 
-/* What a direct read can get at most: to the end of the file's last block. */
+/* Maximum length of a direct read: up to the end of the file's last block. */
 static __always_inline __u64 within_file(struct inode *inode, __u64 from, __u64 asked)
 {
 	__u64 size = BPF_CORE_READ(inode, i_size);
@@ -218,7 +218,7 @@ static __always_inline __u64 within_file(struct inode *inode, __u64 from, __u64 
 	return asked < most ? asked : most;
 }
 
-/* A direct call begins: what the thread hands to the block layer from now on, until it ends, is this file's. */
+/* Start of a direct call: until its end, parts that the thread submits to the block layer belong to this file. */
 SEC("tp_btf/iomap_dio_rw_begin")
 int BPF_PROG(layer_direct, struct kiocb *call, struct iov_iter *vectors)
 {
@@ -244,8 +244,8 @@ int BPF_PROG(layer_direct, struct kiocb *call, struct iov_iter *vectors)
 }
 
 /*
- * It has ended, maybe with fewer parts than bytes asked for (the rest was a hole): what the thread does next is
- * something else. The end of a call that went on by itself comes in any thread, mostly in an interrupt.
+ * End of a direct call, possibly with fewer parts than requested bytes (the rest was a hole): later parts of the
+ * thread belong to something else. The end of an asynchronous call runs in any thread, usually in an interrupt.
  */
 SEC("tp_btf/iomap_dio_complete")
 int BPF_PROG(layer_direct_ended, struct kiocb *ended)
@@ -261,7 +261,7 @@ int BPF_PROG(layer_direct_ended, struct kiocb *ended)
 	return 0;
 }
 
-/* It goes on by itself: all its parts were handed over. */
+/* The call continues asynchronously: all its parts were submitted. */
 SEC("tp_btf/iomap_dio_rw_queued")
 int BPF_PROG(layer_direct_queued)
 {
@@ -274,7 +274,7 @@ int BPF_PROG(layer_direct_queued)
 
 extern const void iomap_dio_bio_end_io __ksym __weak;
 
-/* The file mapping of a part's first page, NULL for pages of programs and buffers of drivers. */
+/* Inode that the first page of a part maps; NULL for pages of programs and buffers of drivers. */
 static __always_inline struct inode *file_of_part(struct bio *bio, __u64 *offset)
 {
 	unsigned int index = BPF_CORE_READ(bio, bi_iter.bi_idx);
@@ -318,8 +318,8 @@ int BPF_PROG(layer_part, struct bio *bio)
 	if (!call || !size || call->left_bytes < size)
 		return 0;
 	/*
-	 * The file's own cached pages go out first. Pages of another file are read ahead or written back, unless
-	 * the program's buffer is a mapping of that file: that shows in who waits for the part.
+	 * The file's own cached pages are written first. Pages of another file are readahead or write-back, unless
+	 * the program's buffer is a mapping of that file. The completion function of the part distinguishes these.
 	 */
 	inode = file_of_part(bio, &offset);
 	if (inode) {
@@ -343,7 +343,7 @@ int BPF_PROG(layer_part, struct bio *bio)
 	return 0;
 }
 
-/* Only of devices without requests; elsewhere direct_part_of sees whether an entry still holds. */
+/* For devices without requests only; for others direct_part_of checks whether an entry is still valid. */
 SEC("tp_btf/block_bio_complete")
 int BPF_PROG(layer_part_done, struct request_queue *queue, struct bio *bio)
 {
@@ -378,7 +378,7 @@ int BPF_PROG(layer_request, struct request *request)
 	return 0;
 }
 
-/* It became part of the request before it and does not complete on its own. */
+/* The part was merged into the request before it and does not complete separately. */
 SEC("tp_btf/block_rq_merge")
 int BPF_PROG(layer_merged, struct request *request)
 {
@@ -410,7 +410,7 @@ int BPF_PROG(layer_issued, struct request *request)
 struct parts {
 	struct bio *bio;
 	struct in_flight *flight;
-	struct layer_record record; /* what has been gathered of one file and range */
+	struct layer_record record; /* accumulated for one file and range */
 };
 
 static __always_inline void flush_part(struct parts *parts)
@@ -424,8 +424,8 @@ static __always_inline void flush_part(struct parts *parts)
 }
 
 /*
- * What was noted of a part when it was handed over. Its address may by now be that of another one, of another
- * file: then it lies elsewhere on the device, or somebody else waits for it.
+ * Entry of a part from its submission. Its address may have been reused for a part of another file. In that case the
+ * position on the device or the completion function differs.
  */
 static __always_inline struct direct_part *direct_part_of(__u64 key, __u64 sector)
 {
@@ -436,7 +436,7 @@ static __always_inline struct direct_part *direct_part_of(__u64 key, __u64 secto
 	return part->ended_by == (__u64)BPF_CORE_READ((struct bio *)key, bi_end_io) ? part : NULL;
 }
 
-/* One part of a request: goes on where the last one ended, or is of another file or place. */
+/* One part of a request. It extends the current range, or begins one of another file or place. */
 static long add_part(__u64 index, void *context)
 {
 	struct parts *parts = context;
@@ -452,7 +452,7 @@ static long add_part(__u64 index, void *context)
 	size = BPF_CORE_READ(bio, bi_iter.bi_size);
 	sector = BPF_CORE_READ(bio, bi_iter.bi_sector);
 	direct = direct_part_of((__u64)bio, sector);
-	if (!direct) /* a piece cut from the front of another knows from which */
+	if (!direct) /* a part split from the front of another refers to that one */
 		direct = direct_part_of((__u64)BPF_CORE_READ(bio, bi_private), sector);
 	if (direct) {
 		how = BY_DIRECT;

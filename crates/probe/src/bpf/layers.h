@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What layers.bpf.c and its reader share; the same in layers.rs and observe/trace/layers/tables.py. */
+/* Structures shared by layers.bpf.c and its reader, also in layers.rs and observe/trace/layers/tables.py. */
 #ifndef PENSTOCK_LAYERS_H
 #define PENSTOCK_LAYERS_H
 
 enum {
-	RECORD_REQUEST = 1, /* a request, or the part of one that is about one range of one file */
-	RECORD_ADDED, /* pages came into the page cache */
+	RECORD_REQUEST = 1, /* a request, or the part of a request for one range of one file */
+	RECORD_ADDED, /* pages were added to the page cache */
 	RECORD_DIRTIED, /* pages of the page cache became dirty */
 };
 
-/* How a request's file is known. */
+/* Source of the identity of a request's file. */
 enum {
 	BY_NOTHING = 0,
 	BY_PAGE_CACHE,
@@ -22,7 +22,7 @@ struct layer_record {
 	__u64 inode;
 	__u64 offset_bytes; /* in the file */
 	__u64 size_bytes;
-	__u64 base_bytes; /* of a direct request: where its call began */
+	__u64 base_bytes; /* of a direct request: offset at which its call began */
 	__u64 sector;
 	__u64 queue_ns;
 	__u64 device_ns;
@@ -37,7 +37,7 @@ struct layer_record {
 	__u8 how;
 	__u8 failed;
 	__u8 scoped; /* begun by a traced task */
-	__u8 part; /* number of the part within the request */
+	__u8 part; /* number of the part in its request */
 	__u8 pad[6];
 };
 
@@ -45,13 +45,13 @@ struct layer_control {
 	__u64 target_id;
 	__u32 target_level;
 	__u32 armed;
-	__u32 drop_every; /* planted loss; 0: none */
-	__u32 begins_at_issue; /* no hook tells of a request before */
+	__u32 drop_every; /* injected loss; 0: none */
+	__u32 begins_at_issue; /* no hook observes the start of a request before its issue */
 	__u64 seen;
 	__u64 kept;
 	__u64 lost;
 	__u64 lost_planted;
-	__u64 unfinished; /* traced requests whose completion no program saw: their address was used again */
+	__u64 unfinished; /* traced requests without an observed completion whose address was reused */
 };
 
 struct device_count {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the programs and the reader share. The same structures are in layout.rs; a test compares the sizes. */
+/* Structures shared by the programs and the reader. layout.rs has the same ones; a test compares the sizes. */
 #ifndef PENSTOCK_LAYOUT_H
 #define PENSTOCK_LAYOUT_H
 
 /*
- * Operations, as recorded in `op`: reads from 0, writes from 32, durability from 64, metadata from 96.
- * layout.rs has the same numbers, and a test that compares them. A call that both reads and writes
- * (sendfile, splice, copy_file_range) leaves two events with one time and thread, its halves.
+ * Operations in `op`: reads from 0, writes from 32, durability from 64, metadata from 96. layout.rs has the same
+ * numbers, and a test compares them. A call that both reads and writes (sendfile, splice, copy_file_range) leaves two
+ * events with the same time and thread, one for each half.
  */
 enum {
 	/* read */
@@ -25,7 +25,7 @@ enum {
 	OP_COPY_IN,
 	OP_FAULT_READ,
 	OP_FAULT_AROUND,
-	/* of a disk's log or another tool's trace, here and below: the programs record none */
+	/* from the log of a disk or the trace of another tool, here and below: the programs record none */
 	OP_DEVICE_READ = 31,
 	/* write */
 	OP_WRITE = 32,
@@ -42,7 +42,7 @@ enum {
 	OP_SPLICE_OUT,
 	OP_COPY_OUT,
 	OP_FAULT_WRITE,
-	/* mapped, and so dirtied, together with the page of a write fault */
+	/* mapped, and thereby dirtied, together with the page of a write fault */
 	OP_FAULT_AROUND_WRITE,
 	OP_DEVICE_WRITE = 63,
 	/* sync */
@@ -82,12 +82,12 @@ enum {
 	FLAG_AT_POSITION = 16, /* the offset is the descriptor's position, not an argument */
 	FLAG_NOWAIT = 32,
 	FLAG_ASYNC = 64, /* the latency is from submission to completion */
-	FLAG_REAPED = 128, /* and its end is when the program fetched it: an upper bound */
+	FLAG_REAPED = 128, /* the completion time is that of the program's fetch: an upper bound */
 
 	/* of faults, in the same byte */
 	FAULT_MAJOR = 1, /* waited for the device */
 	FAULT_HUGE = 2,
-	FAULT_PRIVATE = 4, /* a private copy was made: not a write of the file */
+	FAULT_PRIVATE = 4, /* created a private copy: not a write of the file */
 };
 
 /* One call. */
@@ -95,7 +95,7 @@ struct event {
 	__u64 t_ns;
 	__s64 offset_bytes;
 	__u64 latency_ns;
-	__u32 size_bytes; /* asked */
+	__u32 size_bytes; /* requested */
 	__s32 done_bytes; /* or -errno */
 	__u32 file_id;
 	__u32 tid;
@@ -105,27 +105,27 @@ struct event {
 	__u16 cgroup_slot; /* 0: the target itself */
 };
 
-/* Set by user space. Arming is the last store, disarming the first. */
+/* Set by user space. Arming sets `armed` last, disarming clears it first. */
 struct control {
 	__u32 armed;
-	__u32 epoch; /* one more with every arming */
+	__u32 epoch; /* incremented by every arming */
 	__u32 target_level;
-	__u32 drop_every; /* planted loss; 0: none */
+	__u32 drop_every; /* injected loss; 0: none */
 	__u64 target_id;
-	__u64 target_pointer; /* of the target's cgroup, found out by the first call inside it */
+	__u64 target_pointer; /* of the target's cgroup, determined by the first call inside it */
 	__u32 next_file;
 	__u32 next_stream;
 	__u32 next_cgroup;
-	__u32 marks_device; /* of the device node that the traced program writes its marks into */
+	__u32 marks_device; /* of the device node to which the traced program writes its marks */
 	__u32 next_notebook;
-	__u32 metering; /* the kernel takes the time of programs: count those that the target caused */
+	__u32 metering; /* the kernel measures programs: count the runs that the target caused */
 	__u64 marks_inode;
 	__u64 marks;
 	__u64 marks_lost; /* beyond MOST_MARKS */
 };
 #define MOST_MARKS 4096
 
-/* Where operations are seen. Each source balances by itself: seen = kept + filtered + lost_*. */
+/* Places where operations are observed. Each source balances separately: seen = kept + filtered + lost_*. */
 enum {
 	SOURCE_CALLS = 0, /* the read and write families */
 	SOURCE_RARE, /* durability, metadata, copies within the kernel */
@@ -138,7 +138,7 @@ struct source {
 	__u64 seen;
 	__u64 kept;
 	__u64 filtered;
-	__u64 lost_ring; /* no room: the reader was too slow */
+	__u64 lost_ring; /* the ring was full, because the reader was too slow */
 	__u64 lost_planted;
 	__u64 lost_unresolved; /* the descriptor was closed during the call */
 	__u64 lost_storage; /* no memory for the thread's state, or no number left for the file */
@@ -146,34 +146,34 @@ struct source {
 };
 
 /*
- * Of one CPU: the place in its ring, and its counts. One more, the last, is shared by those who find the
- * CPU's own in use by a task or program they interrupted (books.h).
+ * Ledger of one CPU: its counts, and the position in its ring. The last ledger is shared by programs that find
+ * the CPU's own ledger in use by a task or program that they interrupted (books.h).
  */
 struct ledger {
 	__u64 head; /* written by the programs: records put in since loading */
-	__u64 busy; /* somebody is at work in this ledger and its ring */
-	__u64 drafting; /* how many drafts of the CPU are in use */
+	__u64 busy; /* nonzero while a program uses this ledger and its ring */
+	__u64 drafting; /* number of drafts of the CPU in use */
 	__u64 overflowed; /* records that went to the overflow ring (shared ledger only) */
 	__u64 compat; /* 32-bit calls of the target: not decoded */
-	__u64 nameless; /* files whose path could not be handed over */
-	__u64 draws; /* of the latency sample */
+	__u64 nameless; /* files whose path was lost */
+	__u64 draws; /* random draws for the latency sample */
 	__u64 spare;
 	struct source sources[SOURCES];
 	__u64 tail; /* written by the reader; on a cache line of its own */
 	__u64 spare_too[7];
 };
 
-/* Which pages of a mapped file a process had: one bit for each of 512. */
+/* Pages of a mapped file that a process had: one bit for each of 512. */
 struct presence {
 	__u32 pid;
 	__u32 file_id;
 	__u64 first_page;
-	__u32 before; /* when tracing began; else when the process or the trace ended */
+	__u32 before; /* 1 at the start of tracing; 0 at the end of the process or of the trace */
 	__u32 pad;
 	__u64 bits[8];
 };
 
-/* A file, announced once: `path` holds the components from the file up, each ended by a zero byte. */
+/* Announcement of a file, once: `path` has the components from the file upwards, each with a zero byte. */
 #define PATH_BYTES 8192
 #define NAME_BYTES 256
 struct introduction {
@@ -182,40 +182,40 @@ struct introduction {
 	__u64 inode;
 	__s64 size_bytes;
 	__u64 t_ns; /* of its first use */
-	__u64 resident_pages; /* in the page cache then */
+	__u64 resident_pages; /* in the page cache at that time */
 	__u32 generation;
 	__u32 magic; /* of the file system */
 	__u32 path_bytes;
 	__u8 unlinked;
 	__u8 complete; /* the walk reached the root */
-	__u8 directory; /* one that was flushed */
+	__u8 directory; /* a directory that was flushed */
 	__u8 pad;
 	__u8 path[PATH_BYTES + NAME_BYTES];
 };
 
 /*
- * In the same stream, with file_id 0: what a call said about names. `path` follows as in an introduction: a
- * text of the caller, or (directory 1) the components of the directory it starts from.
+ * In the same stream, with file_id 0: a name in a call. `path` follows as in an introduction. It is a text of the
+ * caller, or (directory 1) the components of the directory that the name is relative to.
  */
 struct name_piece {
 	__u32 file_id; /* 0 */
 	__u32 tid;
-	__u64 t_ns; /* of the call: with the thread, what ties the pieces and the event together */
+	__u64 t_ns; /* of the call: together with the thread it links the pieces and the event */
 	__s64 result;
 	__u32 op;
-	__u32 which; /* 0: the old or only name, 1: the new */
+	__u32 which; /* 0: the old or only name, 1: the new name */
 	__u32 bytes;
 	__u8 directory;
 	__u8 complete; /* the walk reached the root */
 	__u8 pad[2];
 	__u64 flags; /* of renameat2 */
-	__u64 link_of; /* the open file that a link names by its descriptor; 0: none, or not a known one */
+	__u64 link_of; /* the open file that a link names by its descriptor; 0: none, or unknown */
 };
 _Static_assert(sizeof(struct name_piece) == __builtin_offsetof(struct introduction, path), "the path follows both");
 
-/* What the rare operations of one kind on one file came to. */
+/* Sums of the rare operations of one kind on one file. */
 struct operation_key {
-	__u32 file_id; /* 0: none, or not known in the kernel */
+	__u32 file_id; /* 0: none, or unknown to the kernel side */
 	__u32 op;
 };
 
@@ -226,7 +226,7 @@ struct operation_sum {
 	__u64 longest_ns;
 };
 
-/* Mode count: what one CPU (or a few) did to one file in one direction. */
+/* Mode count: counts of one file in one direction, on one CPU or a few. */
 struct counter {
 	__u64 calls;
 	__u64 errors;
@@ -234,11 +234,11 @@ struct counter {
 	__u64 done_bytes;
 };
 
-/* Anything else worth telling, in the same stream: its first field is what no file has for a number. */
+/* Other announcements, in the same stream. The first field has a value that no file has as its number. */
 #define NOTICE 0xffffffff
 enum {
 	NOTICE_THREAD = 1, /* text: the program's name */
-	NOTICE_MARK = 2,   /* text: what was written */
+	NOTICE_MARK = 2,   /* text: the mark */
 };
 struct notice {
 	__u32 notice; /* NOTICE */
@@ -246,13 +246,13 @@ struct notice {
 	__u64 t_ns;
 	__u32 tid;
 	__u32 pid;
-	__u64 started_ns; /* of the thread: with its number, which may be used again, what identifies it */
+	__u64 started_ns; /* of the thread: identifies it together with its number, which may be reused */
 	__u8 text[64];
 };
 
 /*
- * Mode pattern: what one thread did to one file in one direction since its last epoch ended. crates/pattern,
- * epoch.rs, keeps the same counts of requests that user space has.
+ * Mode pattern: current epoch of one thread on one file in one direction. crates/pattern, epoch.rs, computes the same
+ * counts from requests in user space.
  */
 #define EPOCH_REQUESTS 1024
 #define SIZE_CLASSES 32
@@ -262,53 +262,53 @@ struct stream {
 	__u32 tid;
 	__u32 pid;
 	__u32 kind; /* KIND_* */
-	/* of the epoch under way */
-	__u32 requests; /* that did something */
+	/* current epoch */
+	__u32 requests; /* that transferred bytes */
 	__u32 errors;
-	__u32 empty; /* neither failed nor did anything */
+	__u32 empty; /* neither failed nor transferred bytes */
 	__u32 steps; /* from one request to the next */
 	__u32 zero; /* steps of 0 */
 	__u32 near; /* 0 <= step <= W */
 	__u32 forward; /* step >= 0 */
-	__u32 reverse; /* ends where the last one began */
-	__u32 higher; /* starts beyond the last one's start */
-	__u32 cycle[4]; /* start-to-start distances equal to the one 1 to 4 before */
+	__u32 reverse; /* ends at the start of the previous one */
+	__u32 higher; /* starts after the start of the previous one */
+	__u32 cycle[4]; /* start-to-start distances equal to that of 1 to 4 steps earlier */
 	__u32 chained; /* requests in chains of LONG or more */
-	__u32 chains; /* chains that became that long */
+	__u32 chains; /* chains that reached that length */
 	__u32 longest;
-	__u64 open_sum; /* over the requests, of the long chains open at once */
+	__u64 open_sum; /* over the requests, of the number of long chains open at the same time */
 	__u64 done_bytes;
 	__u64 first_ns;
-	__u64 last_ns; /* of a sampled call, or the epoch's end */
+	__u64 last_ns; /* of a sampled call, or the end of the previous epoch */
 	__u64 sampled_ns; /* latency of the sampled calls */
 	__u32 sampled;
 	__u32 least_size;
 	__u32 most_size;
 	__u32 samples; /* in the notebook */
-	__u32 looked; /* requests of which a sample was to be taken */
+	__u32 looked; /* requests for which a sample was due */
 	__u32 spare;
 	__s64 lowest;
 	__s64 highest;
 	__u32 size_class[SIZE_CLASSES]; /* by floor(log2(done)) */
-	/* lasting */
+	/* preserved across epochs */
 	__s64 distances[4]; /* the newest first */
 	__s64 last_offset;
 	__s64 last_end;
 	__u32 number; /* of the last request */
-	__u32 hot_count; /* of the chain it is in */
-	__u32 hot_last; /* that chain's last request */
-	__u32 notebook; /* one more than its number; 0: none */
+	__u32 hot_count; /* of the current chain */
+	__u32 hot_last; /* last request of that chain */
+	__u32 notebook; /* its number plus one; 0: none */
 	__u64 started_ns; /* of the thread */
-	__u32 joint; /* one more than the number of the stream of both directions; 0: none */
+	__u32 joint; /* number, plus one, of the stream of both directions; 0: none */
 	__u32 spare_too;
 };
 
-/* What mode pattern remembers of a stream that jumps: ends of chains, and blocks touched in the epoch. */
+/* Notebook of a non-sequential stream in mode pattern: ends of chains, and blocks touched in the epoch. */
 #define CHAIN_SETS 64
 #define CHAIN_WAYS 4
 struct notebook {
 	__u64 chains[CHAIN_SETS * CHAIN_WAYS]; /* count 8 bits, last request 24, tag of the end 32; 0: free */
-	__u32 samples[SAMPLES]; /* upper half of the hash of the block, of every fourth block */
+	__u32 samples[SAMPLES]; /* upper half of the hash of the block, for every fourth block */
 };
 
 enum {
@@ -317,11 +317,11 @@ enum {
 	KIND_FAULT_READ,
 	KIND_FAULT_WRITE,
 	KINDS,
-	/* reads and writes together: this and the kind of the stream that it was begun as a copy of */
+	/* reads and writes together: this plus the kind of the stream that it began as a copy of */
 	KIND_JOINT = KINDS,
 };
 
-/* An epoch that is full, on its way to user space. */
+/* A full epoch for user space. */
 struct full_epoch {
 	struct stream stream;
 	__u32 samples[SAMPLES];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the programs keep in the kernel, and the constants fixed at loading. */
+/* Maps of the programs, and the constants set before loading. */
 #ifndef PENSTOCK_MAPS_H
 #define PENSTOCK_MAPS_H
 
@@ -16,13 +16,13 @@
 #define KNOWN 4
 #define NO_STREAM 0xffffffff
 #define NEAR_BYTES 131072
-#define LONG 8 /* requests of a chain that counts */
+#define LONG 8 /* minimum length of a chain that counts */
 #define BLOCK_BITS 12
-#define DRAFTS 4 /* per CPU: of a task, and of those that interrupted it */
+#define DRAFTS 4 /* per CPU: of a task, and of programs that interrupted it */
 
 /*
- * A field of a kernel structure: a plain load where the verifier knows the pointer's type, as it does of all
- * that comes from the current task, or has been told by bpf_rdonly_cast.
+ * A field of a kernel structure. It is a plain load if the verifier knows the pointer's type, from the current task or
+ * from bpf_rdonly_cast.
  */
 #define FIELD(pointer, field) \
 	({ \
@@ -32,22 +32,22 @@
 
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 
-/* Fixed at loading, so that the verifier removes the branches of the other mode. */
-const volatile __u32 ring_mask = 0; /* records of one CPU's ring, less one */
+/* Set before loading, so that the verifier removes the branches of other modes. */
+const volatile __u32 ring_mask = 0; /* records of one CPU's ring, minus one */
 const volatile __u32 patterns_only = 0; /* no events: modes pattern and count */
-const volatile __u32 counts_only = 0; /* a part of the above: not even streams */
-const volatile __u32 lanes = 1; /* counters of one file and direction: a power of two, a CPU's own if enough */
+const volatile __u32 counts_only = 0; /* a subset of the above: no streams either */
+const volatile __u32 lanes = 1; /* counters of one file and direction: a power of two, one per CPU if possible */
 const volatile __u32 stream_count = 0;
 const volatile __u32 notebook_count = 0;
-const volatile bool hot_files = false; /* mode trace: calls on files marked cold go to their streams */
-const volatile __u32 tid_limit = 0; /* size of threads_by_tid; 0: too many numbers, use task storage */
-const volatile __u32 cpu_count = 0; /* and the number of the shared ledger */
-const volatile bool interruptible = false; /* another program may run on this CPU before ours has ended */
+const volatile bool hot_files = false; /* mode trace: calls on files marked cold are counted in their streams */
+const volatile __u32 tid_limit = 0; /* size of threads_by_tid; 0: too many thread numbers, use task storage */
+const volatile __u32 cpu_count = 0; /* also the number of the shared ledger */
+const volatile bool interruptible = false; /* another program may run on this CPU before this one has ended */
 const volatile bool probe_reads = false; /* no bpf_rdonly_cast (before 6.2): read through helpers */
 
 struct control control = {};
 
-/* Runs of programs that the target caused while the kernel took their time: of calls, of everything else. */
+/* Runs of programs that the target caused while the kernel measured them: of calls, of all others. */
 enum { METER_CALLS = 0, METER_OTHERS };
 __u64 metered[2] = {};
 
@@ -64,8 +64,8 @@ struct known_file {
 
 struct thread_state {
 	__u64 start_ns; /* of the call in flight; 0: none */
-	__u32 held_file; /* of the close in flight */
-	__u32 met; /* the recording in which it was introduced */
+	__u32 held_file; /* of the close in progress */
+	__u32 met; /* epoch of the recording in which it was introduced */
 	__u64 spare[2];
 	struct known_file known[KNOWN];
 };
@@ -76,7 +76,7 @@ struct file_key {
 	__u32 generation;
 };
 
-/* A number is given to another thread when the first one has ended: only with the start is it one thread's. */
+/* A thread number may be reused; together with the start it is unique. */
 struct stream_key {
 	__u32 file_id;
 	__u32 tid;
@@ -93,8 +93,8 @@ struct {
 } threads SEC(".maps");
 
 /*
- * Two arrays that every call needs, as data sections (one array map each, made longer before loading): their
- * addresses are constants of the programs, which spares the look-up. AT hides the declared length.
+ * Two arrays that every call needs, in data sections (one array map each, enlarged before loading). Their addresses
+ * are constants of the programs, which saves the look-up. AT hides the declared length.
  */
 struct thread_state threads_by_tid[1] SEC(".bss.threads");
 struct ledger ledgers[1] SEC(".bss.ledgers");
@@ -171,13 +171,13 @@ struct {
 	__type(value, struct introduction);
 } drafts SEC(".maps");
 
-/* Records of those that found the CPU's own ring in use. */
+/* Records of programs that found the CPU's own ring in use. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1024 * 1024);
 } overflow SEC(".maps");
 
-/* Files whose calls are counted instead of recorded: one bit each, set by user space (hot.rs). */
+/* Cold files, whose calls are counted instead of recorded: one bit each, set by user space (hot.rs). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -186,7 +186,7 @@ struct {
 	__type(value, __u64);
 } cold_files SEC(".maps");
 
-/* Mode count: by number of the file, direction and lane. */
+/* Mode count: counters by file number, direction and lane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

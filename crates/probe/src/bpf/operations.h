@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Sums of the operations that are neither reads nor writes, and what all of them ask about a file. */
+/* Sums of the operations that are neither reads nor writes, and look-ups of files for them. */
 #ifndef PENSTOCK_OPERATIONS_H
 #define PENSTOCK_OPERATIONS_H
 
@@ -7,7 +7,7 @@
 #include "files.h"
 #include "record.h"
 
-/* What each file's rare operations came to, in every mode. */
+/* Sums of each file's rare operations, in every mode. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -57,7 +57,7 @@ static __noinline int sum_up(struct call *call, __u32 file_id)
 	return 0;
 }
 
-/* The number of a file that the target used already; 0: it did not. */
+/* Number of a file that the target has used; 0 for other files. */
 static __noinline __u32 number_if_known(struct inode *inode)
 {
 	struct file_key key = {};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* One operation into the ring, or into the counters of its stream. */
+/* Recording of one operation: into the ring, or into the counters of its stream. */
 #ifndef PENSTOCK_RECORD_H
 #define PENSTOCK_RECORD_H
 
@@ -7,10 +7,10 @@
 #include "epochs.h"
 #include "filter.h"
 
-/* One finished operation on a file or block device, wherever it was seen. */
+/* One completed operation on a file or block device, from any source. */
 struct call {
-	__u64 start_ns; /* 0 in mode pattern: its latency is not in the sample */
-	__u64 now_ns; /* its end; 0 as above */
+	__u64 start_ns; /* 0 in mode pattern: no latency sample of this call */
+	__u64 now_ns; /* end; 0 as above */
 	__u64 asked_bytes;
 	__s64 offset_bytes;
 	__s64 result; /* bytes done, or -errno */
@@ -37,8 +37,8 @@ static __always_inline void fill(struct event *event, const struct call *call, _
 }
 
 /*
- * For whom the CPU's own ring is taken, and in mode pattern for whom no stream is left: slower, and safe in
- * any context. A call whose time was not taken has latency 0.
+ * Record without the CPU's own ring: if the ring is in use, and in mode pattern if no stream is free. Slower, but safe
+ * in any context. A call whose time was not measured has latency 0.
  */
 static __noinline int record_aside(struct call *call, __u32 file_id, struct books *books, __u32 source)
 {
@@ -58,7 +58,7 @@ static __noinline int record_aside(struct call *call, __u32 file_id, struct book
 	return 0;
 }
 
-/* In the order of both directions. Not static, so that the verifier looks at it once. */
+/* Count in the stream of both directions. Not static, so that the verifier checks it once. */
 __noinline int count_jointly(__u32 number, __u32 op_and_flags, __s64 offset, __s64 done, __u64 now)
 {
 	struct stream *stream = bpf_map_lookup_elem(&streams, &number);
@@ -68,7 +68,7 @@ __noinline int count_jointly(__u32 number, __u32 op_and_flags, __s64 offset, __s
 	return 0;
 }
 
-/* Mode count. Atomic where a lane serves several CPUs, or one CPU may be interrupted. */
+/* Mode count. Atomic if a lane serves several CPUs, or if a CPU may be interrupted. */
 static __always_inline void count_call(const struct call *call, __u32 file_id, struct books *books,
 				       __u32 source)
 {
@@ -97,8 +97,8 @@ static __always_inline void count_call(const struct call *call, __u32 file_id, s
 }
 
 /*
- * Whether this operation goes to its stream though events are kept. Of the sources that report in the thread
- * that asks and in its order only: completions and faults of cold files stay events. `source` is a constant.
+ * True if the operation is counted in its stream although events are recorded. Only for sources that report in the
+ * order and thread of the requests: completions and faults of cold files stay events. `source` is a constant.
  */
 static __always_inline bool is_cold(__u32 file_id, __u32 op, __u32 source)
 {
@@ -112,8 +112,8 @@ static __always_inline bool is_cold(__u32 file_id, __u32 op, __u32 source)
 }
 
 /*
- * Keeps a call as the mode says and balances the source's counts: exactly one of kept, filtered and lost_*
- * grows. To be called with the books open, after `seen` was counted. `source` is a constant.
+ * Record or count a call, depending on the mode, and balance the source's counts: exactly one of kept, filtered and
+ * lost_* is incremented. Call it with the books open, after counting `seen`. `source` is a constant.
  */
 static __always_inline void record(struct call *call, struct known_file *known, struct task_struct *task,
 				   struct books *books, __u32 source)
@@ -173,7 +173,7 @@ static __always_inline void record(struct call *call, struct known_file *known, 
 		return;
 	}
 	fill(event, call, known->file_id);
-	/* x86 keeps stores in order: the record is there before the head says so */
+	/* x86 preserves the order of stores: the record is visible before the new head */
 	asm volatile("" ::: "memory");
 	ledger->head = index + 1;
 	COUNT(books, source, kept);

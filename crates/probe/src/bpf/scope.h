@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Which tasks are traced, and what is kept of each. */
+/* Selection of traced tasks, and the state of each. */
 #ifndef PENSTOCK_SCOPE_H
 #define PENSTOCK_SCOPE_H
 
@@ -9,10 +9,10 @@
 
 /* Fixed at loading. */
 const volatile __u32 by_process = 0;
-const volatile __u32 v1_controller = NO_CONTROLLER; /* number of the controller whose v1 hierarchy holds the group */
-const volatile __u32 observers[2] = {};		    /* processes never traced: our own */
+const volatile __u32 v1_controller = NO_CONTROLLER; /* number of the controller whose v1 hierarchy has the group */
+const volatile __u32 observers[2] = {};		    /* processes never traced: those of the tracer */
 
-/* Traced processes, a bit each: process numbers end at 2^22 (PID_MAX_LIMIT). Mapped by user space. */
+/* Traced processes, one bit each: process numbers are below 2^22 (PID_MAX_LIMIT). Mapped by user space. */
 #define MEMBER_WORDS 65536
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -54,7 +54,7 @@ static __always_inline struct cgroup *group_of(struct task_struct *task)
 	return controllers[v1_controller]->cgroup;
 }
 
-/* The number of the group above `group` at the target's level; only for a group that lies deeper. */
+/* Number of the ancestor of `group` at the target's level; only for a group at a deeper level. */
 static __always_inline __u64 group_above(struct cgroup *group)
 {
 	__u32 level = control.target_level;
@@ -68,7 +68,7 @@ static __always_inline __u64 group_above(struct cgroup *group)
 	return BPF_CORE_READ(above, kn, id);
 }
 
-/* The slot of the task's control group if it is the target or inside it, else -1. */
+/* Slot of the task's control group if it is the target or a descendant, else -1. */
 static __always_inline int slot_of(struct task_struct *task)
 {
 	struct cgroup *group;
@@ -105,22 +105,22 @@ static __always_inline int slot_of(struct task_struct *task)
 }
 
 /*
- * The same for the current task, as a function: where the stack of many together is short. Not static, so that the
- * verifier looks at it once, not at every call.
+ * The same for the current task, as a function with its own stack, for callers with little stack. Not static, so that
+ * the verifier checks it once and not at every call.
  */
 __noinline int slot_here(void)
 {
 	return slot_of(bpf_get_current_task_btf());
 }
 
-/* At the beginning of every program: whose the run is. See meter.rs. */
+/* At the start of every program: count the run if the target caused it. See meter.rs. */
 static __always_inline void meter(__u32 which)
 {
 	if (control.metering && slot_here() >= 0)
 		__sync_fetch_and_add(&metered[which], 1);
 }
 
-/* As slot_of for any task: whether it is traced. */
+/* As slot_of for any task: true if it is traced. */
 static __always_inline bool in_target(struct task_struct *task)
 {
 	struct cgroup *group, *above = NULL;
@@ -142,9 +142,9 @@ static __always_inline bool in_target(struct task_struct *task)
 }
 
 /*
- * Where thread numbers are few (pid_max of 32768 is usual on small machines) an array indexed by them saves
- * the call of task storage. A thread always leaves its call before it ends, so that a number that is used
- * again finds no call in flight; what it finds of known files is checked against the inode at hand.
+ * If thread numbers are few (pid_max of 32768 is usual on small machines), an array indexed by them saves the call of
+ * task storage. A thread always leaves its call before it ends, so a reused number has no call in flight. Its entries
+ * of known files are checked against the actual inode.
  */
 static __always_inline struct thread_state *state_of(struct task_struct *task, __u64 flags)
 {
@@ -156,7 +156,7 @@ static __always_inline struct thread_state *state_of(struct task_struct *task, _
 	return tid >= tid_limit ? NULL : AT(threads_by_tid, tid);
 }
 
-/* The first call of a thread in a recording, or since it became another program. */
+/* First call of a thread in a recording, or since it executed another program. */
 static __noinline int meet_thread(struct task_struct *task, struct thread_state *state, __u64 t_ns,
 				  struct books *books)
 {
@@ -180,7 +180,7 @@ static __noinline int meet_thread(struct task_struct *task, struct thread_state 
 	return 0;
 }
 
-/* Whether a character device is the one that the traced program writes its marks into. */
+/* True if a character device is the one to which the traced program writes its marks. */
 static __always_inline bool takes_marks(struct inode *inode)
 {
 	struct super_block *super;
@@ -191,7 +191,7 @@ static __always_inline bool takes_marks(struct inode *inode)
 	return FIELD(super, s_dev) == control.marks_device;
 }
 
-/* A line that the traced program wrote there: the text, and when. */
+/* Record a mark: a line that the traced program wrote to the device, with its time. */
 static __noinline int take_mark(struct task_struct *task, const void *text, __u64 bytes, __u64 t_ns,
 				struct books *books)
 {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Reads and writes of one control group's tasks on regular files, taken at the entry and exit of the
- * system call. The same bodies are put on four kinds of hook (hooks.rs says which is taken when).
+ * Reads and writes of one control group's tasks on regular files, observed at the entry and exit of the system
+ * call. The same bodies are attached to four kinds of hook (hooks.rs chooses among them).
  *
- * At entry only the time is noted. Everything else is still there at exit: the number and the arguments in
- * the saved registers, and for calls that use the descriptor's position that position less what was done,
- * which is closer to the truth than the position before the call when descriptors are shared, because the
- * kernel holds the position lock only in between.
+ * The entry records the time only. All else is still available at exit: the number and the arguments are in the
+ * saved registers. If a call uses the descriptor's position, its offset is the position at exit minus the bytes
+ * transferred. For shared descriptors this is more accurate than the position at entry, because the kernel holds the
+ * position lock only in between.
  *
- * Since Linux 6.13 system-call tracepoints may fault; BPF programs on them still run with preemption off,
- * so a CPU's ring has one producer at a time. Programs of fentry and fexit can be preempted: see books.h.
+ * Since Linux 6.13 system-call tracepoints may fault. BPF programs on them still run with preemption off, so a CPU's
+ * ring has one producer at a time. Programs on fentry and fexit can be preempted: see books.h.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -32,7 +32,7 @@ int BPF_PROG(leave, struct pt_regs *regs, long result)
 	return call_left(regs, result, regs->orig_ax);
 }
 
-/* Raw and classic tracepoints: the registers are those that the task left on its stack. */
+/* Raw and classic tracepoints: the registers that the task saved on its stack. */
 static __always_inline struct pt_regs *registers(void)
 {
 	return (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
@@ -64,7 +64,7 @@ int classic_leave(struct classic_exit *context)
 	return call_left(registers(), context->result, context->number);
 }
 
-/* One pair for each call: other calls, and other processes in those, then pay nothing or little. */
+/* One pair of programs per call, so that other calls have no overhead, and other processes have little. */
 #define ON_FUNCTION(name, number) \
 	SEC("fentry/__x64_sys_" #name) \
 	int BPF_PROG(in_##name, struct pt_regs *regs) \
@@ -88,7 +88,7 @@ ON_FUNCTION(pwritev, 296)
 ON_FUNCTION(preadv2, 327)
 ON_FUNCTION(pwritev2, 328)
 
-/* What the hooks cost by themselves: the base of every figure in bench/trace_overhead.py. */
+/* The overhead of the hooks themselves: the baseline of bench/trace_overhead.py. */
 SEC("tp_btf/sys_enter")
 int BPF_PROG(empty_enter, struct pt_regs *regs, long number)
 {
