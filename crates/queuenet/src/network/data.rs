@@ -1,4 +1,4 @@
-//! The data of an operation: which chunks, from or to which replica, in which order, how many at once.
+//! Data transfer of an operation: choice of chunks and replicas, their order, and the window.
 
 use super::choices::{Allocation, ReadReplica, Replication};
 use super::engine::{draw, kind, station, Engine, Leg, Message, Stage, CLIENT, MANAGER};
@@ -7,7 +7,7 @@ use super::task::Phase;
 use super::time::Ticks;
 
 impl Engine<'_> {
-    /// Replicas that the client itself sends.
+    /// Number of replicas that the client itself sends.
     fn copies(&self, file: u32, chunk: u64) -> u16 {
         if self.network.store.replication == Replication::Client {
             self.files[file as usize].replicas(chunk) as u16
@@ -30,7 +30,7 @@ impl Engine<'_> {
         }) as u16
     }
 
-    /// Chunks of the operation go out, all at once or as many as the window lets.
+    /// Send the chunks of the operation, all at once or as many as the window allows.
     pub fn begin_data(&mut self, now: Ticks, task: u32) {
         if self.failure.is_some() {
             return;
@@ -101,7 +101,7 @@ impl Engine<'_> {
                 }
             }
         }
-        // the loopback's share by itself, where finding it again would mean to step over all the others
+        // list the local chunks separately if a search for them would have to skip all others
         if own.len() as u64 == local && remote > 0 {
             own.reverse();
         } else {
@@ -113,7 +113,7 @@ impl Engine<'_> {
             run.end_chunk = total;
         }
         run.local_bytes = if listed.is_some() {
-            // what the cache had is local too
+            // bytes from the cache are local too
             size.saturating_sub(remote_bytes)
         } else {
             local_bytes.min(size)
@@ -134,7 +134,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Bytes of a chunk that the task's operation moves.
+    /// Number of bytes of a chunk that the task's operation moves.
     fn bytes_of(&self, task: u32, chunk: u64) -> u64 {
         let run = &self.runs[task as usize];
         let file = &self.files[run.file as usize];
@@ -147,7 +147,7 @@ impl Engine<'_> {
         end - run.offset.max(begin).min(end)
     }
 
-    /// What the client's cache does not have of the chunks `first..end`; what is fetched is kept.
+    /// Pass the chunks `first..end` through the client's cache. For a read, list the missing chunks, with prefetch.
     fn through_cache(&mut self, task: u32, first: u64, end: u64) {
         let run = &self.runs[task as usize];
         let (host, file, write) = (run.host, run.file, run.write);
@@ -186,7 +186,7 @@ impl Engine<'_> {
         self.runs[task as usize].missing = Some(missing);
     }
 
-    /// The next chunk of the operation as a message: of those for the loopback (`local`) or for the network.
+    /// The next chunk of the operation as a message, for the loopback (`local`) or for the network.
     pub fn next_chunk(&mut self, task: u32, local: bool) -> Option<u32> {
         let which = usize::from(local);
         if local {
@@ -207,7 +207,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Steps a cursor over (chunk, copy).
+    /// Advance a cursor over (chunk, copy).
     fn next_target(&mut self, task: u32, which: usize) -> Option<(u16, u64, u32)> {
         let run = &self.runs[task as usize];
         if run.cursor[which] >= run.end_chunk {
@@ -258,7 +258,7 @@ impl Engine<'_> {
         })
     }
 
-    /// Sends one more chunk of a windowed operation; `after` is the message whose end lets it go.
+    /// Send one more chunk of a windowed operation; the end of the message `after` allows it.
     fn send_next(&mut self, now: Ticks, task: u32, after: u32) {
         if let Some((replica, chunk, to)) = self.next_target(task, 0) {
             let slot = self.chunk_message(task, chunk, replica, to);
@@ -269,7 +269,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A chunk was read, or stored with all its replicas.
+    /// Handle the completion of a chunk: read, or stored with all its replicas.
     pub fn chunk_done(&mut self, now: Ticks, slot: u32, task: u32) {
         let run = &mut self.runs[task as usize];
         run.pending -= 1;
@@ -285,7 +285,7 @@ impl Engine<'_> {
         self.release(slot);
     }
 
-    /// Waits for the tasks that write at this moment too, then completes the write.
+    /// Wait for the tasks that write at the same time, then complete the write.
     fn contend(&mut self, now: Ticks, task: u32) {
         let others = f64::from(self.writers - 1);
         let ticks = self
@@ -309,7 +309,7 @@ impl Engine<'_> {
         self.at(now + ticks, kind::TASK, task);
     }
 
-    /// Completes a write whose data are stored.
+    /// Complete a write after its data are stored.
     pub fn written(&mut self, now: Ticks, task: u32) {
         self.writers -= 1;
         if self.network.store.allocation == Allocation::Manager {

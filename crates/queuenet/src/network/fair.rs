@@ -1,12 +1,13 @@
-//! Links that are shared fairly: frames of concurrent flows take turns, control messages go first, and no flow gets far
-//! ahead of what the next link takes from it.
+//! Fair sharing of links: frames of concurrent flows take turns, control messages have priority, and flow control
+//! limits the lead of a flow over the next link.
 //!
-//! A *flow* is what one task moves from one host to another. Every link (out-queue, rack uplink, core, rack downlink,
-//! in-queue) serves one frame at a time: the oldest control frame if there is one, else by deficit round robin
-//! (Shreedhar and Varghese 1996) with a quantum of one frame, so that flows get equal shares in bytes, whatever their
-//! chunks are. Within a flow messages keep their order. A frame of data is only taken up while fewer than three frames,
-//! and what the latency hides, of its flow are on the way to the next link or wait there: the flow control of a
-//! transport protocol, without its losses. A flow by itself is served exactly as first come first served.
+//! A *flow* is the data that one task moves from one host to another. Every link (out-queue, rack uplink, core, rack
+//! downlink, in-queue) serves one frame at a time. The oldest control frame goes first. Without control frames the link
+//! uses deficit round robin (Shreedhar and Varghese 1996) with a quantum of one frame, so that flows get equal shares
+//! in bytes, independent of their chunk sizes. The messages of a flow stay in order. A link serves a data frame only if
+//! fewer than three frames of its flow, plus the frames that the latency hides, are on the way to the next link or wait
+//! there. This models the flow control of a transport protocol, without losses. A single flow is served exactly as
+//! first come first served.
 //!
 //! ```text
 //!   flow 1 ─▶ ▯▯▯ ─┐
@@ -24,21 +25,21 @@ use super::wire::ticks_of;
 /// Links that a frame may pass: out-queue, uplink, core, downlink, in-queue.
 const HOPS: usize = 5;
 const LAST: usize = HOPS - 1;
-/// Frames of a flow that may be on the way to a link or wait there.
+/// Largest number of frames of a flow that are on the way to a link or wait there.
 const AHEAD_FRAMES: u64 = 3;
 
-/// What waits of one flow at one of its links.
+/// Queue of one flow at one of its links.
 #[derive(Debug, Default)]
 struct Lane {
     /// Messages at the out-queue, frames at all other links.
     waiting: VecDeque<u32>,
-    /// Bytes that it may still send before it is the next flow's turn.
+    /// Bytes that it may send before the next flow's turn.
     deficit: u64,
     /// Bytes on the way to this link or waiting there.
     ahead: u64,
-    /// Whether it has a place in the link's round.
+    /// True if it has a place in the link's round.
     listed: bool,
-    /// Whether it waits for the next link to take something up.
+    /// True if it waits for the next link to serve a frame.
     held: bool,
 }
 
@@ -48,7 +49,7 @@ struct Flow {
     messages: u32,
     path: [u32; HOPS],
     lanes: [Lane; HOPS],
-    /// Most bytes ahead at any link.
+    /// Limit of the bytes ahead at any link.
     most: u64,
 }
 
@@ -66,18 +67,18 @@ fn following(path: &[u32; HOPS], hop: usize) -> Option<usize> {
 struct Link {
     per_byte: f64,
     hop: usize,
-    /// The frame that is served.
+    /// The frame in service.
     serving: u32,
-    /// As in a lane.
+    /// Control messages at the out-queue, control frames at all other links.
     control: VecDeque<u32>,
-    /// Flows that have something to send, whose turn it is first.
+    /// Flows with frames to send, in the order of their turns.
     round: VecDeque<u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Frame {
     message: u32,
-    /// `NONE` for control messages.
+    /// Number of the flow; `NONE` for control messages.
     flow: u32,
     bytes: u64,
     arrived: Ticks,
@@ -86,7 +87,7 @@ struct Frame {
     waited: bool,
 }
 
-/// All links, and what is under way on them. Links are numbered: out-queue and in-queue of each host, then the shared.
+/// All links and their traffic. Links are numbered: out-queue and in-queue of each host, then the shared links.
 #[derive(Debug)]
 pub(super) struct Fair {
     links: Vec<Link>,
@@ -98,7 +99,8 @@ pub(super) struct Fair {
 }
 
 impl Fair {
-    /// Idle links: rates of the hosts' queues (out, in), then of the shared links with their place on the way.
+    /// Create idle links: rates of the hosts' queues (out, in), then of the shared links with their position on the
+    /// path.
     pub fn new(hosts: impl Iterator<Item = (f64, f64)>, shared: &[(f64, usize)]) -> Self {
         let link = |per_byte: f64, hop: usize| Link {
             per_byte,
@@ -121,7 +123,7 @@ impl Fair {
         }
     }
 
-    /// The flow between these ends, with one message more.
+    /// Add a message to the flow between these ends. Creates the flow if necessary.
     fn join(&mut self, ends: (u32, u32, u32), path: [u32; HOPS], most: u64) -> u32 {
         let (flows, unused) = (&mut self.flows, &mut self.flows_unused);
         let flow = *self.by_ends.entry(ends).or_insert_with(|| {
@@ -143,7 +145,7 @@ impl Fair {
         flow
     }
 
-    /// One of the flow's messages is there.
+    /// Remove a delivered message from its flow.
     fn leave(&mut self, flow: u32) {
         let at = &mut self.flows[flow as usize];
         at.messages -= 1;
@@ -153,7 +155,7 @@ impl Fair {
         }
     }
 
-    /// Gives a flow a place in the round of the link at `hop`, unless it has one or is held.
+    /// Add a flow to the round of the link at `hop`, unless it is in it or waits for the next link.
     fn list(&mut self, flow: u32, hop: usize, quantum: u64) {
         let at = &mut self.flows[flow as usize];
         let lane = &mut at.lanes[hop];
@@ -180,7 +182,7 @@ impl Fair {
 }
 
 impl Engine<'_> {
-    /// The links between two hosts, `NONE` where there is none, and the latency before the last.
+    /// Links between two hosts, `NONE` for missing ones, and the latency before the last link.
     fn way(&self, from: u32, to: u32) -> ([u32; HOPS], Ticks) {
         let (a, b) = (&self.hosts[from as usize], &self.hosts[to as usize]);
         let shared = 2 * self.hosts.len() as u32;
@@ -195,7 +197,7 @@ impl Engine<'_> {
         (path, self.latency + a.latency + b.latency)
     }
 
-    /// Gives a message to its sender's fairly shared network.
+    /// Send a message over its sender's fairly shared network.
     pub fn fair_send(&mut self, now: Ticks, slot: u32) {
         let message = &self.messages[slot as usize];
         let (from, to, bytes, stage) = (message.from, message.to, message.bytes, message.stage);
@@ -235,7 +237,7 @@ impl Engine<'_> {
         }
     }
 
-    /// An idle link takes up the next frame, if one may go.
+    /// Start service of the next frame on an idle link, if one may go.
     fn fair_next(&mut self, now: Ticks, link: u32) {
         let quantum = self.frame;
         let Some(fair) = self.fair.as_deref_mut() else {
@@ -325,7 +327,7 @@ impl Engine<'_> {
                 fair.links[link as usize].round.pop_front();
             }
             if hop > 0 {
-                // the link before this one may send more of the flow
+                // the previous link may send more frames of the flow
                 let at = &mut fair.flows[flow as usize];
                 let before = (0..hop)
                     .rev()
@@ -349,7 +351,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A link serves a frame; `first`: of its message, at the out-queue.
+    /// Serve a frame on a link. `first`: it is the first frame of its message, at the out-queue.
     fn fair_serve(&mut self, now: Ticks, link: u32, slot: u32, first: bool) {
         let Some(fair) = self.fair.as_deref_mut() else {
             return;
@@ -396,7 +398,7 @@ impl Engine<'_> {
         self.at(end, kind::SENT, link);
     }
 
-    /// A link has served its frame: the frame goes on, and the link takes up the next one.
+    /// Handle the end of a frame's service: pass the frame on and start the next one.
     pub fn fair_served(&mut self, now: Ticks, link: u32) {
         let Some(fair) = self.fair.as_deref_mut() else {
             return;
@@ -439,7 +441,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A frame reaches a link.
+    /// Handle the arrival of a frame at a link.
     pub fn fair_arrives(&mut self, now: Ticks, slot: u32) {
         let Some(fair) = self.fair.as_deref() else {
             return;
@@ -473,7 +475,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The in-queue has served a frame.
+    /// Handle the end of a frame's service in the in-queue.
     fn fair_received(&mut self, now: Ticks, slot: u32, frame: Frame) {
         if let Some(fair) = self.fair.as_deref_mut() {
             fair.frames_unused.push(slot);

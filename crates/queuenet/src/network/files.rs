@@ -1,26 +1,26 @@
-//! What the manager knows of files: where every chunk is.
+//! Files as the manager sees them: the location of every chunk.
 //!
-//! A write that needs new chunks gets one [`Segment`]: a short list of nodes and a rule, not an entry per chunk, so
-//! that a file of terabytes costs no more than its stripe.
+//! A write that needs new chunks gets one [`Segment`]: a short list of nodes and a rule instead of an entry per chunk.
+//! A file of terabytes needs no more memory than its stripe.
 
 use super::placed::Extents;
 use super::server::NONE;
 use super::workload::{HintsText, PlacementKind};
 
-/// How a segment's chunks follow from its list of nodes; `i` counts its chunks, `j` the replicas.
+/// Rule that maps a segment's chunks to its list of nodes; `i` counts its chunks, `j` the replicas.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Rule {
-    /// Chunk `i` on entry `i mod width`, replica `j` on the `j`-th after it.
+    /// Chunk `i` on entry `i mod width`, replica `j` on the `j`-th entry after it.
     Stripe { width: u64 },
-    /// As a stripe, but `run` chunks at a time.
+    /// Like a stripe, but with `run` consecutive chunks per entry.
     Scatter { width: u64, run: u64 },
-    /// First replica always on the first entry, further ones in turn on the rest.
+    /// First replica always on the first entry, the others in turn on the rest.
     Pinned,
     /// Entry `i * replicas + j`.
     Listed,
 }
 
-/// Contiguous chunks that were allocated by one request.
+/// Contiguous chunks that one request allocated.
 #[derive(Debug, Clone)]
 pub(super) struct Segment {
     pub first: u64,
@@ -29,11 +29,11 @@ pub(super) struct Segment {
     pub rule: Rule,
     /// Hosts.
     pub nodes: Vec<u32>,
-    /// Where this segment's region begins on each of them, bytes.
+    /// Begin of this segment's region on each host, bytes.
     pub base: Vec<u64>,
 }
 
-/// The remainder, by the cheaper division where both fit.
+/// Remainder, with 32-bit division if both numbers fit.
 #[inline]
 fn modulo(a: u64, b: u64) -> u64 {
     if (a | b) >> 32 == 0 {
@@ -44,11 +44,11 @@ fn modulo(a: u64, b: u64) -> u64 {
 }
 
 impl Segment {
-    /// Entry of the node list, and the how-manieth chunk of this segment it is there.
+    /// Entry of the node list, and the number of the chunk among this segment's chunks on that entry.
     #[inline]
     pub fn entry(&self, i: u64, j: u64) -> (usize, u64) {
         let n = self.nodes.len() as u64;
-        // neither a place in the stripe nor a replica's number reaches n
+        // neither the position in the stripe nor the number of a replica reaches n
         let around = |at: u64| (if at >= n { at - n } else { at }) as usize;
         match self.rule {
             Rule::Stripe { width } => (around(modulo(i, width) + j), i / width * self.replicas + j),
@@ -65,7 +65,7 @@ impl Segment {
         }
     }
 
-    /// Chunks by entry of the node list.
+    /// Number of chunks for each entry of the node list.
     pub fn each_share(&self, mut share: impl FnMut(usize, u64)) {
         match self.rule {
             Rule::Stripe { width } => {
@@ -88,7 +88,7 @@ impl Segment {
     }
 }
 
-/// A file's tags, names resolved: what is given overrides the store's default.
+/// Tags of a file with resolved names. They override the defaults of the store.
 #[derive(Debug, Clone, Default)]
 pub struct Tags {
     pub(super) placement: Option<PlacementKind>,
@@ -101,9 +101,9 @@ pub struct Tags {
 }
 
 impl Tags {
-    /// Takes over what `hints` gives; `host` is the number of the host that they name.
+    /// Apply the tags that `hints` sets; `host` is the number of the host that they name.
     ///
-    /// A host holds until another host or another placement is given.
+    /// A host stays in effect until another host or another placement is set.
     pub fn set(&mut self, hints: &HintsText, host: Option<u32>) {
         if hints.placement.is_some() {
             self.host = None;
@@ -118,18 +118,18 @@ impl Tags {
     }
 }
 
-/// A file as the manager knows it.
+/// A file in the manager's view.
 #[derive(Debug, Clone, Default)]
 pub struct File {
-    /// Its tags now.
+    /// Current tags.
     pub hints: Tags,
-    /// Bytes of a chunk.
+    /// Chunk size in bytes.
     pub chunk_bytes: u64,
-    /// How far it is filled.
+    /// Size in bytes.
     pub size: u64,
     /// Ranges of bytes below `size` that were never written, in order.
     holes: Vec<(u64, u64)>,
-    /// Where its bytes really are, if that is known.
+    /// Explicit placement of its bytes, if there is one.
     pub(super) placed: Option<Extents>,
     pub(super) segments: Vec<Segment>,
     pub(super) allocations: u64,
@@ -149,7 +149,7 @@ impl File {
         (chunk >= segment.first && chunk - segment.first < segment.count).then_some(segment)
     }
 
-    /// Hosts of the first allocated of `count` chunks from `first` on.
+    /// Hosts of the first allocated chunk of the `count` chunks from `first` on.
     pub(super) fn hosts_in(&self, first: u64, count: u64) -> Option<Vec<u32>> {
         let after = self
             .segments
@@ -159,7 +159,7 @@ impl File {
         (chunk - first < count).then(|| hosts().collect())
     }
 
-    /// Replicas of a chunk, and the host of the first.
+    /// Number of replicas of a chunk, and the host of the first one.
     #[inline]
     pub fn first_host(&self, chunk: u64) -> (u64, u32) {
         self.segment(chunk).map_or((0, NONE), |segment| {
@@ -168,7 +168,7 @@ impl File {
         })
     }
 
-    /// Replicas of a chunk; 0 if it was never allocated.
+    /// Number of replicas of a chunk; 0 if it was never allocated.
     #[inline]
     pub fn replicas(&self, chunk: u64) -> u64 {
         self.segment(chunk).map_or(0, |segment| segment.replicas)
@@ -182,7 +182,7 @@ impl File {
         })
     }
 
-    /// Where on its host a replica of a chunk is, bytes.
+    /// Position of a replica of a chunk on its host, bytes.
     pub fn place(&self, chunk: u64, replica: u64) -> u64 {
         self.segment(chunk).map_or(0, |segment| {
             let (at, nth) = segment.entry(chunk - segment.first, replica);
@@ -190,7 +190,7 @@ impl File {
         })
     }
 
-    /// A replica to read: the client's own if `local` has one, else by `draw`.
+    /// Choose a replica to read: the client's own if `local` is set and it has one, otherwise by `draw`.
     #[inline]
     pub fn replica_to_read(
         &self,
@@ -212,14 +212,14 @@ impl File {
         draw() % replicas
     }
 
-    /// Bytes of the file by host, replicas each for itself.
+    /// Bytes of the file on each host; each replica counts.
     pub fn each_host(&self, mut bytes: impl FnMut(u32, u64)) {
         for segment in &self.segments {
             segment.each_share(|at, chunks| bytes(segment.nodes[at], chunks * self.chunk_bytes));
         }
     }
 
-    /// The bytes `offset..end` of the file by host, replicas each for itself: what is to be added up for each.
+    /// Bytes `offset..end` of the file on each host; each replica counts. Add up the values of a host.
     pub fn each_host_of(&self, offset: u64, end: u64, mut add: impl FnMut(u32, i64)) {
         let chunk_bytes = self.chunk_bytes.max(1);
         let (first, last) = (offset / chunk_bytes, end.div_ceil(chunk_bytes));
@@ -233,7 +233,7 @@ impl File {
                 continue;
             }
             segment.each_share(|at, chunks| add(segment.nodes[at], (chunks * chunk_bytes) as i64));
-            // of the chunks at both ends perhaps only a part
+            // the chunks at both ends may count only in part
             let ends = [begin, stop - 1];
             for chunk in &ends[usize::from(begin == stop - 1)..] {
                 let less = chunk_bytes - self.within(*chunk, offset, end);
@@ -244,7 +244,7 @@ impl File {
         }
     }
 
-    /// Adds the bytes `begin..end` to the file; the ranges of them that it did not have.
+    /// Add the bytes `begin..end` to the file. Return the ranges of them that the file did not have.
     pub(super) fn extend(&mut self, begin: u64, end: u64) -> Vec<(u64, u64)> {
         let first = self.holes.partition_point(|hole| hole.1 <= begin);
         let last = self.holes.partition_point(|hole| hole.0 < end);
@@ -265,14 +265,14 @@ impl File {
         new
     }
 
-    /// How many of the bytes `offset..end` are in a chunk.
+    /// Number of the bytes `offset..end` that are in a chunk.
     pub fn within(&self, chunk: u64, offset: u64, end: u64) -> u64 {
         let begin = chunk * self.chunk_bytes;
         end.min(begin + self.chunk_bytes)
             .saturating_sub(offset.max(begin))
     }
 
-    /// Runs of chunks in `first..end` that nothing was allocated for.
+    /// Runs of unallocated chunks in `first..end`.
     pub(super) fn gaps(&self, first: u64, end: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = first;

@@ -1,9 +1,9 @@
-//! Who runs before whom.
+//! Dependencies between tasks.
 
 use super::workload::TaskSpec;
 use super::SimulationError;
 
-/// Enters the dependencies into the tasks; refuses cycles.
+/// Add the dependencies to the tasks. Rejects cycles.
 pub fn link(tasks: &mut [TaskSpec], edges: Vec<(u32, u32)>) -> Result<Vec<u32>, SimulationError> {
     let mut successors = Vec::with_capacity(edges.len());
     let mut at = 0;
@@ -37,7 +37,7 @@ pub fn link(tasks: &mut [TaskSpec], edges: Vec<(u32, u32)>) -> Result<Vec<u32>, 
     Ok(successors)
 }
 
-/// Names the tasks of one cycle.
+/// Names of the tasks of one cycle.
 fn cycle(tasks: &[TaskSpec], edges: &[(u32, u32)], left: &[u32]) -> String {
     let before = |after: u32| {
         edges

@@ -1,15 +1,15 @@
-//! What is to happen next: a heap of four children, one 16-byte word per event.
+//! Event queue: a heap with four children per node and one 16-byte word per event.
 
 use super::time::Ticks;
 
-/// Bits of the activity that an event belongs to.
+/// Number of bits of the activity of an event.
 pub const INDEX_BITS: u32 = 27;
 const KIND_BITS: u32 = 3;
 const LOW_BITS: u32 = INDEX_BITS + KIND_BITS;
-/// Largest creation number that fits.
+/// Largest creation number.
 pub const MAX_ORDER: u64 = (1 << (64 - LOW_BITS)) - 1;
 
-/// Events by time; those of one instant by creation order.
+/// Events in order of time, then of creation.
 ///
 /// ```
 /// use penstock_queuenet::network::EventHeap;
@@ -23,7 +23,7 @@ pub const MAX_ORDER: u64 = (1 << (64 - LOW_BITS)) - 1;
 #[derive(Debug, Default, Clone)]
 pub struct EventHeap {
     entries: Vec<u128>,
-    /// The root was taken, and its place not yet filled: what is pushed next goes there.
+    /// True if the root was removed and not yet replaced; the next pushed event goes there.
     hole: bool,
 }
 
@@ -46,19 +46,19 @@ fn unpacked(entry: u128) -> (Ticks, u64, u8, u32) {
 }
 
 impl EventHeap {
-    /// How many are to come.
+    /// Number of events.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len() - usize::from(self.hole)
     }
 
-    /// Whether nothing is to come.
+    /// True if there are no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds an event: when, its creation number, what kind (below 8) and of which activity (below 2^27).
+    /// Add an event: time, creation number, kind (below 8) and activity (below 2^27).
     #[inline]
     pub fn push(&mut self, time: Ticks, order: u64, kind: u8, index: u32) {
         let entry = packed(time, order, kind, index);
@@ -88,14 +88,14 @@ impl EventHeap {
         self.entries.first().copied().map(unpacked)
     }
 
-    /// Puts another event in the place of the next one.
+    /// Replace the next event by another.
     #[inline]
     pub fn replace_top(&mut self, time: Ticks, order: u64, kind: u8, index: u32) {
         self.fill();
         self.sink(packed(time, order, kind, index));
     }
 
-    /// Fills the root's place with the last entry.
+    /// Fill the root's place with the last entry.
     #[inline]
     fn fill(&mut self) {
         if self.hole {
@@ -108,7 +108,7 @@ impl EventHeap {
         }
     }
 
-    /// Takes the next event away.
+    /// Remove the next event.
     #[inline]
     pub fn pop(&mut self) -> Option<(Ticks, u64, u8, u32)> {
         self.fill();
@@ -117,7 +117,7 @@ impl EventHeap {
         Some(unpacked(top))
     }
 
-    /// Lets `entry` sink from the root to where it belongs.
+    /// Move `entry` down from the root to its position.
     #[inline]
     fn sink(&mut self, entry: u128) {
         let entries = &mut self.entries[..];

@@ -1,4 +1,4 @@
-//! A client's cache of whole chunks, the longest unused leaving first (Costa 2014).
+//! Client cache of complete chunks; evicts the least recently used (Costa 2014).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ pub struct Lru {
 }
 
 impl Lru {
-    /// An empty cache of so many bytes.
+    /// Create an empty cache of this many bytes.
     #[must_use]
     pub fn new(capacity_bytes: u64) -> Self {
         Lru {
@@ -22,7 +22,7 @@ impl Lru {
         }
     }
 
-    /// Whether the chunk is held; if so it is now the last used.
+    /// True if the cache has the chunk, which then becomes the most recently used.
     pub fn touch(&mut self, file: u32, chunk: u64) -> bool {
         self.clock += 1;
         let Some((used, _)) = self.held.get_mut(&(file, chunk)) else {
@@ -34,7 +34,7 @@ impl Lru {
         true
     }
 
-    /// Keeps a chunk of `bytes`, at the cost of the longest unused ones.
+    /// Add a chunk of `bytes`. Evicts the least recently used chunks if necessary.
     pub fn keep(&mut self, file: u32, chunk: u64, bytes: u64) {
         if bytes > self.capacity || self.touch(file, chunk) {
             return;
@@ -57,7 +57,7 @@ impl Lru {
 mod tests {
     use super::*;
 
-    /// PR §12, cache vector: an LRU of 2 chunks, reads 1,2,1,3,2,1: 1 hit, 5 misses.
+    /// Cache vector: an LRU of 2 chunks, reads 1,2,1,3,2,1: 1 hit, 5 misses.
     #[test]
     fn cache_vector() {
         let mut cache = Lru::new(2 << 20);

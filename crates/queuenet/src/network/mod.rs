@@ -11,18 +11,19 @@
 //!  └────────────────────────────┘               └────────────────────────────┘
 //! ```
 //!
-//! Every queue is first come first served and unbounded (Costa 2014). A message to another host is cut into frames:
-//! each is served by the sender's out-queue, crosses the network with a latency and is served by the receiver's
 //! Every queue is first come first served and unbounded (Costa 2014). A message to another host is split into frames.
 //! The sender's out-queue serves each frame, the frame crosses the network with a latency, and the receiver's in-queue
 //! serves it in order of arrival, so frames of several senders interleave. The request joins the queue of its component
 //! with its last frame (Costa 2014). A message within a host passes the loopback in one piece (Costa 2014). The
-//! protocol of open, read and write is that of Costa 2014; equations and names are those of `docs/model.md`. way at
-//! once and on the number of tasks, never on the number of events. One run is single-threaded and a pure An *event* is
-//! one completion of a service at one queue. Statistics are streamed: memory depends on the number of concurrent
-//! messages and of tasks, never on the number of events. One run is single-threaded and a pure function of workload,
-//! network and seed; replications run in parallel. use penstock_queuenet::network::{simulate, Network, Workload}; let
-//! workload = Workload::from_json(r#"{"schema": "penstock/workload/1", "tasks": [
+//! protocol of open, read and write is that of Costa 2014; equations and names are those of `docs/model.md`.
+//!
+//! An *event* is one completion of a service at one queue. Statistics are streamed: memory depends on the number of
+//! concurrent messages and of tasks, never on the number of events. One run is single-threaded and a pure function of
+//! workload, network and seed; replications run in parallel.
+//!
+//! ```
+//! use penstock_queuenet::network::{simulate, Network, Workload};
+//! let workload = Workload::from_json(r#"{"schema": "penstock/workload/1", "tasks": [
 //!     {"name": "w", "operations": [{"op": "write", "file": "f", "size_bytes": 1048576}]}]}"#).unwrap();
 //! let link = r#""network": {"out_bps": 12.5e6, "in_bps": 12.5e6, "loopback_bps": 125e6}"#;
 //! let network = Network::from_json(&format!(r#"{{"schema": "penstock/network/1", "hosts": [

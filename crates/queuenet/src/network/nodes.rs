@@ -1,4 +1,4 @@
-//! What the manager knows of the nodes: their room, and who gets the next chunks.
+//! Storage nodes as the manager sees them: free space, and allocation of chunks.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -17,7 +17,7 @@ use super::workload::PlacementKind;
 const PLACE: u64 = 0x706c_6163;
 const CONSTANT: u64 = 0x636f_6e73;
 
-/// The room on the nodes, and who gets the next file.
+/// Free space of the nodes, and the state of the placement.
 #[derive(Debug)]
 pub struct Nodes {
     seed: u64,
@@ -32,16 +32,16 @@ pub struct Nodes {
     order: Vec<u32>,
     constant: Vec<u32>,
     groups: HashMap<String, u32>,
-    /// Where a round robin that goes on over files begins next.
+    /// Start of the next round robin, if it continues over files.
     turn: usize,
 }
 
-/// There is no room.
+/// Error: a node or the store is full.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Full {
-    /// The node, if it is one.
+    /// The full node; `None` for the store.
     pub host: Option<u32>,
-    /// What was asked for.
+    /// Description of the request.
     pub what: String,
 }
 
@@ -51,7 +51,7 @@ impl Full {
     }
 }
 
-/// Who asks for room.
+/// A request for space.
 #[derive(Debug, Clone, Copy)]
 pub struct Claim {
     /// Number of the file.
@@ -60,12 +60,12 @@ pub struct Claim {
     pub offset: u64,
     /// Bytes, at least 1.
     pub size: u64,
-    /// Host of the client, if one asks.
+    /// Host of the client, if there is one.
     pub client: Option<u32>,
 }
 
 impl Claim {
-    /// Its part in the bytes `begin..end`.
+    /// The part of the claim in the bytes `begin..end`.
     fn within(self, begin: u64, end: u64) -> Self {
         let offset = self.offset.max(begin);
         let size = (self.offset + self.size).min(end).saturating_sub(offset);
@@ -77,7 +77,7 @@ impl Claim {
     }
 }
 
-/// Chunks of a file that are placed together; `None` if each request is placed by itself.
+/// Number of chunks of a file that are placed together; `None` if each request is placed separately.
 fn chunks_of_unit(file: &File, store: &Store) -> Option<u64> {
     let kind = file.hints.placement.unwrap_or(store.placement);
     match store.placement_unit? {
@@ -87,7 +87,7 @@ fn chunks_of_unit(file: &File, store: &Store) -> Option<u64> {
     }
 }
 
-/// Refuses more chunks than may be listed one by one.
+/// Reject more chunks than a list may have.
 fn few_enough(kind: &str, count: u64, replicas: u64) -> Result<(), Full> {
     const MOST: u64 = 1 << 27;
     if count.saturating_mul(replicas) > MOST {
@@ -99,7 +99,7 @@ fn few_enough(kind: &str, count: u64, replicas: u64) -> Result<(), Full> {
 }
 
 impl Nodes {
-    /// Empty nodes: `capacity` by host, `None` where there is no storage.
+    /// Create empty nodes: `capacity` by host, `None` for a host without storage.
     pub fn new(seed: u64, capacity: &[Option<Option<u64>>]) -> Self {
         let hosts: Vec<u32> = (0..capacity.len() as u32)
             .filter(|h| capacity[*h as usize].is_some())
@@ -142,7 +142,7 @@ impl Nodes {
         })
     }
 
-    /// The first `n` of the nodes in a drawn order.
+    /// The first `n` nodes of a random order.
     fn shuffled(&mut self, n: usize, draws: &mut Draws) -> Vec<u32> {
         let all = self.order.len();
         let mut swaps = Vec::with_capacity(n);
@@ -158,7 +158,7 @@ impl Nodes {
         first
     }
 
-    /// Allocates what `claim` needs and the file does not have.
+    /// Allocate the bytes of `claim` that the file does not have.
     ///
     /// # Errors
     /// A node or the store is full; the message names it.
@@ -202,7 +202,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Takes the bytes `from..end` of the file from the nodes' room.
+    /// Subtract the bytes `from..end` of the file from the free space of its nodes.
     fn fill(&mut self, file: &File, from: u64, end: u64) -> Result<(), Full> {
         let chunk = file.chunk_bytes;
         let mut at = from;
@@ -212,7 +212,7 @@ impl Nodes {
             };
             let stop = end.min((segment.first + segment.count) * chunk);
             if at == segment.first * chunk && stop - at > 2 * chunk {
-                // whole chunks at once, the last one by itself
+                // complete chunks at once, the last one separately
                 let whole = (stop - 1) / chunk * chunk;
                 if whole == (segment.first + segment.count - 1) * chunk {
                     let last = segment.count - 1;
@@ -281,7 +281,7 @@ impl Nodes {
                 Some(host) => self.index[host as usize],
                 None => self.shuffled(1, &mut draws)[0],
             };
-            // attempted, if there is space (Costa 2014)
+            // on the client's own node if it has enough space (Costa 2014)
             if own != NONE && self.free(own) >= bytes {
                 pinned = Some(own);
             } else {
@@ -292,7 +292,7 @@ impl Nodes {
         let in_order = in_order && pinned.is_none() || store.shuffle == Shuffle::None;
         let goes_on = kind == PlacementKind::RoundRobin && store.round_robin == Turn::Continue;
         let run = file.hints.scatter.unwrap_or(1);
-        // as many nodes as have work: the stripe, then the further replicas of its last entry
+        // as many nodes as there is work for: the stripe, then the further replicas of its last entry
         let runs = match kind {
             PlacementKind::Scatter => count.div_ceil(run),
             _ => count,
@@ -337,7 +337,7 @@ impl Nodes {
             };
             let nodes = self.with_room(order, &mut width, replicas, bytes)?;
             if goes_on {
-                // behind the last chunk, or behind the stripe where that is narrower than the store
+                // continue after the last chunk, or after the stripe if it is narrower than the store
                 let steps = if width as usize == n { count } else { width };
                 self.turn = (self.turn + (steps % n as u64) as usize) % n;
             }
@@ -351,7 +351,7 @@ impl Nodes {
             (None, _) => Rule::Stripe { width },
         };
         if let Some(own) = pinned {
-            // its own node first, then the others as drawn
+            // the client's own node first, then the others in their random order
             let others = nodes.len().saturating_sub(1);
             nodes.retain(|node| *node != own);
             nodes.truncate(others);
@@ -388,7 +388,7 @@ impl Nodes {
         })
     }
 
-    /// `count` chunks from `first` on, on the hosts that have the rest of their unit.
+    /// Place `count` chunks from `first` on, on the hosts of the other chunks of their unit.
     fn beside(&mut self, hosts: Vec<u32>, chunk_bytes: u64, first: u64, count: u64) -> Segment {
         let replicas = hosts.len() as u64;
         let region = count.saturating_mul(replicas).saturating_mul(chunk_bytes);
@@ -406,15 +406,15 @@ impl Nodes {
         }
     }
 
-    /// Where a region of so many bytes begins on a node's disk.
+    /// Allocate a region of this many bytes on a node's disk, and return its begin.
     fn region(&mut self, node: u32, bytes: u64) -> u64 {
         let begin = self.allocated[node as usize];
         self.allocated[node as usize] = begin.saturating_add(bytes) & ((1 << 61) - 1);
         begin
     }
 
-    /// The chunks of a file whose place is known, from byte `offset` on: a segment for each row of chunks that have
-    /// equally many replicas.
+    /// Chunks of a file with an explicit placement, from byte `offset` on: one segment for each row of chunks with
+    /// equal numbers of replicas.
     fn as_placed(
         &mut self,
         extents: &[Extent],
@@ -452,7 +452,7 @@ impl Nodes {
         Ok(segments)
     }
 
-    /// For random placement: the node of every replica of every chunk.
+    /// Nodes of all replicas of all chunks, for random placement.
     fn listed(
         &self,
         file: u32,
@@ -472,8 +472,9 @@ impl Nodes {
         Ok(listed)
     }
 
-    /// For balanced placement: each of `count` chunks, of so many bytes, to those nodes that are then used least, equal
-    /// ones as in `order`. A stripe of `width` keeps to the nodes that are used least at first, while they have room.
+    /// Nodes of all replicas of `count` chunks with these sizes, for balanced placement: each on the least used node,
+    /// ties in the order of `order`. A stripe of `width` uses the initially least used nodes, as long as they have
+    /// space.
     fn balanced(
         &self,
         order: &[u32],
@@ -522,8 +523,8 @@ impl Nodes {
         Ok(listed)
     }
 
-    /// The nodes of a stripe, in `order`, without those that have no room for their share; where they become too few
-    /// for the width, it is narrowed.
+    /// Nodes of a stripe, in `order`, without those that lack space for their share. Reduces the width if too few nodes
+    /// remain.
     fn with_room(
         &self,
         mut order: Vec<u32>,

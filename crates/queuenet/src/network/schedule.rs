@@ -1,7 +1,7 @@
-//! Which task runs where and when (Costa 2014).
+//! Scheduler: assignment of tasks to machines (Costa 2014).
 //!
-//! No task that waits could run on a machine that is idle: when a task becomes ready it is placed at once if it can
-//! be, and when a machine becomes idle the longest waiting task that may run there gets it.
+//! No waiting task could run on an idle machine. A ready task is placed at once if possible. A machine that becomes
+//! idle gets the longest waiting task that may run there.
 
 use std::collections::VecDeque;
 
@@ -10,27 +10,27 @@ use super::engine::{kind, Engine};
 use super::server::NONE;
 use super::time::Ticks;
 
-/// Machines a task may run on: all, a group, or one.
+/// Machines that a task may use: all, a group, or one.
 #[derive(Debug, Default)]
 struct Class {
     members: Vec<u64>,
     waiting: VecDeque<(u64, u32)>,
 }
 
-/// Who is idle and who waits.
+/// Idle machines and waiting tasks.
 #[derive(Debug, Default)]
 pub(super) struct Scheduler {
     idle: Vec<u64>,
     classes: Vec<Class>,
-    /// Classes that a host belongs to.
+    /// Classes of each host.
     of_host: Vec<Vec<u32>>,
-    /// Tasks that wait for one machine because their data are there.
+    /// Tasks that wait for one machine because it has their data.
     held: Vec<VecDeque<(u64, u32)>>,
     ready: u64,
-    /// Bytes by host, for one task at a time.
+    /// Bytes by host; scratch space for one task at a time.
     score: Vec<u64>,
     fill: Fill,
-    /// Tasks that each host runs.
+    /// Number of running tasks by host.
     running: Vec<u32>,
     /// Hosts that run 0, 1, 2, … tasks.
     by_running: Vec<Load>,
@@ -44,7 +44,7 @@ struct Load {
 }
 
 impl Scheduler {
-    /// `classes`: the hosts of each; `idle`: hosts that run tasks.
+    /// `classes`: hosts of each class; `idle`: hosts that run tasks.
     pub fn new(hosts: usize, classes: &[Vec<u32>], idle: &[u32], fill: Fill) -> Self {
         let words = hosts.div_ceil(64);
         let bits = |members: &[u32]| {
@@ -90,7 +90,7 @@ impl Scheduler {
         self.classes[class as usize].members[host as usize / 64] >> (host % 64) & 1 == 1
     }
 
-    /// The host with a free slot that takes a task of `class`.
+    /// Choose the host with a free slot for a task of `class`.
     fn choose(&self, class: u32) -> Option<u32> {
         let members = &self.classes[class as usize].members;
         let first = |among: &[u64]| {
@@ -109,7 +109,7 @@ impl Scheduler {
         }
     }
 
-    /// A host runs so many tasks from now on; `free`: it has a slot for another.
+    /// Set the number of tasks that a host runs. `free`: it has a slot for another.
     fn runs(&mut self, host: u32, tasks: u32, free: bool) {
         let (word, bit) = (host as usize / 64, 1u64 << (host % 64));
         self.idle[word] = self.idle[word] & !bit | if free { bit } else { 0 };
@@ -130,7 +130,7 @@ impl Scheduler {
 }
 
 impl Engine<'_> {
-    /// A task may run from now on.
+    /// Handle a task that has become ready.
     pub fn ready(&mut self, now: Ticks, task: u32) {
         self.runs[task as usize].ready = now;
         self.scheduler.ready += 1;
@@ -138,7 +138,7 @@ impl Engine<'_> {
         self.place(now, task, false);
     }
 
-    /// Puts a ready task on an idle machine, or lets it wait.
+    /// Place a ready task on an idle machine, or let it wait.
     fn place(&mut self, now: Ticks, task: u32, impatient: bool) {
         let class = self.runs[task as usize].class;
         let number = self.runs[task as usize].number;
@@ -159,7 +159,7 @@ impl Engine<'_> {
             (Some(_), Some(0)) => best_idle.or_else(|| self.scheduler.choose(class)),
             (Some(best), _) if self.scheduler.is_idle(best) => Some(best),
             (Some(best), wait) => {
-                // its data are on a machine that is busy: wait for that one
+                // the machine with its data is busy: wait for that one
                 self.scheduler.held[best as usize].push_back((number, task));
                 self.runs[task as usize].held = best;
                 if let Some(wait) = wait {
@@ -181,7 +181,7 @@ impl Engine<'_> {
         queue.insert(at, (number, task));
     }
 
-    /// A task has waited long enough for its preferred machine.
+    /// Handle the end of a task's wait for its preferred machine.
     pub fn patience_over(&mut self, now: Ticks, task: u32) {
         let host = std::mem::replace(&mut self.runs[task as usize].held, NONE);
         if host == NONE {
@@ -191,7 +191,7 @@ impl Engine<'_> {
         self.place(now, task, true);
     }
 
-    /// Machines with most bytes of what the task reads: of all, and of the idle ones. Ties: the lowest index.
+    /// Machines with most bytes of the task's input: of all, and of the idle ones. Ties: the lowest index.
     fn most_data(&mut self, task: u32, class: u32) -> (Option<u32>, Option<u32>) {
         let mut touched: Vec<u32> = Vec::new();
         let mut seen: Vec<u32> = Vec::new();
@@ -243,7 +243,7 @@ impl Engine<'_> {
         (best, best_idle)
     }
 
-    /// A task gets a slot.
+    /// Assign a slot to a task.
     fn assign(&mut self, now: Ticks, task: u32, host: u32) {
         let at = &mut self.hosts[host as usize];
         at.slots_free -= 1;
@@ -252,7 +252,7 @@ impl Engine<'_> {
         self.start(now, task, host);
     }
 
-    /// A slot is free again: the longest waiting task that may run there gets it.
+    /// Assign a free slot to the longest waiting task that may run there.
     pub fn slot_free(&mut self, now: Ticks, host: u32) {
         let at = &mut self.hosts[host as usize];
         at.slots_free += 1;

@@ -1,4 +1,4 @@
-//! A queue with k servers, first come first served, and the books kept on it.
+//! A queue with k servers, first come first served, and its statistics.
 
 use penstock_station::{Draws, Sampler};
 
@@ -7,38 +7,38 @@ use super::time::{Clock, Ticks};
 /// No activity.
 pub const NONE: u32 = u32::MAX;
 
-/// What a queue's table row is made from: streamed, of constant size.
+/// Statistics of a queue: streamed, of constant size.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tally {
-    /// Requests that were taken up.
+    /// Number of requests whose service began.
     pub requests: u64,
-    /// Service times added up.
+    /// Sum of the service times.
     pub busy: Ticks,
-    /// Waiting times before service added up.
+    /// Sum of the waiting times before service.
     pub waited: f64,
     /// Longest waiting time.
     pub wait_max: Ticks,
-    /// Waiting now.
+    /// Number of waiting requests.
     pub waiting: u64,
-    /// Most that waited at the same time.
+    /// Largest number of waiting requests.
     pub waiting_max: u64,
 }
 
 impl Tally {
-    /// One more waits.
+    /// Add a waiting request.
     #[inline]
     pub fn join(&mut self) {
         self.waiting += 1;
         self.waiting_max = self.waiting_max.max(self.waiting);
     }
 
-    /// One of the waiting is taken up.
+    /// Remove a waiting request.
     #[inline]
     pub fn leave(&mut self) {
         self.waiting -= 1;
     }
 
-    /// A request is served for `service` after it waited for `wait`.
+    /// Count a request that is served for `service` after waiting for `wait`.
     #[inline]
     pub fn serve(&mut self, wait: Ticks, service: Ticks) {
         self.requests += 1;
@@ -48,16 +48,16 @@ impl Tally {
     }
 }
 
-/// Time that at least one of several overlapping intervals covers; intervals begin in the order they are added.
+/// Total time that at least one of several overlapping intervals covers. Add intervals in the order of their begins.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cover {
-    /// Covered so far.
+    /// Time covered up to now.
     pub total: Ticks,
     until: Ticks,
 }
 
 impl Cover {
-    /// Adds an interval.
+    /// Add an interval.
     #[inline]
     pub fn add(&mut self, start: Ticks, end: Ticks) {
         let start = start.max(self.until);
@@ -68,11 +68,11 @@ impl Cover {
     }
 }
 
-/// Who stands behind whom: one place per customer, who waits in one queue at a time.
+/// Links of waiting customers: one place per customer, who waits in one queue at a time.
 pub trait Links {
-    /// Who stands behind `who`.
+    /// The customer behind `who`.
     fn next(&self, who: u32) -> u32;
-    /// Puts `next` behind `who`.
+    /// Put `next` behind `who`.
     fn set_next(&mut self, who: u32, next: u32);
 }
 
@@ -87,19 +87,19 @@ impl Links for [u32] {
     }
 }
 
-/// First come first served, `servers` at a time. Who waits is linked through places that the caller owns, so that
-/// a thousand queues cost no more memory than what waits in them.
+/// Queue with `servers` servers, first come first served. Waiting customers are linked through places that the caller
+/// owns, so a thousand queues need no more memory than their waiting customers.
 #[derive(Debug, Clone)]
 pub struct Fifo {
     idle: u32,
     head: u32,
     tail: u32,
-    /// The books.
+    /// Statistics.
     pub tally: Tally,
 }
 
 impl Fifo {
-    /// An empty queue.
+    /// Create an empty queue.
     #[must_use]
     pub fn new(servers: u32) -> Self {
         Fifo {
@@ -110,7 +110,7 @@ impl Fifo {
         }
     }
 
-    /// `who` arrives. True if a server takes it at once; else it waits.
+    /// Add customer `who`. Return true if a server is free; otherwise the customer waits.
     #[inline]
     pub fn arrive(&mut self, who: u32, links: &mut (impl Links + ?Sized)) -> bool {
         if self.idle > 0 {
@@ -128,7 +128,7 @@ impl Fifo {
         false
     }
 
-    /// A server is free again; who it takes up next, if anyone waits.
+    /// Release a server. Return the customer that it serves next, if one waits.
     #[inline]
     pub fn depart(&mut self, links: &(impl Links + ?Sized)) -> Option<u32> {
         if self.head == NONE {
@@ -142,7 +142,7 @@ impl Fifo {
     }
 }
 
-/// A service time: a draw and a cost by bytes.
+/// A service time: a random overhead plus a cost per byte.
 #[derive(Debug, Clone)]
 pub struct Service {
     constant: Ticks,
@@ -151,7 +151,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Overhead in seconds (constant or drawn) plus `s_per_byte` seconds for each byte.
+    /// Overhead in seconds (constant or random) plus `s_per_byte` seconds for each byte.
     #[must_use]
     pub fn new(overhead: &Sampler, s_per_byte: f64, clock: Clock) -> Self {
         Service {
@@ -164,13 +164,13 @@ impl Service {
         }
     }
 
-    /// Whether it never takes any time.
+    /// True if the service time is always zero.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.constant == 0 && self.drawn.is_none() && self.ticks_per_byte == 0.0
     }
 
-    /// The service time of a request of `bytes`; `draws` belong to this request alone.
+    /// Service time of a request of `bytes`. `draws` are the random numbers of this request alone.
     #[inline]
     pub fn ticks(&self, bytes: u64, clock: Clock, draws: impl FnOnce() -> Draws) -> Ticks {
         let fixed = match &self.drawn {

@@ -1,5 +1,5 @@
-//! Links that several hosts share: racks' up- and downlinks and the core, each first come first served by frame
-//! (Costa 2014; what it lacked). Every frame is an event of its own here: no merging.
+//! Links that several hosts share: uplinks and downlinks of racks and the core, each first come first served by frame
+//! (an addition to Costa 2014). Every frame is a separate event here, without merging.
 
 use super::choices::Sharing;
 use super::engine::{kind, shared_station, Engine, Host, Leg, Message, Shared, Stage, FABRIC};
@@ -10,7 +10,8 @@ use super::time::{Clock, Ticks};
 use super::wire::{last_frame, ticks_of};
 
 impl Engine<'_> {
-    /// A frame leaves the sender where links are shared: it goes on by itself, the message turns to its next frame.
+    /// Handle a frame that leaves the sender over shared links. It continues separately; the message sends its next
+    /// frame.
     pub fn arrive_at_shared(&mut self, now: Ticks, order: u64, slot: u32) {
         let message = &mut self.messages[slot as usize];
         let from = message.from;
@@ -47,9 +48,9 @@ impl Engine<'_> {
         }
     }
 
-    /// A frame has passed a shared link (or none yet) and goes to the next one, or to the receiver.
+    /// Send a frame from a shared link (or from the sender) to the next one or to the receiver.
     ///
-    /// `left` counts the links passed: rack uplink, core, rack downlink.
+    /// `left` is the number of links passed: rack uplink, core, rack downlink.
     pub fn hop(&mut self, now: Ticks, slot: u32) {
         let frame = self.messages[slot as usize];
         let (from, to) = (frame.from as usize, frame.to as usize);
@@ -101,7 +102,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Notes where a frame was longest: the first leg of its path.
+    /// Record the station with a frame's longest time, in the first leg of its path.
     fn longest(&mut self, slot: u32, station: u32, spent: Ticks) {
         let leg = &mut self.messages[slot as usize].path[0];
         if spent as f32 >= leg.ticks {
@@ -112,12 +113,13 @@ impl Engine<'_> {
         }
     }
 
-    /// A frame that came over shared links reaches the in-queue.
+    /// Handle the arrival of a frame at the in-queue over shared links.
     fn frame_through(&mut self, now: Ticks, slot: u32) {
         let frame = self.messages[slot as usize];
         self.release(slot);
         if frame.pending == 1 {
-            // a message has room for one leg here: all of its way counts for where its last frame was longest
+            // a message has space for one leg here: its transit counts for the station where its last frame spent most
+            // time
             let longest = frame.path[0].station;
             self.last_frame_in(now, 0, frame.parent, frame.bytes, frame.to, longest);
         } else {
@@ -126,7 +128,7 @@ impl Engine<'_> {
     }
 }
 
-/// The links that hosts share: racks' up- and downlinks, then the core.
+/// Links that hosts share: uplinks and downlinks of racks, then the core.
 pub(super) fn shared_links(
     network: &Network,
     hosts: &mut [Host],
@@ -163,7 +165,7 @@ pub(super) fn shared_links(
     (shared, core, racks)
 }
 
-/// All links for fair sharing, where the network says so.
+/// All links for fair sharing, if the network is configured for it.
 pub(super) fn fair_links(
     network: &Network,
     hosts: &[Host],

@@ -1,4 +1,4 @@
-//! Components at work: manager, storage nodes with their replicas, and what a delivered message sets off
+//! Components: manager, storage nodes with their replicas, and the effects of delivered messages
 //! (Costa 2014, table 3.3).
 
 use penstock_station::{Op, Request};
@@ -11,7 +11,7 @@ use super::server::NONE;
 use super::time::Ticks;
 
 impl Engine<'_> {
-    /// A message is there as a whole.
+    /// Handle the complete arrival of a message.
     pub fn delivered(&mut self, now: Ticks, slot: u32) {
         let message = &self.messages[slot as usize];
         let (to, task, parent) = (message.to, message.task, message.parent);
@@ -42,7 +42,7 @@ impl Engine<'_> {
             Stage::Acknowledge if parent != NONE => {
                 let waiting = &mut self.messages[parent as usize];
                 if waiting.pending == 1 {
-                    // what came last is the critical one; what its own node did beside it is not
+                    // the last answer is critical; the parallel work of the own node is not
                     waiting.legs = waiting.fork;
                     self.inherit(parent, slot);
                 }
@@ -83,7 +83,7 @@ impl Engine<'_> {
         self.at(now + ticks, kind::SERVED, slot);
     }
 
-    /// An operation enters the client's own queue.
+    /// Add an operation to the client's own queue.
     pub fn join_client(&mut self, now: Ticks, task: u32, bytes: u64) -> bool {
         let host = self.runs[task as usize].host;
         match &self.hosts[host as usize].client {
@@ -186,7 +186,7 @@ impl Engine<'_> {
         self.at(now + ticks, kind::SERVED, slot);
     }
 
-    /// A component has served a request.
+    /// Handle the completion of a request at a component.
     pub fn served(&mut self, now: Ticks, slot: u32) {
         let message = &self.messages[slot as usize];
         let (host, joined, stage, task) = (message.to, message.joined, message.stage, message.task);
@@ -235,7 +235,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Sends a message back to where it came from.
+    /// Send an answer to the sender of a message.
     fn answer(&mut self, now: Ticks, slot: u32, stage: Stage, bytes: u64) {
         let message = &mut self.messages[slot as usize];
         std::mem::swap(&mut message.from, &mut message.to);
@@ -244,7 +244,7 @@ impl Engine<'_> {
         self.send(now, slot);
     }
 
-    /// Replicas that the node of this message has to see to.
+    /// Replicas that the node of this message has to create.
     fn copies_from(&self, slot: u32) -> std::ops::Range<u16> {
         let message = &self.messages[slot as usize];
         let replicas = self.files[self.runs[message.task as usize].file as usize]
@@ -260,14 +260,14 @@ impl Engine<'_> {
         }
     }
 
-    /// Whether a chunk sent to its `replica`-th node is passed on frame by frame.
+    /// True if a chunk sent to its `replica`-th node is forwarded frame by frame.
     pub fn streams(&self, file: u32, chunk: u64, replica: u16) -> bool {
         self.network.store.replication == Replication::Chain
             && self.network.store.forward == Forward::Frame
             && u64::from(replica) + 1 < self.files[file as usize].replicas(chunk)
     }
 
-    /// The message that takes a chunk from the node that has it to the node of another replica.
+    /// Create the message that copies a chunk from its node to the node of another replica.
     fn copy(&mut self, slot: u32, replica: u16) -> u32 {
         let message = self.messages[slot as usize];
         let to = self.files[self.runs[message.task as usize].file as usize]
@@ -296,7 +296,7 @@ impl Engine<'_> {
         })
     }
 
-    /// `bytes` more of a chunk, under way since `since`, are there and go on to the next node of the chain.
+    /// Forward `bytes` more of a chunk, sent at `since`, to the next node of the chain.
     pub fn forward(&mut self, now: Ticks, slot: u32, bytes: u64, since: Ticks) {
         let message = &self.messages[slot as usize];
         if bytes == 0 {
@@ -312,7 +312,7 @@ impl Engine<'_> {
                 self.send(now, child);
                 return;
             }
-            // the child's path tells of the whole time, this message's own way included
+            // the path of the child includes this message's own transit
             self.messages[slot as usize].fork = 0;
         }
         self.messages[slot as usize].passing = true;
@@ -330,7 +330,7 @@ impl Engine<'_> {
         self.send(now, frame);
     }
 
-    /// A frame of a streamed chunk is there; `slot` is the chunk's message.
+    /// Handle the arrival of a frame of a streamed chunk; `slot` is the chunk's message.
     fn frame_of_chunk(&mut self, now: Ticks, slot: u32, bytes: u64) {
         let message = &mut self.messages[slot as usize];
         message.left += bytes;
@@ -340,7 +340,7 @@ impl Engine<'_> {
             self.forward(now, slot, bytes, since);
         }
         if there == whole {
-            // the time since the first message whose frames were passed on
+            // time since the first message whose frames were forwarded
             let mut first = slot;
             loop {
                 let before = self.messages[first as usize].parent;
@@ -362,7 +362,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A node has stored a chunk: it sees to further replicas, then answers.
+    /// Handle the end of a chunk's storage: the node creates further replicas, then answers.
     fn stored(&mut self, now: Ticks, slot: u32) {
         let message = &self.messages[slot as usize];
         if message.child == NONE {
@@ -374,7 +374,7 @@ impl Engine<'_> {
         self.one_less(now, slot);
     }
 
-    /// One of the things that a node waits for before it answers has happened.
+    /// Count one of the events for which a node waits before it answers.
     fn one_less(&mut self, now: Ticks, slot: u32) {
         let message = &mut self.messages[slot as usize];
         message.pending -= 1;

@@ -1,4 +1,4 @@
-//! From a run that has ended to its outcome.
+//! Outcome of a completed run.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use super::outcome::{HostRow, OperationRow, Operations, Outcome, Stage, StationR
 use super::server::{Tally, NONE};
 
 impl Engine<'_> {
-    /// What came of the run.
+    /// Build the outcome of the run.
     pub fn outcome(mut self) -> Outcome {
         if self.failure.is_some() {
             let next = self.heap.peek();
@@ -67,7 +67,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Time by station on the way back from the task that ended last, and the tasks on it.
+    /// Time by station along the critical path to the task that ended last, and the tasks on that path.
     fn critical(&self) -> (HashMap<u32, f64>, Vec<bool>) {
         let mut by_station = HashMap::new();
         let mut on_it = vec![false; self.runs.len()];

@@ -1,4 +1,4 @@
-//! The application driver: a task's way through its operations (Costa 2014).
+//! Application driver: execution of a task's operations (Costa 2014).
 
 use super::choices::{Allocation, SchedulerKind};
 use super::engine::{add_up, draw, kind, station, Engine, Leg, Message, Stage, SLOTS};
@@ -7,7 +7,7 @@ use super::server::NONE;
 use super::time::Ticks;
 use super::workload::Operation;
 
-/// What a task is about.
+/// Phase of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Blocked,
@@ -23,7 +23,7 @@ pub(super) enum Phase {
     Done,
 }
 
-/// Where a task's time went.
+/// Time of a task by activity.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Spent {
     pub launch: Ticks,
@@ -37,7 +37,7 @@ pub(super) struct Spent {
     pub written_local: u64,
 }
 
-/// A task under way.
+/// State of a task in the run.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
     pub phase: Phase,
@@ -46,7 +46,7 @@ pub(super) struct Run {
     pub number: u64,
     pub held: u32,
     pub predecessors: u32,
-    /// The task whose end made this one ready, or gave it the slot that it waited for.
+    /// The task whose end made this one ready, or released the slot that it waited for.
     pub cause: u32,
     pub ready: Ticks,
     pub start: Ticks,
@@ -61,7 +61,7 @@ pub(super) struct Run {
     pub cursor: [u64; 2],
     pub end_chunk: u64,
     pub copy: [u16; 2],
-    /// Chunks that the cache does not have, where a cache is kept.
+    /// Chunks that the cache lacks, if there is a cache.
     pub missing: Option<Vec<u64>>,
     /// Chunks and replicas on the task's own host, the last one first.
     pub own: Vec<(u64, u16)>,
@@ -110,14 +110,14 @@ impl Run {
         }
     }
 
-    /// Whether it has ended.
+    /// True if the task has ended.
     pub fn is_done(&self) -> bool {
         self.phase == Phase::Done
     }
 }
 
 impl Engine<'_> {
-    /// Tasks without predecessors become ready.
+    /// Start tasks without predecessors.
     pub fn begin(&mut self) {
         for task in 0..self.runs.len() as u32 {
             if self.runs[task as usize].predecessors == 0 {
@@ -142,14 +142,14 @@ impl Engine<'_> {
         }
     }
 
-    /// A task has its machine: the launch comes first.
+    /// Start a task on its machine with the launch.
     pub fn start(&mut self, now: Ticks, task: u32, host: u32) {
         let run = &mut self.runs[task as usize];
         run.host = host;
         run.start = now;
         run.phase = Phase::Launch;
         let waited = now - run.ready;
-        // what it waited for is what the task before it on the slot did
+        // the wait was for the previous task on the slot
         let before = self.freed;
         let blamed = waited > 0 && before != NONE && self.runs[before as usize].host == host;
         self.hosts[host as usize].slot_tally.serve(waited, 0);
@@ -184,7 +184,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A task's delay, launch or computation is over.
+    /// Handle the end of a task's delay, launch or computation.
     pub fn task_event(&mut self, now: Ticks, task: u32) {
         match self.runs[task as usize].phase {
             Phase::Ready => self.ready(now, task),
@@ -203,7 +203,7 @@ impl Engine<'_> {
         (at < end).then(|| self.operations[at as usize])
     }
 
-    /// Goes on with the next operation, until one takes time.
+    /// Execute operations until one takes time.
     fn proceed(&mut self, now: Ticks, task: u32) {
         loop {
             let Some(operation) = self.operation(task) else {
@@ -273,7 +273,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The client has taken up an operation.
+    /// Execute an operation that the client has accepted.
     pub fn operate(&mut self, now: Ticks, task: u32) {
         let Some(operation) = self.operation(task) else {
             return;
@@ -308,7 +308,7 @@ impl Engine<'_> {
         self.send(now, message);
     }
 
-    /// The manager has served a task's request: an allocation happens there and then.
+    /// Apply a task's request at the manager; an allocation happens at this time.
     pub fn manager_serves(&mut self, task: u32) {
         if self.runs[task as usize].phase == Phase::Allocate {
             self.allocate(task);
@@ -330,7 +330,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The manager's answer is there.
+    /// Handle the manager's answer.
     pub fn manager_answered(&mut self, now: Ticks, slot: u32, task: u32) {
         self.blame(task, slot);
         self.release(slot);
@@ -349,12 +349,12 @@ impl Engine<'_> {
         }
     }
 
-    /// An operation has ended, perhaps within the very call that began it.
+    /// End an operation, perhaps within the call that began it.
     pub fn operation_ends(&mut self, now: Ticks, task: u32, name: &'static str) {
         let at_once = self.runs[task as usize].operation_start == now;
         self.operation_over(now, task, name);
         if at_once {
-            // by an event, so that a long row of such operations needs no deep stack
+            // use an event, so that a long series of such operations needs no deep stack
             self.runs[task as usize].phase = Phase::Launch;
             self.at(now, kind::TASK, task);
         } else {
@@ -362,7 +362,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Books an operation and turns to the next one.
+    /// Record an operation and continue with the next one.
     fn operation_over(&mut self, now: Ticks, task: u32, name: &'static str) {
         let run = &mut self.runs[task as usize];
         let ticks = now - run.operation_start;
@@ -394,7 +394,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The path of the message that ended something is part of its task's path.
+    /// Append the path of the message that ended a phase to its task's path.
     pub fn blame(&mut self, task: u32, slot: u32) {
         let message = &self.messages[slot as usize];
         let run = &mut self.runs[task as usize];
@@ -431,7 +431,7 @@ impl Engine<'_> {
                 freed.push(next);
             }
         }
-        // who already waited comes first
+        // tasks that already wait come first
         self.freed = task;
         self.slot_free(now, host);
         self.freed = NONE;

@@ -1,10 +1,10 @@
 //! Messages between components: out-queue, in-queue, loopback, shared links (Costa 2014).
 //!
-//! The out-queue is first come first served at a fixed rate, so when a message's turn comes all its frames' departures
-//! are known. Only the message whose turn it is has an entry in the heap. Merged, this entry stands for its last frame,
-//! and the frames before it wait in the receiver's list of trains: whenever something happens at the receiver, the
-//! frames that came earlier are run through its in-queue first, in order of arrival. So merging changes the number
-//! of heap operations and nothing else: both ways give the same times to the last bit.
+//! The out-queue is first come first served at a fixed rate, so the departures of all frames of a message are known
+//! when its service begins. Only the message in service has an entry in the heap. With merging, this entry represents
+//! its last frame; the earlier frames wait in the receiver's list of trains. At each event of the receiver its in-queue
+//! first serves the frames that arrived earlier, in order of arrival. Merging changes only the number of heap
+//! operations: the times are identical to the last bit.
 
 use super::engine::{
     kind, station, Engine, Host, Message, Stage, Train, FABRIC, IN, LOOPBACK, OUT,
@@ -12,7 +12,7 @@ use super::engine::{
 use super::server::NONE;
 use super::time::Ticks;
 
-/// Marks a task's chunks, which become messages one by one, in a queue of messages.
+/// Flag of a task in a queue of messages: its chunks become messages one by one.
 const BATCH: u32 = 1 << 31;
 
 #[inline]
@@ -20,11 +20,11 @@ pub(super) fn ticks_of(bytes: u64, per_byte: f64) -> Ticks {
     (bytes as f64 * per_byte + 0.5) as Ticks
 }
 
-/// So many trains are counted each by itself.
+/// Up to this many trains are counted separately.
 const FEW: usize = 6;
 
 impl Train {
-    /// How many of its frames come before (`time`, `order`).
+    /// Number of its frames that come before (`time`, `order`).
     #[inline]
     fn before(&self, time: Ticks, order: u64) -> u64 {
         if (self.next, self.order) >= (time, order) || self.period == 0 {
@@ -38,8 +38,8 @@ impl Train {
 }
 
 impl Host {
-    /// Whether the in-queue, busy when a train's next frame comes, will be busy as long as this train lasts: the
-    /// frames of the train come no slower than it serves one.
+    /// True if the in-queue is busy when the next frame of a train arrives and stays busy as long as the train lasts.
+    /// The frames of the train arrive at least as fast as it serves them.
     #[inline]
     fn keeps_busy(&self) -> bool {
         let (free, frame) = (self.in_free, self.in_frame);
@@ -50,12 +50,12 @@ impl Host {
                 .is_some_and(|train| train.next <= free && train.period <= frame)
     }
 
-    /// Lets the frames that came before (`time`, `order`) pass the in-queue.
+    /// Serve the frames in the in-queue that arrived before (`time`, `order`).
     #[inline]
     fn catch_up(&mut self, time: Ticks, order: u64) {
         let (mut free, frame) = (self.in_free, self.in_frame);
         if self.trains.len() == 1 && frame >= self.trains[0].period && self.trains[0].period > 0 {
-            // one train, and the in-queue is not the faster one: once begun it is busy until the last frame
+            // one train, and the in-queue is not faster: once it has started it is busy until the last frame
             let train = &mut self.trains[0];
             if (train.next, train.order) >= (time, order) {
                 return;
@@ -74,7 +74,7 @@ impl Host {
         }
         let mut served = 0;
         if self.trains.len() <= FEW && self.keeps_busy() {
-            // busy until all that came before is served: how many frames that is can be told without their order
+            // busy until all earlier frames are served, so their number does not depend on their order
             for train in &mut self.trains {
                 let frames = train.before(time, order);
                 train.next += frames * train.period;
@@ -105,7 +105,7 @@ impl Host {
                 continue;
             }
             first.next += first.period;
-            // keep them sorted: the train goes behind those whose next frame comes before its own
+            // keep them sorted: the train goes behind those whose next frame arrives before its own
             let key = (first.next, first.order);
             let moved = *first;
             let n = self.trains.len();
@@ -134,7 +134,7 @@ impl Host {
 }
 
 impl Engine<'_> {
-    /// Gives a message to its sender's network.
+    /// Send a message over its sender's network.
     pub fn send(&mut self, now: Ticks, slot: u32) {
         let message = &mut self.messages[slot as usize];
         message.joined = now;
@@ -160,7 +160,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Gives the chunks of a task's operation to its host's network: `remote` and `local` of them.
+    /// Send the chunks of a task's operation over its host's network: `remote` and `local` chunks.
     pub fn send_batch(&mut self, now: Ticks, task: u32, remote: u64, local: u64) {
         let from = self.runs[task as usize].host;
         if remote > 0 && self.fair.is_some() {
@@ -226,7 +226,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The out-queue of `from` turns to the next message, if there is one.
+    /// Start the next message of the out-queue of `from`, if there is one.
     pub fn next_out(&mut self, now: Ticks, from: u32) {
         self.hosts[from as usize].out_active = NONE;
         loop {
@@ -277,7 +277,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The loopback serves a message: bytes over its rate, no frames, no latency.
+    /// Start service of a message at the loopback: bytes divided by its rate, no frames, no latency.
     fn take_up_loopback(&mut self, now: Ticks, slot: u32) {
         let message = &self.messages[slot as usize];
         let (from, bytes, joined) = (message.from, message.bytes, message.joined);
@@ -292,7 +292,7 @@ impl Engine<'_> {
         self.at(start + service, kind::LOOPED, slot);
     }
 
-    /// The loopback has served a message.
+    /// Handle the end of a message's service at the loopback.
     pub fn looped(&mut self, now: Ticks, slot: u32) {
         let message = &self.messages[slot as usize];
         let (from, joined) = (message.from, message.joined);
@@ -301,7 +301,7 @@ impl Engine<'_> {
         self.delivered(now, slot);
     }
 
-    /// The out-queue serves a message: its frames leave one after the other.
+    /// Start service of a message in the out-queue: its frames leave one after the other.
     fn take_up(&mut self, now: Ticks, slot: u32) {
         let order = self.next_order();
         let frame = self.frame;
@@ -312,7 +312,7 @@ impl Engine<'_> {
         let host = &mut self.hosts[from as usize];
         let start = message.joined.max(host.out_free);
         if !host.trains.is_empty() {
-            // keeps the union of in- and out-queue's busy time in order
+            // keeps the union of the busy times of in-queue and out-queue in order
             host.catch_up(now, order);
         }
         let service = full * host.out_frame + ticks_of(bytes - full * frame, host.out_per_byte);
@@ -360,12 +360,12 @@ impl Engine<'_> {
         }
     }
 
-    /// An out-queue is free again, where that is an event of its own.
+    /// Handle the release of an out-queue, if that is a separate event.
     pub fn sent(&mut self, now: Ticks, from: u32) {
         self.next_out(now, from);
     }
 
-    /// A frame, or the last one of a train, reaches the in-queue or the first shared link.
+    /// Handle the arrival of a frame, or of the last one of a train, at the in-queue or the first shared link.
     #[inline]
     pub fn arrive(&mut self, now: Ticks, order: u64, slot: u32) {
         let message = &mut self.messages[slot as usize];
@@ -396,7 +396,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A frame that is not the last one passes the in-queue.
+    /// Pass a frame that is not the last one through the in-queue.
     #[inline]
     pub fn frame_in(&mut self, now: Ticks, order: u64, slot: u32, bytes: u64) {
         let message = &self.messages[slot as usize];
@@ -425,7 +425,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A message's last frame passes the in-queue; `crossing`: the station that its way there counts for.
+    /// Pass a message's last frame through the in-queue. `crossing`: station that its transit time counts for.
     pub fn last_frame_in(
         &mut self,
         now: Ticks,
@@ -456,7 +456,7 @@ impl Engine<'_> {
         self.await_in(slot);
     }
 
-    /// A message's last frame is in the in-queue: only the oldest such message has an entry in the heap.
+    /// Schedule the end of a message's last frame in the in-queue. Only the oldest message has an entry in the heap.
     fn await_in(&mut self, slot: u32) {
         let message = &self.messages[slot as usize];
         let (to, due) = (message.to as usize, message.due);
@@ -472,7 +472,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The in-queue has served the last frame of its oldest message.
+    /// Handle the end of service of the last frame of the in-queue's oldest message.
     pub fn received(&mut self, now: Ticks, slot: u32) {
         let next = self.messages[slot as usize].next;
         let message = &self.messages[slot as usize];
@@ -491,7 +491,7 @@ impl Engine<'_> {
     }
 }
 
-/// Bytes of a message's last frame.
+/// Size of a message's last frame in bytes.
 pub(super) fn last_frame(bytes: u64, frame: u64) -> u64 {
     bytes - bytes.saturating_sub(1) / frame * frame
 }

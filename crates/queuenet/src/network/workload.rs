@@ -177,7 +177,7 @@ pub struct Workload {
     pub(super) times: Vec<(Sampler, f64)>,
     pub(super) hints: Vec<HintsText>,
     pub(super) successors: Vec<u32>,
-    /// Placement of the files whose location is measured.
+    /// Explicit placement of files, for those that have one.
     pub(super) placement: Placement,
     /// Upper bounds of the sums of one run, for the choice of the clock.
     pub(super) compute_s: f64,
