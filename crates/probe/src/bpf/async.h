@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Requests that go on after their submission: libaio and io_uring. What is known at submission waits in a map,
- * by the request object, until completion tells the result. POSIX AIO needs nothing here: the C library's
- * threads make ordinary calls.
+ * Requests that continue after their submission: libaio and io_uring. A map stores their properties by request object
+ * until the completion has the result. POSIX AIO needs nothing here, because the threads of the C library use
+ * ordinary calls.
  *
- * In mode pattern reads and writes are counted at submission, as done in full: that is the order of issue.
+ * In mode pattern reads and writes are counted at submission, as if transferred in full, in order of their issue.
  */
 #ifndef PENSTOCK_ASYNC_H
 #define PENSTOCK_ASYNC_H
@@ -16,27 +16,27 @@
 #define RWF_NOWAIT 8
 #define RWF_APPEND 16
 #define EAGAIN 11
-#define MOST_AT_ONCE 4096 /* requests of one io_submit that are looked at: a program here must end soon */
+#define MOST_AT_ONCE 4096 /* requests of one io_submit that are examined: a program here must end soon */
 
 struct request_key {
 	__u64 object; /* the kernel's request, or the caller's iocb */
-	__u64 context; /* of an iocb: the kernel's context, since addresses repeat in forked processes */
+	__u64 context; /* of an iocb: the kernel's context, because addresses repeat in forked processes */
 };
 
 struct request {
 	__u64 start_ns;
-	__u64 end_ns; /* where it is known before the result */
+	__u64 end_ns; /* if known before the result */
 	__u64 asked_bytes;
 	__s64 offset_bytes;
 	__s64 other_offset_bytes; /* of the second file of a splice */
-	__u32 file_id; /* 0: to be told by the completion */
+	__u32 file_id; /* 0: the completion determines it */
 	__u32 other_file_id;
 	__u32 tid;
 	__u32 pid;
 	__u16 slot;
 	__u8 op;
 	__u8 flags;
-	__u32 done; /* the last field, read by names.rs: recorded, and only not removed */
+	__u32 done; /* recorded, but not removed; the last field, read by names.rs */
 };
 
 struct {
@@ -46,7 +46,7 @@ struct {
 	__type(value, struct request);
 } requests SEC(".maps");
 
-/* By itself, as record_rare. */
+/* A separate function, as record_rare. */
 static __noinline int record_async(struct call *call, struct known_file *known, struct books *books)
 {
 	record(call, known, bpf_get_current_task_btf(), books, SOURCE_ASYNC);
@@ -54,8 +54,8 @@ static __noinline int record_async(struct call *call, struct known_file *known, 
 }
 
 /*
- * Exactly one of kept, filtered and lost_* grows, after `seen`; sums of what is neither read nor write are kept in
- * any mode. Of those, what only names its file cannot be told from others (see keep_rare).
+ * Exactly one of kept, filtered and lost_* is incremented, after `seen`. Operations that are neither reads nor writes
+ * are summed in any mode. With a filter of files, those that only name their file are excluded (see keep_rare).
  */
 static __always_inline int keep_async(struct call *call, __u32 file_id, struct books *books)
 {
@@ -81,7 +81,7 @@ static __always_inline int keep_async(struct call *call, __u32 file_id, struct b
 	return record_async(call, &known, books);
 }
 
-/* In an interrupt: whatever it interrupted may own the CPU's ring and counts. */
+/* In an interrupt: the interrupted code may own the CPU's ring and counts. */
 static __noinline int keep_aside(struct call *call, __u32 file_id)
 {
 	struct ledger *ledger = ledger_of(cpu_count);
@@ -138,7 +138,7 @@ static __noinline int count_lost(bool storage)
 	return 0;
 }
 
-/* Submitted at once with more than one look takes. */
+/* Count requests of one submission beyond the number that is examined. */
 static __noinline int count_beyond(__u64 requests)
 {
 	struct source *counts;
@@ -203,7 +203,7 @@ static __noinline int hold(struct request_key *key, struct request *request)
 	struct request *stale = bpf_map_lookup_elem(&requests, key);
 
 	if (stale && !stale->done)
-		count_lost(false); /* it ended where nobody told us: fetched from shared memory, no completion wanted */
+		count_lost(false); /* its end was not observed: fetched from shared memory, or without completion */
 	if (bpf_map_update_elem(&requests, key, request, BPF_ANY))
 		count_lost(true);
 	return 0;
@@ -252,8 +252,8 @@ static long context_at(__u64 index, void *context)
 }
 
 /*
- * The kernel's context behind the number that the program knows it by, an address at which its place in the
- * table can be read; not so before that page was first touched, then all are tried.
+ * The kernel's context of a program's context number. The number is an address at which the program can read the
+ * context's index in the table. Before the first access to that page this fails, and all contexts are tried.
  */
 static __noinline __u64 aio_context(__u64 user_id)
 {
@@ -274,7 +274,7 @@ static __noinline __u64 aio_context(__u64 user_id)
 
 struct batch {
 	__u64 context;
-	__u64 list; /* of the caller's pointers */
+	__u64 list; /* address of the caller's list of pointers */
 	__u64 now_ns;
 	__u32 count;
 	int slot;
@@ -288,7 +288,7 @@ static __always_inline __u64 listed(struct batch *batch, __u64 index)
 	return address;
 }
 
-/* What a request asks for, and of which descriptor; -1: of none that we know. Its own stack, gone afterwards. */
+/* Properties of a request, and its descriptor; -1 for an unknown operation. Its own stack frame is freed afterwards. */
 static __noinline long aio_details(__u64 object, struct request *request)
 {
 	struct iocb iocb = {};
@@ -310,7 +310,7 @@ static __noinline long aio_details(__u64 object, struct request *request)
 	return iocb.aio_fildes;
 }
 
-/* Mode pattern: counted when it is submitted, as if all of it were done. */
+/* Mode pattern: count a request at its submission, as if it were transferred in full. */
 static __noinline int aio_count(struct request *request)
 {
 	struct call call = {};
@@ -325,7 +325,7 @@ static __noinline int aio_count(struct request *request)
 	return 0;
 }
 
-/* One request of an io_submit: into the map, or in mode pattern counted. */
+/* One request of an io_submit: add it to the map, or in mode pattern count it. */
 static long aio_submit_one(__u64 index, void *context)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -389,7 +389,7 @@ static __noinline int aio_entered(struct pt_regs *regs)
 	return 0;
 }
 
-/* Those that were not taken. */
+/* Remove a request that the kernel did not accept. */
 static long aio_withdraw_one(__u64 index, void *context)
 {
 	struct batch *batch = context;
@@ -399,7 +399,7 @@ static long aio_withdraw_one(__u64 index, void *context)
 	return 0;
 }
 
-/* Through the page cache a request is served within its submission: it ended by now. */
+/* A request through the page cache is served within its submission, so it has ended by now. */
 static long aio_served_one(__u64 index, void *context)
 {
 	struct batch *batch = context;
@@ -436,7 +436,7 @@ static __noinline int aio_left(struct pt_regs *regs, long result)
 	return 0;
 }
 
-/* One of the events that io_getevents gave: the result, if it was not taken at the completion. */
+/* One event from io_getevents: record its result, unless that was done at the completion. */
 static long aio_fetch_one(__u64 index, void *context)
 {
 	struct batch *batch = context;
@@ -477,10 +477,10 @@ static __noinline int aio_fetched(struct pt_regs *regs, long result)
 	return 0;
 }
 
-/* Its address, 0 if unknown. As a __ksym libbpf would read all symbols of the kernel at each load, in any mode. */
+/* Its address, 0 if unknown. As a __ksym, libbpf would read all symbols of the kernel at each load, in any mode. */
 const volatile __u64 aio_complete_rw = 0;
 
-/* At a completion, mostly in an interrupt. */
+/* At a completion, usually in an interrupt. */
 static __always_inline int aio_completed(struct kiocb *kiocb, long result)
 {
 	struct aio_kiocb *aio = (void *)kiocb;
@@ -548,13 +548,13 @@ enum {
 	URING_WRITEV_FIXED = 61,
 };
 
-#define FIXED_FILE 1 /* of the request's flags: its descriptor is a place in the ring's table */
+#define FIXED_FILE 1 /* flag of the request: its descriptor is an index in the ring's table */
 #define NO_COMPLETION 64
 #define SETUP_SQPOLL 2
 #define FSYNC_DATASYNC 1
 #define SPLICE_FIXED (1U << 31)
 
-/* 1 more than our operation, 0 for none. A table: of a switch the verifier follows every case to the end. */
+/* Our operation plus 1; 0 for none. A table, because the verifier follows every case of a switch to the end. */
 const volatile __u8 uring_ops[64] = {
 	[URING_READV] = 1 + OP_URING_READV,
 	[URING_WRITEV] = 1 + OP_URING_WRITEV,
@@ -609,7 +609,7 @@ static __noinline __u64 registered_file(struct io_ring_ctx *ring, __u32 index)
 	return pointer & ~7UL; /* the low bits are flags */
 }
 
-/* Fills in what is known of a file; its number, or 0 if it is none that is recorded. */
+/* Fill in the properties of a file. Return its number, or 0 if it is not recorded. */
 static __noinline __u32 tell_file(struct file *file, struct request *request)
 {
 	struct inode *inode;
@@ -639,7 +639,7 @@ static __always_inline struct file *file_of_request(struct io_kiocb *req, int de
 	return file_of(descriptor);
 }
 
-/* What a request asks for. */
+/* Properties of a request. */
 static __noinline int uring_details(struct io_kiocb *req, struct request *request)
 {
 	struct io_rw *rw = (void *)req;
@@ -678,7 +678,7 @@ static __noinline int uring_details(struct io_kiocb *req, struct request *reques
 		request->asked_bytes = BPF_CORE_READ(advice, len);
 		break;
 	case OP_FTRUNCATE:
-		if (bpf_core_type_exists(struct io_ftrunc)) /* since 6.9, as is the operation */
+		if (bpf_core_type_exists(struct io_ftrunc)) /* since 6.9, like the operation */
 			request->offset_bytes = BPF_CORE_READ(cut, len);
 		break;
 	case OP_SPLICE_OUT:
@@ -703,8 +703,8 @@ static __noinline int splice_source(struct io_kiocb *req, struct request *reques
 }
 
 /*
- * Where the kernel's poller of the queue submits, the request is the ring's owner's: of his process, as whose main
- * thread it is told, since the thread that filled the queue is nowhere to be seen.
+ * If the kernel's poller of the queue submits a request, it is attributed to the main thread of the process that owns
+ * the ring, because the thread that filled the queue is unknown.
  */
 static __always_inline void attribute(struct io_kiocb *req, struct task_struct *task, struct request *request)
 {
@@ -809,7 +809,7 @@ static __noinline int keep_completed(struct request *request, bool source, long 
 	return 0;
 }
 
-/* The result of a request, in its submitter's context or a worker's. */
+/* Result of a request, in the context of its submitter or of a worker. */
 static __noinline int uring_completed(struct io_kiocb *req, int result)
 {
 	struct request_key key = { .object = (__u64)req };
@@ -864,7 +864,7 @@ int BPF_PROG(uring_submit_before_6_4, struct io_kiocb *req)
 	return uring_submitted(req);
 }
 
-/* The plain load makes the verifier refuse this one where the third argument is not yet a completion entry. */
+/* The plain load makes the verifier refuse this program if the third argument is not yet a completion entry. */
 SEC("tp_btf/io_uring_complete")
 int BPF_PROG(uring_complete, struct io_ring_ctx *ring, struct io_kiocb *req, struct io_uring_cqe *entry)
 {

@@ -101,7 +101,7 @@ static __always_inline __u32 op_of(__u64 number)
 	}
 }
 
-/* With the books open: exactly one of kept, filtered and lost_* grows. */
+/* Call it with the books open: exactly one of kept, filtered and lost_* is incremented. */
 static __always_inline void call_counted(struct pt_regs *regs, long result, __u64 number, int slot,
 					 struct task_struct *task, struct books *books)
 {
@@ -120,14 +120,14 @@ static __always_inline void call_counted(struct pt_regs *regs, long result, __u6
 		if (patterns_only)
 			COUNT(books, SOURCE_CALLS, lost_storage);
 		else
-			COUNT(books, SOURCE_CALLS, filtered); /* armed while the call was under way */
+			COUNT(books, SOURCE_CALLS, filtered); /* armed during the call */
 		return;
 	}
 	start = state->start_ns;
 	if (start)
 		state->start_ns = 0;
 	if ((!start && !patterns_only) || (result <= -512 && result >= -516)) {
-		COUNT(books, SOURCE_CALLS, filtered); /* as above; or interrupted, and about to be made again */
+		COUNT(books, SOURCE_CALLS, filtered); /* as above; or interrupted, and about to be restarted */
 		return;
 	}
 	descriptor = regs->di;
@@ -165,7 +165,7 @@ static __always_inline void call_counted(struct pt_regs *regs, long result, __u6
 
 	op = op_of(number);
 	asked = regs->dx;
-	/* the counters of mode pattern do without flags, but for where an appending call wrote */
+	/* mode pattern needs flags only for the offset of an appending call */
 	flags = !patterns_only || op == OP_PWRITE64 || op == OP_PWRITEV || op == OP_PWRITEV2 ? FIELD(file, f_flags) : 0;
 	flags = (flags & O_DIRECT ? FLAG_DIRECT : 0) | (flags & O_APPEND ? FLAG_APPEND : 0) |
 		(flags & O_DSYNC ? FLAG_SYNC : 0);
@@ -181,7 +181,7 @@ static __always_inline void call_counted(struct pt_regs *regs, long result, __u6
 		flags |= FLAG_AT_POSITION;
 		offset = FIELD(file, f_pos) - (result > 0 ? result : 0);
 	} else if (op >= FIRST_WRITE && (flags & FLAG_APPEND)) {
-		/* pwrite(2), BUGS: with O_APPEND the offset argument is not heeded */
+		/* pwrite(2), BUGS: with O_APPEND the offset argument is ignored */
 		offset = FIELD(inode, i_size) - (result > 0 ? result : 0);
 	}
 
@@ -199,8 +199,8 @@ static __always_inline void call_counted(struct pt_regs *regs, long result, __u6
 }
 
 /*
- * The same as a function of its own. Programs that need helpers to read use more stack, and what one of them
- * and its functions use together is limited: the rare calls must not stand on this one's part.
+ * The same as a separate function. Programs that read through helpers use more stack, and the stack of a program and
+ * its functions is limited. The rare calls must not share the stack frame of this one.
  */
 static __noinline int call_counted_apart(struct pt_regs *regs, long result, __u64 number_and_slot,
 					 struct books *books)

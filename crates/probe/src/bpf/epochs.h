@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Mode pattern: what one thread does to one file in one direction, as counts of epochs.
+ * Mode pattern: accesses of one thread to one file in one direction, as counts per epoch.
  *
- * An epoch ends after epoch_requests() of them, or when its samples of blocks fill their page. It is handed over
- * through a ring buffer and begins anew; where there is no room it just goes on, so that nothing is lost. What
- * is under way at the end user space reads from the maps.
+ * An epoch ends after epoch_requests() requests, or when its page of block samples is full. It is sent through a ring
+ * buffer, and the counts restart. If the buffer is full, the epoch continues, so that nothing is lost. User space reads
+ * the epochs that are incomplete at the end from the maps.
  *
- * Only the stream's own thread writes it, so nothing here needs to be atomic.
+ * Only the stream's own thread writes to it, so nothing here needs to be atomic.
  */
 #ifndef PENSTOCK_EPOCHS_H
 #define PENSTOCK_EPOCHS_H
@@ -24,7 +24,7 @@ static __always_inline __u32 log2_of(__u32 value)
 	return result + (value >> 1);
 }
 
-/* Spreads block numbers and offsets over all bits (spread_bits in crates/pattern). */
+/* Hash of a block number or an offset (spread_bits in crates/pattern). */
 static __always_inline __u64 spread(__u64 value)
 {
 	value *= 0x9e3779b97f4a7c15ULL;
@@ -32,8 +32,8 @@ static __always_inline __u64 spread(__u64 value)
 }
 
 /*
- * The block that a request starts in: no larger than the request, so that two in one block share bytes, and told
- * apart from those of other sizes (block_hash in crates/pattern).
+ * Hash of the block in which a request starts. The block is not larger than the request, so that two requests in one
+ * block share bytes. Blocks of different sizes have different hashes (block_hash in crates/pattern).
  */
 static __always_inline __u64 block_hash(__s64 offset, __u32 bits)
 {
@@ -50,7 +50,7 @@ static __always_inline __u32 stream_kind(__u8 op)
 	return op >= FIRST_WRITE ? KIND_WRITE : KIND_READ;
 }
 
-/* The next free stream and its number; NULL where all are in use. */
+/* Next free stream and its number; NULL if all are in use. */
 static __always_inline struct stream *new_stream(__u32 *number)
 {
 	if (control.next_stream >= stream_count)
@@ -60,8 +60,8 @@ static __always_inline struct stream *new_stream(__u32 *number)
 }
 
 /*
- * The thread reads and writes the file: from here on both are also counted in one order. That goes on from what
- * the first direction came to. Where there is no room for another stream the order between them is not known.
+ * The thread reads and writes the file: from now on both directions are also counted in a joint stream, which starts as
+ * a copy of that of the first direction. Without room for another stream, the order between them is unknown.
  */
 static __always_inline int join_directions(struct stream *own, struct stream *first, __u32 first_kind)
 {
@@ -100,8 +100,8 @@ static __always_inline int join_directions(struct stream *own, struct stream *fi
 }
 
 /*
- * The number of the current thread's stream; not static, as meet_file, so that the verifier looks at it once and not
- * at every place from which it may be reached.
+ * Number of the current thread's stream. Not static, as meet_file, so that the verifier checks it once and not at every
+ * place from which it can be reached.
  */
 __noinline int stream_number(__u32 file_id, __u32 kind)
 {
@@ -117,7 +117,7 @@ __noinline int stream_number(__u32 file_id, __u32 kind)
 		return *found;
 	stream = new_stream(&number);
 	if (!stream || bpf_map_update_elem(&stream_numbers, &key, &number, BPF_ANY))
-		return NO_STREAM; /* its calls are told one by one (record_aside) */
+		return NO_STREAM; /* its calls are recorded individually (record_aside) */
 	stream->file_id = file_id;
 	stream->tid = key.tid;
 	stream->pid = task->tgid;
@@ -132,13 +132,13 @@ __noinline int stream_number(__u32 file_id, __u32 kind)
 	return number;
 }
 
-/* Short epochs first, so that the phases of short streams are told apart too. */
+/* Short epochs at first, to resolve the phases of short streams. */
 static __always_inline __u32 epoch_requests(__u32 number)
 {
 	return number < 4096 ? 256 : number < 16384 ? 512 : EPOCH_REQUESTS;
 }
 
-/* The chain that the request is in has grown by it. */
+/* Extend the chain of the current request by it. */
 static __always_inline void grow(struct stream *s)
 {
 	__u32 count = ++s->hot_count, gap = (s->number - s->hot_last) & 0xffffff;
@@ -161,7 +161,7 @@ static __always_inline struct notebook *notebook_of(struct stream *s)
 	__u32 number = s->notebook;
 
 	if (!number) {
-		/* streams of a few requests do without */
+		/* streams of a few requests have no notebook */
 		if (s->number < 2 * LONG || control.next_notebook >= notebook_count)
 			return NULL;
 		number = __sync_fetch_and_add(&control.next_notebook, 1) + 1;
@@ -174,9 +174,9 @@ static __always_inline struct notebook *notebook_of(struct stream *s)
 }
 
 /*
- * The request does not go on where the last one ended: its chain is filed under that end, and the one that
- * ended where the request starts is taken out, if there is one. Of the entries of a set the shortest chain goes. Not
- * static, so that the verifier looks at it once.
+ * The request does not continue where the last one ended. Store the last chain under its end, and remove the chain that
+ * ended at the start of the request, if there is one. In a full set the shortest chain is replaced. Not static, so that
+ * the verifier checks it once.
  */
 __noinline int jump(struct stream *s, __s64 offset, __u32 bits)
 {
@@ -235,7 +235,7 @@ __noinline int jump(struct stream *s, __s64 offset, __u32 bits)
 	return 0;
 }
 
-/* Hands a full epoch over and begins the next one. Not static, as above. */
+/* Send a full epoch and begin the next one. Not static, as above. */
 __noinline int hand_over(struct stream *s)
 {
 	struct notebook *book = NULL;
@@ -261,7 +261,7 @@ __noinline int hand_over(struct stream *s)
 	return 0;
 }
 
-/* Where a request lies after the last one. */
+/* Count the position of a request relative to the last one. */
 static __always_inline void step_to(struct stream *s, __s64 offset, __s64 end, __u32 size, __u32 class)
 {
 	__s64 step = offset - s->last_end, distance = offset - s->last_offset;
@@ -292,7 +292,7 @@ static __always_inline void step_to(struct stream *s, __s64 offset, __s64 end, _
 	}
 }
 
-/* One more operation of a stream. `start` and `now` are 0 unless its latency is in the sample. */
+/* Count an operation of a stream. `start` and `now` are 0 unless its latency is in the sample. */
 static __always_inline void count(struct stream *s, __u8 op, __u8 flags, __s64 offset, __s64 done, __u64 start,
 				  __u64 now)
 {
@@ -315,7 +315,7 @@ static __always_inline void count(struct stream *s, __u8 op, __u8 flags, __s64 o
 		return;
 	}
 	if ((s->kind & (KIND_JOINT - 1)) >= KIND_FAULT_READ && s->number) {
-		/* the page that was asked for and the range mapped around it are one access */
+		/* the requested page and the range mapped around it are one access */
 		if (offset >= s->last_offset && end <= s->last_end) {
 			s->empty++;
 			return;

@@ -2,22 +2,22 @@
 /*
  * Faults of mapped files.
  *
- * A fault is put together from up to four places. The processor's exception gives its beginning, its address
- * and whether it was a write. The page cache says that it was asked for the page, and what it mapped around
- * it. The kernel's own account of faults (the software events of perf) closes it, after the page is there,
- * and knows whether the thread had to wait. The address and the mapping it lies in give the file and the
- * offset. Only the address tells which byte's page was touched: what is mapped around it was not asked for.
+ * Data on a fault comes from up to four places. The processor's exception has its start, its address and whether it
+ * was a write. The page cache reports the request for the page, and the range that it mapped around it. The kernel's
+ * own accounting of faults (the software events of perf) ends the fault after the page is present, and reports
+ * whether the thread had to wait. The address and its mapping determine the file and the offset. Only the address
+ * identifies the page that was accessed: the pages mapped around it were not requested.
  *
- * What a fault means to the file:
+ * Effects of a fault on the file:
  * - shared mapping, write: the page is dirtied, for the first time since it was last clean;
- * - private mapping, write, page not there: the file's page is read and copied; the copy is no file page;
- * - private mapping, write, page there: only memory is copied, the file has nothing to do with it;
- * - anything else: the page is read.
+ * - private mapping, write, page not present: the file's page is read and copied; the copy is not a page of the file;
+ * - private mapping, write, page present: memory is copied only, the file is not involved;
+ * - all others: the page is read.
  *
- * Memory that has no storage behind it (tmpfs, huge-page file systems) is left out.
+ * Memory without storage (tmpfs, huge-page file systems) is excluded.
  *
- * Text, constants and relocations of programs and libraries come in by faults, too, but are not data: a file
- * that the process maps executable beside the fault is counted as filtered.
+ * Text, constants and relocations of programs and libraries are also read by faults, but are not data. Faults on a
+ * file with an executable mapping adjacent to the faulting one are counted as filtered.
  */
 #ifndef PENSTOCK_FAULTS_H
 #define PENSTOCK_FAULTS_H
@@ -39,32 +39,32 @@
 #define FILE_OF_DATA 1
 #define FILE_OF_PROGRAM 2
 
-/* A mapping of a process, as long as `changes` of its memory stays as it was. */
+/* A mapping of a process. It is valid while `changes` of the process's memory stays the same. */
 struct area {
-	__u64 memory; /* whose */
+	__u64 memory; /* number of the memory */
 	__u64 start;
 	__u64 end;
 	__u64 flags;
 	__u64 first_page;
 	__u32 changes;
-	__u32 kind; /* 0: no file of a storage */
+	__u32 kind; /* 0: no file with storage */
 	struct known_file known;
 };
 
 #define AREAS 3
 
-/* Of one thread: the fault in flight, and the mappings of its last ones. */
+/* State of a thread: the current fault, and the mappings of its last faults. */
 struct fault_state {
 	__u64 start_ns;
 	__u64 address;
-	__u64 around_first; /* pages mapped around, in the file */
+	__u64 around_first; /* range mapped around the fault, in pages of the file */
 	__u64 around_last;
 	__u32 error_code;
-	__u32 in_page_cache; /* the page cache was asked for the page itself */
-	__u32 around; /* pages mapped with the fault, its own among them; 0: just that */
+	__u32 in_page_cache; /* the page cache received a request for the page itself */
+	__u32 around; /* pages mapped by the fault, including its own; 0: only that one */
 	__u32 epoch;
 	__u32 next_area;
-	__u32 area; /* 1 more than the number of the fault's, where the fault came with it */
+	__u32 area; /* number of the fault's area plus 1, if the hook reported it */
 	struct area areas[AREAS];
 };
 
@@ -75,7 +75,7 @@ struct {
 	__type(value, struct fault_state);
 } fault_states SEC(".maps");
 
-/* Whether a file is mapped as a program, found out at its first fault. */
+/* Kind of each file (data or program), determined at its first fault. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -84,8 +84,9 @@ struct {
 } programs SEC(".maps");
 
 /*
- * Of 512 pages of a process's memory: those whose mapping was told of. What a fault mapped beside its page cannot
- * be known otherwise: no hook tells, and since Linux 6.18 a large folio is mapped whole, also beyond the window.
+ * For each 512 pages of a process's memory: those whose mapping was reported. It is needed to find the pages that a
+ * fault mapped besides its own, because no hook reports them. Since Linux 6.18 a large folio is mapped entirely, also
+ * beyond the window.
  */
 struct told_key {
 	__u64 memory;
@@ -106,13 +107,13 @@ struct {
 
 struct vm_fault;
 
-/* Fixed at loading: a program hangs on the page cache, so that a fault without it is none of a file. */
+/* Set before loading: a program is attached to the page cache, so a fault without a request there is not of a file. */
 const volatile bool cache_tells = false;
 
 
 /*
- * Mappings of files that had a fault: asked for their pages when their process ends. Those of one memory are
- * chained, the newest first, so that an end visits its own only, however many there are of others.
+ * Mappings of files that had a fault. Their pages are read when the process ends. Those of one memory are in a linked
+ * list, the newest first, so that the end of a process visits its own mappings only.
  */
 struct area_key {
 	__u64 memory;
@@ -125,7 +126,7 @@ struct area_value {
 	__u64 inode_pointer;
 	__u32 file_id;
 	__u32 pad;
-	__u64 next; /* start of the one noted before; 0: none */
+	__u64 next; /* start of the previously added mapping; 0: none */
 };
 
 struct {
@@ -136,7 +137,7 @@ struct {
 	__type(value, struct area_value);
 } mapped_areas SEC(".maps");
 
-/* By memory: start of the area noted last. */
+/* Start of the mapping added last, by memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -151,15 +152,15 @@ struct {
 } presences SEC(".maps");
 
 __u64 presences_lost = 0;
-__u32 survey_before = 0; /* the look at all processes is the one when tracing begins */
+__u32 survey_before = 0; /* the current survey of all processes is that at the start of tracing */
 
-/* A memory's number: unlike its address it is never that of another one. */
+/* Number of a memory. Unlike its address it is never reused. */
 static __always_inline __u64 memory_of(struct task_struct *task)
 {
 	return BPF_CORE_READ(task, mm, context.ctx_id);
 }
 
-/* A mapping, as far as it is needed. */
+/* The fields of a mapping that are needed here. */
 struct mapping {
 	struct file *file;
 	struct inode *inode;
@@ -185,8 +186,8 @@ static long look_at(struct task_struct *task, struct vm_area_struct *area, void 
 }
 
 /*
- * A page whose mapping was told of, and that is not there: mappings have been taken away (MADV_DONTNEED, memory
- * reclaimed). What is not there now may be mapped, and told of, again. Only of mappings that the thread knows.
+ * A page whose mapping was reported is no longer present, so pages have been unmapped (MADV_DONTNEED, memory reclaim).
+ * Clear the bits of absent pages, so that they can be reported again. Only for mappings in the thread's state.
  */
 static __noinline int forget_unmapped(struct task_struct *task, struct fault_state *state, __u64 address)
 {
@@ -210,7 +211,7 @@ static __noinline int forget_unmapped(struct task_struct *task, struct fault_sta
 	return 0;
 }
 
-/* At the exception: when, where, and by a read or a write. */
+/* At the exception: record time, address, and whether it was a write. */
 static __always_inline int fault_begins(__u64 address, __u64 error_code)
 {
 	struct task_struct *task;
@@ -251,7 +252,7 @@ static __always_inline struct fault_state *fault_in_flight(void)
 	return state && state->start_ns ? state : NULL;
 }
 
-/* The mappings of one file that lie side by side, from `address` upwards, or downwards. */
+/* Scan of the adjacent mappings of one file, from `address` upwards or downwards. */
 struct neighbours {
 	struct task_struct *task;
 	struct inode *inode;
@@ -261,7 +262,7 @@ struct neighbours {
 	bool refused;
 };
 
-/* A callback, which the verifier follows once: a loop of look-ups takes it twenty times as long. */
+/* A callback, which the verifier follows once; it takes twenty times as long for a loop of look-ups. */
 static long look_beside(__u64 index, void *context)
 {
 	struct neighbours *look = context;
@@ -278,9 +279,9 @@ static long look_beside(__u64 index, void *context)
 }
 
 /*
- * Programs and libraries are mapped in pieces side by side, of which one is executable. Asked once for each
- * file; a file whose executable piece is seen later changes sides then. Where the look at a neighbour is
- * refused the answer is not kept.
+ * Programs and libraries have several adjacent mappings, one of them executable. The kind is determined once per file.
+ * A file whose executable mapping is seen later changes its kind then. If the look-up of a neighbour is refused, the
+ * result is not stored.
  */
 static __noinline int kind_of(struct task_struct *task, struct mapping *mapping, struct file_key *key)
 {
@@ -309,7 +310,7 @@ static __noinline int kind_of(struct task_struct *task, struct mapping *mapping,
 	return kind;
 }
 
-/* What is known from before this arming is forgotten: files have other numbers now. */
+/* Clear the state of an earlier recording, because file numbers have changed. */
 static __always_inline void fresh(struct fault_state *state)
 {
 	if (state->epoch == control.epoch)
@@ -322,13 +323,13 @@ static __always_inline void fresh(struct fault_state *state)
 
 #define PUSHES 16
 
-/* Into the chain of its memory. Threads of one process may do so at once. */
+/* Add a mapping to the list of its memory. Threads of one process may do so concurrently. */
 static __noinline int note_area(struct area_key *place, struct area_value *value)
 {
 	struct area_value *noted = bpf_map_lookup_elem(&mapped_areas, place);
 	__u64 none = 0, *newest, next;
 
-	if (noted) { /* the place is mapped anew */
+	if (noted) { /* the address was mapped again */
 		noted->end = value->end;
 		noted->first_page = value->first_page;
 		noted->inode_pointer = value->inode_pointer;
@@ -349,13 +350,13 @@ static __noinline int note_area(struct area_key *place, struct area_value *value
 				return 0;
 		}
 	} else if (newest && bpf_map_lookup_elem(&mapped_areas, place)) {
-		return 0; /* another thread was quicker */
+		return 0; /* another thread was faster */
 	}
 	__sync_fetch_and_add(&presences_lost, 1);
 	return 0;
 }
 
-/* What a mapping is of: 0 for nothing on a storage, FILE_OF_DATA, FILE_OF_PROGRAM. */
+/* Contents of a mapping: 0 for memory without storage, FILE_OF_DATA, FILE_OF_PROGRAM. */
 static __always_inline __u32 contents_of(struct task_struct *task, struct mapping *mapping)
 {
 	struct file_key key = {};
@@ -376,7 +377,7 @@ static __always_inline __u32 contents_of(struct task_struct *task, struct mappin
 	return kind_of(task, mapping, &key);
 }
 
-/* Takes note of a mapping in place of the thread's oldest. */
+/* Store a mapping in place of the thread's oldest one. */
 static __noinline struct area *keep_area(struct task_struct *task, struct fault_state *state,
 					 struct mapping *mapping, __u32 changes, struct books *books)
 {
@@ -408,10 +409,10 @@ static __noinline struct area *keep_area(struct task_struct *task, struct fault_
 }
 
 /*
- * The mapping that an address lies in. A look-up needs the lock of the process's mappings, which it only
- * tries; with interrupts off the kernel gives the lock back by an interrupt to itself, so that a second
- * look-up at once is refused. That is why the first look at a mapping is made where the page cache reports
- * the fault, and why the answer is kept until the kernel says that the mappings have changed.
+ * Mapping of an address. A look-up needs the lock of the process's mappings, which it only tries to take. With
+ * interrupts off the kernel releases the lock by an interrupt to itself, so that an immediate second look-up is
+ * refused. For this reason a mapping is first looked up when the page cache reports the fault, and the result is
+ * stored until the kernel reports a change of the mappings.
  */
 static __noinline struct area *area_at(struct task_struct *task, struct fault_state *state, __u64 address,
 				       struct books *books)
@@ -441,7 +442,7 @@ static __noinline struct area *area_at(struct task_struct *task, struct fault_st
 	return keep_area(task, state, &mapping, changes, books);
 }
 
-/* The range mapped around a fault, cut at the end of the file; done is what of it was not mapped before. */
+/* Record the range mapped around a fault, up to the end of the file. Its bytes done are those newly mapped. */
 static __always_inline void record_around(struct fault_state *state, struct area *area, struct call *call,
 					  struct task_struct *task, struct books *books)
 {
@@ -453,7 +454,7 @@ static __always_inline void record_around(struct fault_state *state, struct area
 	if (state->around_last <= state->around_first)
 		return;
 	COUNT(books, SOURCE_FAULTS, seen);
-	/* with the page of a write the kernel dirties what it maps */
+	/* with the page of a write fault the kernel dirties the pages that it maps */
 	call->op = call->op == OP_FAULT_WRITE ? OP_FAULT_AROUND_WRITE : OP_FAULT_AROUND;
 	call->flags = 0;
 	call->now_ns = call->start_ns;
@@ -465,7 +466,7 @@ static __always_inline void record_around(struct fault_state *state, struct area
 	record(call, &area->known, task, books, SOURCE_FAULTS);
 }
 
-/* What was told of a chunk of a process's memory, as long as the same file is mapped there. */
+/* Reported pages of a chunk of a process's memory; empty if a different file is mapped there now. */
 static __noinline struct page_bits *told_of(struct told_key *place, __u64 inode_pointer)
 {
 	struct told_pages fresh = { .inode_pointer = inode_pointer }, *told;
@@ -478,7 +479,7 @@ static __noinline struct page_bits *told_of(struct told_key *place, __u64 inode_
 	return told ? &told->bits : NULL;
 }
 
-/* What the process's tables hold after the fault: one huge page, or a run of pages around it. */
+/* Find the pages mapped by the fault in the process's tables: one huge page, or a run of pages around it. */
 static __always_inline void mapped_with(struct fault_state *state, struct area *area, __u64 address, __u64 page,
 					struct call *call, struct task_struct *task)
 {
@@ -514,7 +515,7 @@ static __always_inline void mapped_with(struct fault_state *state, struct area *
 	state->around_last = page + (last - at);
 }
 
-/* A fault that succeeded, of a thread that is traced. */
+/* A successful fault of a traced thread. */
 static __always_inline void fault_counted(struct fault_state *state, __u64 address, bool major, int slot,
 					  struct task_struct *task, struct books *books)
 {
@@ -525,7 +526,7 @@ static __always_inline void fault_counted(struct fault_state *state, __u64 addre
 
 	call.start_ns = state->start_ns;
 	state->start_ns = 0;
-	/* a page of a file that comes in is asked for in the page cache; a private copy of one comes in by it, too */
+	/* a page read from a file is requested in the page cache, also one for a private copy */
 	if (!state->area && !state->in_page_cache && !state->around && (cache_tells || (code & FAULT_PRESENT)) &&
 	    is_anonymous(task, address))
 		return;
@@ -536,7 +537,7 @@ static __always_inline void fault_counted(struct fault_state *state, __u64 addre
 		area = area_at(task, state, address, books);
 	}
 	if (!area) {
-		/* the mappings are being changed: whether it was a file's page, the page cache told */
+		/* the mappings are changing; the page cache reported whether it was a page of a file */
 		if (state->in_page_cache || state->around) {
 			COUNT(books, SOURCE_FAULTS, seen);
 			COUNT(books, SOURCE_FAULTS, lost_unresolved);
@@ -573,7 +574,7 @@ static __always_inline void fault_counted(struct fault_state *state, __u64 addre
 		record_around(state, area, &call, task, books);
 }
 
-/* At the end of a fault that succeeded. */
+/* At the end of a successful fault. */
 static __always_inline int fault_served(__u64 address, bool major)
 {
 	struct fault_state *state;
@@ -598,7 +599,7 @@ static __always_inline int fault_served(__u64 address, bool major)
 	return 0;
 }
 
-/* The page cache tells of a fault under way: the place where its mapping can be looked up. */
+/* The page cache reports a fault in progress: its mapping can be looked up here. */
 static __always_inline void fault_in_cache(bool around, __u64 first, __u64 last)
 {
 	struct fault_state *state = fault_in_flight();
@@ -619,7 +620,7 @@ static __always_inline void fault_in_cache(bool around, __u64 first, __u64 last)
 	close_books(&books);
 }
 
-/* Where functions can be hooked the mapping comes with the fault. */
+/* The mapping of the fault is an argument, if functions can be hooked. */
 static __always_inline void fault_in_area(struct vm_area_struct *area)
 {
 	struct fault_state *state = fault_in_flight();
@@ -698,21 +699,21 @@ int BPF_PROG(fault_around_exit, struct vm_fault *fault, unsigned long first, uns
 	return 0;
 }
 
-/* What a process has of its mapped files. */
+/* Survey of the pages that a process has of its mapped files. */
 struct survey {
 	struct task_struct *task;
 	__u64 memory;
-	__u64 next; /* start of the area to come */
+	__u64 next; /* start of the next area */
 	__u64 start;
 	__u64 end;
 	__u64 first_page;
 	__u64 inode_pointer;
-	__u64 at; /* address reached */
+	__u64 at; /* present address */
 	struct page_table *table;
 	__u32 room;
 	__u32 huge;
 	__u32 any;
-	__u32 first; /* number within its table of the first page to look at */
+	__u32 first; /* index in the table of the first page to examine */
 	struct presence presence;
 };
 
@@ -728,7 +729,7 @@ static long survey_entry(__u64 index, void *context)
 	return 0;
 }
 
-/* The pages of one table; where there is none, on to the next that may be there. */
+/* Survey the pages of one table; without a table, skip to the next address that may have one. */
 static long survey_table(__u64 index, void *context)
 {
 	struct survey *survey = context;
@@ -757,7 +758,7 @@ static long survey_table(__u64 index, void *context)
 	bpf_loop(((end - chunk) >> 12) - survey->first, survey_entry, survey, 0);
 	if (!survey->any)
 		return 0;
-	/* the chunk may begin before the mapping: counted from where the chunk would be in the file, maybe below 0 */
+	/* the chunk may begin before the mapping; then its first page is relative to that start and may be negative */
 	survey->presence.first_page = survey->first_page + ((__s64)(chunk - survey->start) >> 12);
 	if (bpf_ringbuf_output(&presences, &survey->presence, sizeof(survey->presence), BPF_RB_NO_WAKEUP))
 		__sync_fetch_and_add(&presences_lost, 1);
@@ -794,7 +795,7 @@ static long survey_area(__u64 index, void *context)
 	if (!value)
 		return 1;
 	survey->next = value->next;
-	/* still the same mapping? */
+	/* check that it is still the same mapping */
 	if (!bpf_find_vma(survey->task, place.start, look_at, &mapping, 0) && mapping.start == place.start &&
 	    (__u64)mapping.inode == value->inode_pointer && mapping.first_page == value->first_page) {
 		survey->presence.file_id = value->file_id;
@@ -810,7 +811,7 @@ static __always_inline int memory_ends(struct task_struct *task)
 	struct survey survey = {};
 	__u64 *newest;
 
-	/* of the last one who uses it */
+	/* only for the last user of the memory */
 	if (!control.armed || patterns_only)
 		return 0;
 	meter(METER_OTHERS);
@@ -829,14 +830,14 @@ static __always_inline int memory_ends(struct task_struct *task)
 	return 0;
 }
 
-/* Since Linux 6.16 it comes before the memory is given up; before, it finds none. */
+/* Since Linux 6.16 it runs before the memory is released; on earlier kernels it finds none. */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(fault_process_ends, struct task_struct *task)
 {
 	return memory_ends(bpf_get_current_task_btf());
 }
 
-/* A process that becomes another program gives up its memory, too: from here on it does so for certain. */
+/* A process that executes another program releases its memory too. At this point that is certain. */
 SEC("tp_btf/sched_prepare_exec")
 int BPF_PROG(fault_program_ends, struct task_struct *task)
 {
@@ -856,8 +857,8 @@ int BPF_PROG(fault_memory_replaced, struct task_struct *task)
 }
 
 /*
- * What all traced processes have of their mapped files, run by the loader when tracing begins and when it ends.
- * What was mapped and touched before leaves no fault.
+ * Survey of the pages of mapped files of all traced processes, run by the loader at the start and end of tracing.
+ * Pages that were mapped and accessed earlier cause no fault.
  */
 SEC("iter/task_vma")
 int survey_mappings(struct bpf_iter__task_vma *context)
@@ -894,7 +895,7 @@ int survey_mappings(struct bpf_iter__task_vma *context)
 	return 0;
 }
 
-/* Minor faults, and with a cookie major ones: one program, which is verified once. */
+/* Minor faults, and with a cookie major ones: one program, so that it is verified once. */
 SEC("perf_event")
 int fault_ends(struct bpf_perf_event_data *context)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Which file a descriptor means, and how user space learns its name. */
+/* Look-up of the file of a descriptor, and announcement of files to user space. */
 #ifndef PENSTOCK_FILES_H
 #define PENSTOCK_FILES_H
 
 #include "books.h"
 #include "filter.h"
 
-/* One step up: writes a component, or crosses a mount point. Ends (1) at the root of all. */
+/* One step up: write a component, or cross a mount point. Ends (1) at the root of all file systems. */
 static long step_up(__u64 index, void *context)
 {
 	struct work *work = bpf_map_lookup_elem(&works, context);
@@ -68,7 +68,7 @@ static __always_inline void begin_walk(struct walk *walk, struct dentry *dentry,
 	walk->complete = 0;
 }
 
-/* A regular file, or a block device by its node. */
+/* True for a regular file, or a block device. */
 static __always_inline bool of_storage(__u32 mode)
 {
 	return (mode & S_IFMT) == S_IFREG || (mode & S_IFMT) == S_IFBLK;
@@ -82,7 +82,7 @@ static __noinline int describe(struct file *file, struct introduction *draft)
 	__u32 kind = BPF_CORE_READ(inode, i_mode) & S_IFMT;
 
 	draft->directory = kind == S_IFDIR;
-	if (kind == S_IFBLK) { /* behind its node */
+	if (kind == S_IFBLK) { /* the device behind the node */
 		mapping = BPF_CORE_READ(file, f_mapping);
 		contents = BPF_CORE_READ(mapping, host);
 	}
@@ -96,7 +96,7 @@ static __noinline int describe(struct file *file, struct introduction *draft)
 	return 0;
 }
 
-/* Hands identity and path of a file to user space, by way of a draft. */
+/* Send identity and path of a file to user space, by means of a draft. */
 static __noinline int introduce(struct file *file, __u32 file_id, struct ledger *own, __u32 *number)
 {
 	struct introduction *draft = bpf_map_lookup_elem(&drafts, number);
@@ -126,10 +126,10 @@ static __noinline int introduce(struct file *file, __u32 file_id, struct ledger 
 }
 
 /*
- * The number of a file met for the first time; UNWANTED if it does not pass the filters, 0 if it cannot be kept.
+ * Number of a file at its first use; UNWANTED if it fails the filters, 0 if there is no room for it.
  *
- * Not static, and with a number for a pointer, so that the verifier looks at it once and not at every place
- * from which it may be reached.
+ * Not static, and with a number instead of a pointer, so that the verifier checks it once and not at every place
+ * from which it can be reached.
  */
 __noinline int meet_file(__u64 file_address)
 {
@@ -151,7 +151,7 @@ __noinline int meet_file(__u64 file_address)
 			goto out;
 		}
 		generation = key.generation;
-		key.generation = 0; /* which makes it a place */
+		key.generation = 0; /* the key then has the layout of a place */
 		if (!wanted(file, (struct place *)&key, &number)) {
 			key.generation = generation;
 			bpf_map_update_elem(&unwanted_files, &key, &id, BPF_ANY);
@@ -172,7 +172,7 @@ out:
 	return id;
 }
 
-/* Names by which files of several were opened, and user space told. When it forgets one, that is told again. */
+/* Names of files with several names that were announced to user space. A name that the map evicts is sent again. */
 struct told_name {
 	__u64 directory;
 	__u32 file_id;
@@ -186,7 +186,7 @@ struct {
 	__type(value, __u32);
 } told_names SEC(".maps");
 
-/* The name by which a file is opened that has several (hard links), told once. Apart, as meet_file. */
+/* Announce the name by which a file with several names (hard links) is opened, once. Separate, as meet_file. */
 __noinline int meet_name(__u64 file_address, __u32 file_id)
 {
 	struct file *file = (void *)file_address;
@@ -206,7 +206,7 @@ __noinline int meet_name(__u64 file_address, __u32 file_id)
 	return 0;
 }
 
-/* The number of a file, as that of meet_file. */
+/* Number of a file, with the same special values as meet_file. */
 static __always_inline __u32 number_of(struct file *file)
 {
 	__u64 address = 0;
@@ -224,12 +224,12 @@ static __always_inline __u32 number_of(struct file *file)
 		if (found)
 			return *found;
 	}
-	/* through a helper, so that the verifier takes it for a number */
+	/* through a helper, so that the verifier treats it as a number */
 	bpf_probe_read_kernel(&address, sizeof(address), &file);
 	return meet_file(address);
 }
 
-/* Fills the thread's entry for a file it has not used lately. */
+/* Fill the thread's entry for a file that it has not used recently. */
 static __always_inline int recall(struct file *file, struct known_file *known, struct books *books)
 {
 	struct inode *inode = FIELD(file, f_inode);
@@ -245,7 +245,7 @@ static __always_inline int recall(struct file *file, struct known_file *known, s
 	if (found) {
 		known->file_id = *found;
 	} else {
-		/* through a helper, so that the verifier takes it for a number */
+		/* through a helper, so that the verifier treats it as a number */
 		bpf_probe_read_kernel(&address, sizeof(address), &file);
 		known->file_id = meet_file(address);
 	}
@@ -261,8 +261,8 @@ static __always_inline int recall(struct file *file, struct known_file *known, s
 }
 
 /*
- * `certain`: the kernel found a file there during this very call; tables never shrink, so the descriptor is
- * inside, and what is there now is a file or NULL.
+ * `certain`: the kernel found a file at this descriptor during this call. Tables never shrink, so the descriptor is in
+ * range, and the slot contains a file or NULL.
  */
 static __always_inline struct file *file_at(struct task_struct *task, __u32 descriptor, bool certain)
 {
@@ -280,7 +280,7 @@ static __always_inline struct file *file_at(struct task_struct *task, __u32 desc
 
 /*
  * Address of the file at a descriptor of the current task, 0 if there is none. Not static, and a number, so that the
- * verifier looks at it once.
+ * verifier checks it once.
  */
 __noinline __u64 address_of_file(__u32 descriptor)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a process's page tables hold. No hook tells which pages a fault mapped: the kernel maps what it has of a
- * window around the page, of a large folio all, and by a huge page 512 at once. So the tables are read, after
+ * Reader of the page tables of a process. No hook reports which pages a fault mapped. The kernel maps the cached pages
+ * of a window around the page, all pages of a large folio, or 512 at once by a huge page. So the tables are read after
  * the fault.
  *
- * Entries hold physical addresses. Where the kernel keeps physical memory in its own address space is random
- * and not told; it is found out at loading, from a page of the loader's own with known contents.
+ * Table entries have physical addresses. The address at which the kernel maps physical memory is random and not
+ * exported. It is determined at loading, by a search for a page of the loader with known contents.
  */
 #ifndef PENSTOCK_PAGES_H
 #define PENSTOCK_PAGES_H
@@ -18,8 +18,8 @@
 #define ENTRY_ADDRESS 0x000ffffffffff000ULL
 #define STEP_OF_DIRECT_MAP (1ULL << 30)
 
-/* Of the search for the direct map: asked by the loader, answered by the program. */
-__u64 direct_map = 0; /* 0: not known, tables cannot be read */
+/* Search for the direct map: parameters from the loader, results from the program. */
+__u64 direct_map = 0; /* 0: unknown, tables cannot be read */
 __u64 known_address = 0;
 __u64 known_words[2] = {};
 __u32 five_levels = 0;
@@ -28,7 +28,7 @@ struct page_table {
 	__u64 entries[ENTRIES];
 };
 
-/* Room for a copy: of faults and ends of processes, and of the look at all processes, which those interrupt. */
+/* Buffers for a copy: of faults and ends of processes, and of the survey of all processes, which those interrupt. */
 enum { TABLE_OF_FAULT = 0, TABLE_OF_SURVEY, TABLES };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -47,8 +47,8 @@ static __always_inline __u64 next_table(__u64 base, __u64 table, __u32 index)
 }
 
 /*
- * The entry of the middle directory for an address; 0: there is none, or it is of a page of 1 GiB. `reach` is how
- * much of the address space the last entry looked at stands for, as a power of two.
+ * Entry of the middle directory for an address; 0 if there is none, or for a page of 1 GiB. `reach` is the size of the
+ * address range that the last entry on the way covers, as a power of two.
  */
 static __always_inline __u64 middle_entry(__u64 base, __u64 top, __u64 address, __u32 *reach)
 {
@@ -76,7 +76,7 @@ static __always_inline __u64 middle_entry(__u64 base, __u64 top, __u64 address, 
 struct direct_search {
 	__u64 top;
 	__u64 found;
-	__u64 frame; /* of the known page */
+	__u64 frame; /* page frame of the known page */
 };
 
 static long try_direct_map(__u64 index, void *context)
@@ -119,11 +119,11 @@ struct task_struct___stack {
 
 #pragma clang attribute pop
 
-__u64 page_structures = 0; /* where the structures of all pages begin; 0: not known */
+__u64 page_structures = 0; /* start of the array of all page structures; 0: unknown */
 
 /*
- * Whether a page is memory of the process alone, by what the tables and the page's structure say: a look at the
- * mapping would take its lock, and give it back by an interrupt where interrupts are off.
+ * True if a page is private memory of the process, according to the tables and the page structure. A look-up of the
+ * mapping would take its lock and, with interrupts off, release it by an interrupt.
  */
 static __noinline int is_anonymous(struct task_struct *task, __u64 address)
 {
@@ -144,7 +144,7 @@ static __noinline int is_anonymous(struct task_struct *task, __u64 address)
 	head = BPF_CORE_READ(page, compound_head);
 	folio = head & 1 ? (void *)(head - 1) : (void *)page;
 	head = (__u64)BPF_CORE_READ(folio, mapping);
-	return !head || (head & 1); /* the page of zeros, or PAGE_MAPPING_ANON */
+	return !head || (head & 1); /* the zero page, or PAGE_MAPPING_ANON */
 }
 
 struct structure_search {
@@ -165,8 +165,9 @@ static long try_structures(__u64 index, void *context)
 }
 
 /*
- * The structures of all pages begin at a random place, too, a multiple of 1 GiB below any of them: of the pages of
- * our stack one is known. The right one makes the known page anonymous, and at its address.
+ * The array of page structures also begins at a random address, a multiple of 1 GiB below each of its elements. The
+ * address of one structure is known from the pages of the current stack. With the correct start, the structure of the
+ * known page says that it is anonymous, with its own address.
  */
 static __always_inline void find_page_structures(struct task_struct *task, __u64 frame)
 {
@@ -184,7 +185,7 @@ static __always_inline void find_page_structures(struct task_struct *task, __u64
 		bpf_loop(256, try_structures, &search, 0);
 }
 
-/* Run once by the loader, in its own context. */
+/* Run once by the loader, in the loader's context. */
 SEC("syscall")
 int find_direct_map(void *context)
 {
@@ -199,8 +200,8 @@ int find_direct_map(void *context)
 }
 
 /*
- * The table of the pages around an address, copied: NULL where there is none or it cannot be read. `huge` says
- * that they are all mapped as one; `reach`, as a power of two, of how much that is the answer.
+ * Copy of the table of the pages around an address; NULL if there is none or it cannot be read. `huge` is true if one
+ * huge page maps them all. `reach` is the size of the address range that the result covers, as a power of two.
  */
 static __always_inline struct page_table *table_at(struct task_struct *task, __u64 address, __u32 room, bool *huge,
 						   __u32 *reach)
@@ -225,7 +226,7 @@ static __always_inline struct page_table *table_at(struct task_struct *task, __u
 	return table;
 }
 
-/* Bits of the 512 pages of a table. */
+/* One bit for each of the 512 pages of a table. */
 struct page_bits {
 	__u64 words[ENTRIES / 64];
 };
@@ -240,10 +241,10 @@ static __always_inline void set_page_bit(struct page_bits *bits, __u32 at)
 	__sync_fetch_and_or(&bits->words[(at >> 6) & 7], 1ULL << (at & 63));
 }
 
-/* Pages that the kernel may map around the one asked for: an aligned window (fault_around_bytes). */
+/* Pages that the kernel may map around the requested one: an aligned window (fault_around_bytes). */
 #define WINDOW_PAGES 16
 
-/* The way out from the page of a fault, in one direction. */
+/* State of the scan from the page of a fault in one direction. */
 struct way_out {
 	struct page_table *table;
 	struct page_bits *told;
@@ -251,8 +252,8 @@ struct way_out {
 	__u32 window;
 	__u32 step; /* 1, or ENTRIES - 1 for -1 */
 	__u32 end;
-	__u32 last; /* page that is new */
-	__u32 count; /* of those */
+	__u32 last; /* last new page */
+	__u32 count; /* number of new pages */
 };
 
 static long go_out(__u64 index, void *context)
@@ -265,7 +266,7 @@ static long go_out(__u64 index, void *context)
 	next = (way->at + way->step) & (ENTRIES - 1);
 	way->at = next;
 	if (!(way->table->entries[next] & ENTRY_PRESENT) || page_bit(way->told, next))
-		return (next ^ way->window) >= WINDOW_PAGES; /* there may be more in the window */
+		return (next ^ way->window) >= WINDOW_PAGES; /* further pages in the window may be mapped */
 	set_page_bit(way->told, next);
 	way->last = next;
 	way->count++;
@@ -273,9 +274,9 @@ static long go_out(__u64 index, void *context)
 }
 
 /*
- * Pages of a table that a fault mapped: those that are there and were not told of before, within the window
- * around the page asked for, and as far beyond it as a large folio goes on without a gap. Gives their number;
- * `first` and `last` are where they begin and end.
+ * Pages of a table that a fault mapped: present pages that were not reported before, within the window around the
+ * requested page, and beyond it as far as a large folio continues without a gap. Returns their number. `first` and
+ * `last` are the first and last of them.
  */
 static __always_inline __u32 newly_mapped(struct page_table *table, struct page_bits *told, __u32 at, __u32 lowest,
 					  __u32 highest, __u32 *first, __u32 *last)
@@ -313,7 +314,7 @@ static long forget_absent(__u64 index, void *context)
 	return 0;
 }
 
-/* Leaves of what was told what a table, or none, still has. */
+/* Clear the bits of reported pages that are no longer present in the table, or all without a table. */
 static __always_inline void keep_present(struct page_bits *told, struct page_table *table)
 {
 	struct absentees absent = { .table = table, .told = told };

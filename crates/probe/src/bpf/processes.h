@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Threads as they come and go: the set of traced processes, and who is introduced to user space. */
+/* Start and end of threads: the set of traced processes, and threads to announce again. */
 #ifndef PENSTOCK_PROCESSES_H
 #define PENSTOCK_PROCESSES_H
 
 #include "scope.h"
 
-/* Its next call looks at everything anew. */
+/* Clear the thread's cached state; its next call looks everything up again. */
 static __always_inline void forget(struct thread_state *state)
 {
 	state->met = 0;
@@ -23,7 +23,7 @@ static __always_inline int came(struct task_struct *child)
 		return 0;
 	meter(METER_OTHERS);
 	if (tid_limit) {
-		/* what is kept under its number is of a thread that has ended */
+		/* the state under this number belongs to a thread that has ended */
 		thread = FIELD(child, pid);
 		if (thread < tid_limit)
 			forget(AT(threads_by_tid, thread));
@@ -49,7 +49,7 @@ static __always_inline int became_another(void)
 	return 0;
 }
 
-/* Of each thread; the count of those alive has been lowered by then. */
+/* Runs for each thread; the count of live threads has already been decremented. */
 static __always_inline int went(void)
 {
 	struct task_struct *task;
@@ -65,7 +65,7 @@ static __always_inline int went(void)
 	return 0;
 }
 
-/* Before the child first runs. */
+/* Runs before the child's first instruction. */
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 {

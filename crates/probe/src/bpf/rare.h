@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * System calls on files besides the read and write families: durability, metadata, copies inside the kernel.
+ * System calls on files other than the read and write families: durability, metadata, copies inside the kernel.
  *
- * They come from the same two hooks. All is taken at the exit, but for close, whose descriptor is gone by
- * then. A call that gives a name (rename, unlink, link, truncate by path) has no file in reach of a program
- * here: its texts and the directories they start from go to user space (names.py), which knows the paths.
+ * They use the same two hooks. All data is read at the exit, except for close, whose descriptor is gone by then. For
+ * a call with a name (rename, unlink, link, truncate by path) a program here cannot reach the file. The names and the
+ * directories they are relative to are sent to user space (names.py), which knows the paths.
  */
 #ifndef PENSTOCK_RARE_H
 #define PENSTOCK_RARE_H
@@ -69,7 +69,7 @@ static __always_inline bool rare_number(__u64 number)
 	return number < 512 && ((rare_numbers[number >> 6] >> (number & 63)) & 1);
 }
 
-/* By itself: inlined, the compiler sees through to the stack and computes addresses that the verifier refuses. */
+/* A separate function: if inlined, the compiler computes stack addresses that the verifier refuses. */
 static __noinline int record_rare(struct call *call, struct known_file *known, struct books *books)
 {
 	record(call, known, bpf_get_current_task_btf(), books, SOURCE_RARE);
@@ -77,15 +77,15 @@ static __noinline int record_rare(struct call *call, struct known_file *known, s
 }
 
 /*
- * Keeps an operation that is not a read or write as the mode says: always summed up, and in mode trace
- * recorded. Balances the ledger, `seen` included.
+ * Store an operation that is neither read nor write: sum it in every mode, and also record it in mode trace. Updates
+ * the ledger, including `seen`.
  */
 static __noinline int keep_rare(struct call *call, __u32 file_id, struct books *books)
 {
 	struct known_file known = { .file_id = file_id };
 
 	COUNT(books, SOURCE_RARE, seen);
-	/* a call that only names its file cannot be told from others here; file_names has what became of the name */
+	/* with a filter, calls that only name their file are excluded; file_names has the changes of names */
 	if (left_out(file_id, call->op) || (filtering_files() && !file_id)) {
 		COUNT(books, SOURCE_RARE, filtered);
 		return 0;
@@ -101,7 +101,7 @@ static __noinline int keep_rare(struct call *call, __u32 file_id, struct books *
 	return record_rare(call, &known, books);
 }
 
-/* One half of a copy inside the kernel: a read or write like others; of what is not recorded: 0. */
+/* One half of a copy inside the kernel: a read or write like others; file_id is 0 if it is not recorded. */
 static __noinline int keep_half(struct call *call, __u32 file_id, struct books *books)
 {
 	struct known_file known = { .file_id = file_id, .stream = { NO_STREAM, NO_STREAM } };
@@ -114,7 +114,7 @@ static __noinline int keep_half(struct call *call, __u32 file_id, struct books *
 	return record_rare(call, &known, books);
 }
 
-/* No such descriptor; or another thread closed it during the call. */
+/* There is no such descriptor, or another thread closed it during the call. */
 static __noinline int no_file(struct call *call, struct books *books)
 {
 	COUNT(books, SOURCE_RARE, seen);
@@ -171,7 +171,7 @@ static __always_inline int other_entry(struct pt_regs *regs, __u64 number)
 	return 0;
 }
 
-/* One piece of what a call said about names: a text of the caller, or the directory it starts from. */
+/* Send one piece of a name in a call: a text of the caller, or the directory that it is relative to. */
 static __always_inline void send_piece(struct name_piece *piece, __u32 bytes, struct books *books)
 {
 	piece->file_id = 0;
@@ -186,7 +186,7 @@ struct naming {
 	struct call *call;
 	const char *text;
 	int directory;
-	__u32 which; /* 0: the old or only name, 1: the new */
+	__u32 which; /* 0: the old or only name, 1: the new name */
 	__u64 flags;
 };
 
@@ -198,7 +198,7 @@ static __always_inline bool begins_with(const __u8 *text, const char *beginning,
 	return true;
 }
 
-/* The decimal number that ends a text; -1 if there is another text. */
+/* The decimal number that the rest of the text consists of; -1 for other text. */
 static __always_inline int number_at(const __u8 *text)
 {
 	int number = 0;
@@ -218,7 +218,7 @@ static __always_inline int number_at(const __u8 *text)
 #define DEV_FD "/dev/fd/"
 #define AFTER(beginning) (sizeof(beginning) - 1)
 
-/* The descriptor of the caller that a path stands for, as open(2) names a file of O_TMPFILE; -1: none. */
+/* Descriptor of the caller that a path denotes, as open(2) names a file of O_TMPFILE; -1: none. */
 static __noinline int descriptor_named(const __u8 *text)
 {
 	if (begins_with(text, SELF_FD, AFTER(SELF_FD)))
@@ -230,7 +230,7 @@ static __noinline int descriptor_named(const __u8 *text)
 	return -1;
 }
 
-/* A link to a file that is open: by AT_EMPTY_PATH, or by the name of its descriptor. */
+/* Number of an open file to which a link is created: by AT_EMPTY_PATH, or by the path of its descriptor. */
 static __always_inline __u32 linked_by_descriptor(struct naming *naming, const __u8 *text)
 {
 	int descriptor = text[0] ? descriptor_named(text) : naming->directory;
@@ -308,7 +308,7 @@ struct found_range {
 	__u32 file_id;
 };
 
-/* Of the first mapping in the range; a range over several files is charged to the first. */
+/* File and offset of the first mapping in the range; a range over several files is attributed to the first. */
 static long in_mapping(struct task_struct *task, struct vm_area_struct *area, struct found_range *found)
 {
 	struct file *file = area->vm_file;
@@ -335,7 +335,7 @@ static __noinline int msync_left(struct pt_regs *regs, __u64 number, struct call
 	return keep_rare(call, found.file_id, books);
 }
 
-/* By path: the file is told by user space. */
+/* Calls by path: user space determines the file. */
 static __noinline int names_left(struct pt_regs *regs, __u64 number, struct call *call, struct books *books)
 {
 	struct naming naming = { .call = call, .directory = AT_FDCWD };
@@ -406,7 +406,7 @@ static __noinline int open_left(struct pt_regs *regs, __u64 number, struct call 
 	file = file_of(call->result);
 	if (!file || !has_storage(FIELD(file, f_inode))) {
 		COUNT(books, SOURCE_RARE, seen);
-		COUNT(books, SOURCE_RARE, filtered); /* a directory or terminal; or another thread has closed it */
+		COUNT(books, SOURCE_RARE, filtered); /* a directory or terminal; or closed by another thread */
 		return 0;
 	}
 	call->result = 0;
@@ -466,8 +466,8 @@ static __noinline int by_descriptor(struct pt_regs *regs, __u64 number, struct c
 	mode = FIELD(inode, i_mode);
 	if (!of_storage(mode)) {
 		if (call->op == OP_SYNCFS)
-			return keep_rare(call, 0, books); /* of a directory: the file system */
-		/* a name is safe when its directory was flushed */
+			return keep_rare(call, 0, books); /* of a directory: stands for the file system */
+		/* fsync of a directory makes its names durable */
 		if ((mode & S_IFMT) != S_IFDIR || (call->op != OP_FSYNC && call->op != OP_FDATASYNC)) {
 			COUNT(books, SOURCE_RARE, seen);
 			COUNT(books, SOURCE_RARE, filtered);
@@ -480,8 +480,8 @@ static __noinline int by_descriptor(struct pt_regs *regs, __u64 number, struct c
 }
 
 /*
- * Where a half began: the kernel leaves in the caller's variable, or in the descriptor's position, where it
- * ended.
+ * Record one half. Its start is computed from its end, which the kernel stores in the caller's variable or in the
+ * descriptor's position.
  */
 static __always_inline void one_half(struct call *call, struct file *file, const void *variable,
 				     struct books *books)
@@ -499,7 +499,7 @@ static __always_inline void one_half(struct call *call, struct file *file, const
 	call->offset_bytes = end - (call->result > 0 ? call->result : 0);
 	if (has_storage(FIELD(file, f_inode))) {
 		call->flags |= call_flags(file);
-		/* found here and not in keep_half: the stack of both together is too much below this one's */
+		/* not in keep_half: the stack of both functions together would exceed the limit */
 		file_id = number_of(file);
 	}
 	keep_half(call, file_id, books);
@@ -556,7 +556,7 @@ static __always_inline int close_left(struct call *call, struct thread_state *st
 	return keep_rare(call, file_id, books);
 }
 
-/* With the books open. */
+/* Call it with the books open. */
 static __always_inline int rare_counted(struct pt_regs *regs, long result, __u64 number, int slot,
 					struct books *books)
 {
@@ -570,7 +570,7 @@ static __always_inline int rare_counted(struct pt_regs *regs, long result, __u64
 	}
 	if ((!call.start_ns && !patterns_only) || (result <= -512 && result >= -516)) {
 		COUNT(books, SOURCE_RARE, seen);
-		COUNT(books, SOURCE_RARE, filtered); /* begun before arming; a close of no file of ours; to be made again */
+		COUNT(books, SOURCE_RARE, filtered); /* begun before arming; close of an untraced file; to be restarted */
 		return 0;
 	}
 	call.now_ns = bpf_ktime_get_ns();
@@ -583,7 +583,7 @@ static __always_inline int rare_counted(struct pt_regs *regs, long result, __u64
 	case NR_OPENAT:
 	case NR_OPENAT2:
 	case NR_CREAT:
-		/* among chosen files there is none that could not be opened */
+		/* with a filter of files, failed opens are excluded */
 		if (result < 0 && !patterns_only && !filtering_files())
 			return names_left(regs, number, &call, books);
 		return open_left(regs, number, &call, books);
@@ -635,13 +635,13 @@ static __noinline int other_entered(struct pt_regs *regs, __u64 number)
 	return other_entry(regs, number);
 }
 
-/* From the hooks of all calls: by itself, so that the frequent ones have a short program. */
+/* From the hooks of all calls. A separate function, so that the frequent calls have a short program. */
 static __noinline int other_left(struct pt_regs *regs, long result, __u64 number)
 {
 	return other_exit(regs, result, number);
 }
 
-/* libaio has deep functions: they are not to stand on the stack of the others' one. */
+/* libaio has deep functions, which must not be on the stack of the other calls' function. */
 static __always_inline int rare_entered(struct pt_regs *regs, __u64 number)
 {
 	return of_aio(number) ? aio_entry(regs, number) : other_entered(regs, number);
@@ -652,7 +652,7 @@ static __always_inline int rare_left(struct pt_regs *regs, long result, __u64 nu
 	return of_aio(number) ? aio_exit(regs, result, number) : other_left(regs, result, number);
 }
 
-/* The same within a program for one call, whose number is a constant. */
+/* The same in a program for one call, whose number is a constant. */
 static __always_inline int rare_entry(struct pt_regs *regs, __u64 number)
 {
 	return of_aio(number) ? aio_entry(regs, number) : other_entry(regs, number);
@@ -663,7 +663,7 @@ static __always_inline int rare_exit(struct pt_regs *regs, long result, __u64 nu
 	return of_aio(number) ? aio_exit(regs, result, number) : other_exit(regs, result, number);
 }
 
-/* On a function of its own: the number is a constant, and the program holds what that call needs. */
+/* Program on a function of its own: the number is a constant, so the program contains only the code for that call. */
 #define ON_RARE(name, number) \
 	SEC("fentry/__x64_sys_" #name) \
 	int BPF_PROG(in_##name, struct pt_regs *regs) \
@@ -695,7 +695,7 @@ ON_RARE(creat, NR_CREAT)
 ON_RARE(link, NR_LINK)
 ON_RARE(unlink, NR_UNLINK)
 
-/* sync has no arguments, and on some kernels no type information for its entry. */
+/* sync has no arguments, and some kernels have no type information for its entry. */
 SEC("fentry/ksys_sync")
 int BPF_PROG(in_sync)
 {
