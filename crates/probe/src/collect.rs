@@ -38,7 +38,7 @@ impl Tracer {
         bytes
     }
 
-    /// Mode count: (file_id, direction, calls, errors, bytes asked, bytes done) as six 64-bit numbers.
+    /// Mode count: file_id, direction, calls, errors, bytes requested and bytes done, as six 64-bit numbers.
     pub(crate) fn write_counters(&self, recording: &mut Recording) {
         if self.mode != Mode::Count {
             return;

@@ -213,7 +213,7 @@ fn take_in(output: &mut Option<ChildStdout>, text: &mut Vec<u8>) {
 /// True if the child has ended. It remains a zombie, so that its process number is not reused.
 fn has_ended(child: &Child) -> bool {
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: `told` is as large as the call writes, and any bytes are numbers
+    // SAFETY: `told` has the size of the structure, and any bytes are valid numbers
     unsafe {
         let mut told: libc::siginfo_t = std::mem::zeroed();
         libc::waitid(libc::P_PID, child.id(), &mut told, options) == 0 && told.si_pid() != 0
