@@ -1,10 +1,10 @@
-//! How fast stores are simulated on one core: `cargo run --release -p penstock-queuenet --example network_rate [RUNS
-//! [NAME]]`; with a NAME only the cases that contain it.
+//! Simulation rate of stores on one core: `cargo run --release -p penstock-queuenet --example network_rate [RUNS
+//! [NAME]]`. With NAME only the cases that contain it are run.
 //!
 //! An event is one completion of a service at one queue: a frame at an out-queue, a frame at an in-queue, a message at
-//! a loopback, a request at a component; a train of merged frames counts once at each of its two queues. A request is
-//! a chunk that storage serves. Each figure is the median of RUNS (3); rates are
-//! by CPU time, which other work on the machine disturbs less than wall time.
+//! a loopback, a request at a component. A train of merged frames counts once at each of its two queues. A request is
+//! a chunk that storage serves. Each figure is the median of RUNS (default 3). Rates are per CPU time, which other work
+//! on the machine affects less than wall time.
 
 use std::time::Instant;
 
@@ -48,7 +48,7 @@ fn workload(files: Vec<Value>, tasks: Vec<Value>) -> Workload {
     Workload::from_json(&text.to_string()).expect("a workload")
 }
 
-/// The published reduce (Costa 2014): every node stages a file in and makes another of it, one reads them all
+/// The published reduce (Costa 2014): every node stages a file in and writes another from it; one node reads them all
 /// and writes as much.
 fn reduce(nodes: u64, bytes: u64, hints: bool) -> Workload {
     let mut files = Vec::new();
@@ -77,7 +77,7 @@ fn reduce(nodes: u64, bytes: u64, hints: bool) -> Workload {
     workload(files, tasks)
 }
 
-/// Every node writes a file and reads its neighbour's.
+/// Every node writes a file and reads the file of its neighbour.
 fn exchange(nodes: usize, chunks: u64) -> Workload {
     let mut tasks = Vec::new();
     for i in 0..nodes {
@@ -91,7 +91,7 @@ fn exchange(nodes: usize, chunks: u64) -> Workload {
     workload(Vec::new(), tasks)
 }
 
-/// A thousand tasks shaped like Montage: projections, differences of neighbours, a fit, corrections, one mosaic.
+/// A thousand tasks like those of Montage: projections, differences of neighbours, a fit, corrections, one mosaic.
 fn montage() -> Workload {
     let n = 250;
     let mut files = Vec::new();
@@ -141,7 +141,7 @@ fn timed(name: &str, runs: usize, workload: &Workload, network: &Value) {
     let (mut walls, mut cpus) = (Vec::new(), Vec::new());
     let mut last: Option<Outcome> = None;
     for seed in 0..runs as u64 {
-        // the scheduler books CPU time by milliseconds: short runs are repeated
+        // the kernel counts CPU time in milliseconds: repeat short runs
         let (begun, cpu, mut times) = (Instant::now(), cpu_s(), 0.0);
         let outcome = loop {
             let outcome = simulate(workload, &network, seed, false).expect("a run");
@@ -166,7 +166,7 @@ fn timed(name: &str, runs: usize, workload: &Workload, network: &Value) {
     );
 }
 
-/// Time that this thread had a core, seconds (`/proc/thread-self/schedstat`, first field).
+/// CPU time of this thread, seconds (`/proc/thread-self/schedstat`, first field).
 fn cpu_s() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let ns = text.split(' ').next().and_then(|ns| ns.parse().ok());

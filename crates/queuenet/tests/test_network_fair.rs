@@ -1,5 +1,5 @@
-//! Links that are shared fairly: shares, order and flow control by their closed forms. Each of them is one that first
-//! come first served misses.
+//! Fairly shared links: shares, order and flow control by their closed forms. First come first served misses each of
+//! these forms.
 
 use penstock_queuenet::network::{simulate, Network, Outcome, TaskRow, Workload};
 use serde_json::{json, Value};
@@ -16,13 +16,13 @@ fn link(out: f64, inwards: f64) -> Value {
     json!({"out_bps": out, "in_bps": inwards, "loopback_bps": 125e6})
 }
 
-/// A host that runs up to 16 tasks and stores.
+/// A host that runs up to 16 tasks and has storage.
 fn host(name: &str) -> Value {
     json!({"name": name, "network": link(B, B), "client": {"slots": 16},
            "storage": {"read": {"s_per_byte": MU / S}, "write": {"s_per_byte": MU / S}}})
 }
 
-/// Hosts `h0`, `h1`, … and the manager `m`; shared fairly.
+/// Fairly shared network of hosts `h0`, `h1`, … and the manager `m`.
 fn network(n: usize) -> Value {
     let mut hosts: Vec<Value> = (0..n).map(|i| host(&format!("h{i}"))).collect();
     hosts.push(json!({"name": "m", "network": link(B, B), "manager": {"service": MU_MANAGER}}));
@@ -48,7 +48,7 @@ fn task(name: &str, machine: &str, operations: Value) -> Value {
     json!({"name": name, "machine": machine, "operations": operations})
 }
 
-/// `at`: the host of each file; those with a size are there before.
+/// `at`: host of each file. Files with a size exist before the run.
 fn workload(at: &[(&str, &str, Option<u64>)], tasks: Vec<Value>) -> Value {
     let files: Vec<Value> = at
         .iter()
@@ -96,7 +96,7 @@ fn exactly(found: f64, expected: f64) {
     );
 }
 
-/// One client, one target: the closed forms of first come first served hold as they are.
+/// One client and one target: the closed forms of first come first served apply unchanged.
 #[test]
 fn a_flow_by_itself_is_unchanged() {
     let one = |chunks: u64| {
@@ -111,17 +111,17 @@ fn a_flow_by_itself_is_unchanged() {
     exactly(run(&one(10), &there).makespan_s, form);
     there["fabric"]["latency_s"] = json!(0.001);
     exactly(run(&one(10), &there).makespan_s, form + 0.006);
-    // a latency that several frames hide in, on a link that is not to run dry
+    // a latency that hides several frames, on a link that must not run dry
     there["fabric"]["latency_s"] = json!(0.1);
     exactly(run(&one(10), &there).makespan_s, form + 0.6);
-    // a receiver a tenth as fast, and a sender a tenth as fast
+    // a receiver with a tenth of the rate, and a sender with a tenth of the rate
     for (host, way) in [(1, "in_bps"), (0, "out_bps")] {
         let mut slow = network(2);
         slow["hosts"][host]["network"][way] = json!(B / 10.0);
         let (fast, slow_link) = (F / B, 10.0 * S * k / B);
         let control = match way {
             "in_bps" => 10.0 * C / B,
-            // the client's own two control messages go out at that rate
+            // the client's own two control messages have that rate
             _ => 8.0 * C / B + 2.0 * 10.0 * C / B,
         };
         exactly(
@@ -174,7 +174,7 @@ fn copies_by_themselves_are_unchanged() {
     );
     let path: f64 = streamed.stations.iter().map(|row| row.critical_s).sum();
     assert!((path / streamed.makespan_s - 1.0).abs() < 1e-5, "{path}");
-    // copies go to two hosts at once, frame by frame in turn: the last frame of both is the last of all
+    // copies go to two hosts at once, frame by frame in turn: the last frames of both are the last ones of all
     there["store"]["replication"] = json!("parallel");
     exactly(
         run(&only, &there).makespan_s,
@@ -182,8 +182,8 @@ fn copies_by_themselves_are_unchanged() {
     );
 }
 
-/// `n` flows over one link, each with `bytes`: all are there after `n` times the single time, give or take the frames
-/// that are sent in turn, while first come first served ends them one after the other.
+/// `n` flows over one link, each with `bytes`: all end after `n` times the time of one, within the frames that are
+/// sent in turn. With first come first served they end one after the other.
 fn together(workload: &Value, network: &Value, n: usize, bytes: f64) {
     let apart = n as f64 * F / B + 0.002;
     let whole = n as f64 * bytes / B;
@@ -238,15 +238,15 @@ fn readers_of_one_server_end_together() {
         })
         .collect();
     let mut work = workload(&[("f", "h0", Some(10 * MIB))], tasks);
-    // one chunk each, as stores with large chunks have it
+    // one chunk each, as in stores with large chunks
     work["files"][0]["hints"]["chunk_bytes"] = json!(10 * MIB);
     let mut there = unmanaged(4);
     there["hosts"][0]["storage"]["read"] = json!(0);
     together(&work, &there, 3, 10.0 * S);
 }
 
-/// One host reads a large file from one server while it already reads from three others: its in-queue has no backlog
-/// that the new flow would have to wait behind.
+/// One host reads a large file from one server while it reads from three others: its in-queue has no backlog that
+/// delays the new flow.
 #[test]
 fn a_flow_that_comes_later_gets_its_share_at_once() {
     let mut tasks: Vec<Value> = (0..3)
@@ -268,13 +268,13 @@ fn a_flow_that_comes_later_gets_its_share_at_once() {
         ("g", "h4", Some(2 * MIB)),
     ];
     let (work, there) = (workload(&at, tasks), unmanaged(5));
-    // a quarter of the link
+    // a quarter of the link's rate
     near(
         took(&run(&work, &there), "late"),
         4.0 * 2.0 * S / B,
         12.0 * F / B,
     );
-    // behind all that the three sent in 2 s
+    // with first come first served it waits for everything that the three sent in 2 s
     assert!(took(&run(&work, &as_fifo(&there)), "late") > 3.0);
 }
 
@@ -306,7 +306,7 @@ fn flows_through_a_shared_link_end_together() {
     }
 }
 
-/// A flow of small chunks gets as many bytes as one of large ones.
+/// A flow of small chunks gets as many bytes as a flow of large ones.
 #[test]
 fn shares_are_in_bytes() {
     let mut work = workload(
@@ -323,7 +323,7 @@ fn shares_are_in_bytes() {
     near(took(&outcome, "s"), 2.0 * 8.0 * S / B, 0.03);
 }
 
-/// Who opens a file beside its own host's transfer of 40 MiB waits for at most a frame on each way.
+/// Opening a file during a transfer of 40 MiB by the same host waits for at most a frame in each direction.
 #[test]
 fn control_messages_pass_data() {
     let idle = 4.0 * C / B + MU_MANAGER;
@@ -334,7 +334,7 @@ fn control_messages_pass_data() {
         let tasks = vec![
             task("t", "h0", json!([transfer])),
             open,
-            // so that the file is written by someone
+            // a task that writes the file
             task("other", "h1", json!([write("f", 1)])),
         ];
         let work = workload(&at, tasks);
@@ -342,7 +342,7 @@ fn control_messages_pass_data() {
         assert!(fair >= idle - 1e-9, "{fair}");
         assert!(fair <= idle + 2.0 * F / B, "{fair}");
     }
-    // and first come first served makes it wait for all of a write
+    // with first come first served it waits for the complete write
     let mut open = task("open", "h0", json!([{"op": "open", "file": "f"}]));
     open["not_before_s"] = json!(1.0);
     let tasks = vec![task("t", "h0", json!([write("f", 40 * MIB)])), open];
@@ -351,7 +351,7 @@ fn control_messages_pass_data() {
     assert!(took(&run(&work, &network(2)), "open") <= idle + 2.0 * F / B);
 }
 
-/// Max-min fairness: what a slow receiver cannot take of a sender's link, the sender's other flow has.
+/// Max-min fairness: other flows of a sender use the share of its link that a slow receiver cannot use.
 #[test]
 fn a_slow_receiver_leaves_its_share_to_others() {
     let at = [("slow", "h1", None), ("fast", "h2", None)];
@@ -367,8 +367,8 @@ fn a_slow_receiver_leaves_its_share_to_others() {
     near(took(&outcome, "t1"), 10.0 * S / (0.75 * B), 8.0 * F / B);
 }
 
-/// With a window of `w` never more than `w` chunk requests are at the only server, which takes so long that all that are
-/// under way come together there.
+/// With a window of `w` at most `w` chunk requests are at the only server, which is so slow that all requests in flight
+/// meet there.
 #[test]
 fn a_window_bounds_what_is_under_way() {
     let at = [("f", "h1", None), ("g", "h1", Some(12 * MIB))];

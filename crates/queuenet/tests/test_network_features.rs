@@ -1,4 +1,4 @@
-//! What the store and the driver can do, each on a case small enough to be worked out by hand.
+//! Features of the store and the driver, each in a case small enough for a calculation by hand.
 
 use penstock_queuenet::network::{simulate, Network, Outcome, Workload};
 use serde_json::{json, Value};
@@ -15,7 +15,7 @@ fn node(name: &str) -> Value {
            "storage": {"read": 0.001, "write": 0.001}})
 }
 
-/// `n` collocated hosts and a manager that takes no time.
+/// `n` collocated hosts and a manager with a service time of zero.
 fn network(n: usize) -> Value {
     let mut hosts: Vec<Value> = (0..n).map(|i| node(&format!("h{i}"))).collect();
     hosts.push(json!({"name": "m", "network": link(), "manager": {"service": 0}}));
@@ -47,7 +47,7 @@ fn stored(outcome: &Outcome) -> Vec<u64> {
     outcome.hosts.iter().map(|host| host.stored_bytes).collect()
 }
 
-/// Who ran a task.
+/// Host that ran a task.
 fn host_of(outcome: &Outcome, task: &str) -> String {
     let rows = outcome.tasks.as_ref().unwrap();
     rows.iter()
@@ -140,7 +140,7 @@ fn set_xattr_tags_what_follows() {
     assert_eq!(stored(&run(&tagged, &network(3)))[..3], [MIB, 4 * MIB, MIB]);
 }
 
-/// With a window of one the next chunk leaves when the one before it is acknowledged.
+/// With a window of one, a chunk leaves after the acknowledgement of the previous one.
 #[test]
 fn window() {
     let only = work(
@@ -165,7 +165,7 @@ fn window() {
     assert!(run(&only, &two).makespan_s < 4.0 * each - 0.01);
 }
 
-/// Ten writes after each other are one, and the manager is asked twice, not twenty times (Costa 2014).
+/// Ten consecutive writes become one, with two requests to the manager instead of twenty (Costa 2014).
 #[test]
 fn aggregation() {
     let operations: Vec<Value> = (0..10)
@@ -194,7 +194,7 @@ fn aggregation() {
     assert_eq!(merged.bytes.written, apart.bytes.written);
     assert_eq!(merged.bytes.stored, apart.bytes.stored);
     assert!(merged.makespan_s < apart.makespan_s);
-    // another file or another operation in between keeps them apart
+    // another file or another operation in between prevents merging
     let mixed = work(
         json!([]),
         json!([{"name": "w", "operations": [write("f", MIB), write("g", MIB),
@@ -203,7 +203,7 @@ fn aggregation() {
     assert_eq!(run(&mixed, &network(3)).operations.write.n, 3);
 }
 
-/// The cache vector of §12 as a workload: reads of chunks 1, 2, 1, 3, 2, 1 with room for two: one hit.
+/// The cache vector of spec §12 as a workload: reads of chunks 1, 2, 1, 3, 2, 1 with space for two: one hit.
 #[test]
 fn cache() {
     let operations: Vec<Value> = [1, 2, 1, 3, 2, 1]
@@ -229,7 +229,7 @@ fn cache() {
     );
     cached["preprocess"] = json!({"aggregate": false});
     assert_eq!(run(&reads, &cached).requests, 6);
-    // with room for all, each chunk is fetched once; one ahead of each miss fetches chunk 4 never, for there is none
+    // with space for all, each chunk is fetched once; a prefetch of one never fetches chunk 4, which does not exist
     cached["preprocess"] = json!({"aggregate": false, "cache_bytes": 8 * MIB});
     assert_eq!(run(&reads, &cached).requests, 3);
     cached["preprocess"] =
@@ -240,7 +240,7 @@ fn cache() {
     assert!(spans[0].end_s > 2.0 * MIB as f64 / B && spans[5].end_s == spans[0].end_s);
 }
 
-/// Two senders to two receivers share a core of one link's rate: twice the time. Racks share an uplink.
+/// Two senders to two receivers share a core with the rate of one link: twice the time. Racks share an uplink.
 #[test]
 fn fabric_and_racks() {
     let pair = work(
@@ -283,12 +283,12 @@ fn fabric_and_racks() {
             .utilisation
     };
     assert!(busy("rack-0/up") > 0.97 && busy("rack-1/down") > 0.97 && busy("rack-1/up") < 0.01);
-    // within a rack the uplink is not used
+    // within a rack the uplink is unused
     let mut near = pair.clone();
     near["files"] =
         json!([{"name": "a", "hints": {"host": "h1"}}, {"name": "b", "hints": {"host": "h0"}}]);
     assert!((run(&near, &racks).makespan_s / data - 1.0).abs() < 0.02);
-    // a core twice as fast as the links hardly slows two senders down
+    // a core with twice the rate of the links hardly slows down two senders
     let mut wide = plain;
     wide["fabric"]["capacity_bps"] = json!(2.0 * B);
     assert!((run(&pair, &wide).makespan_s / alone - 1.0).abs() < 0.02);
@@ -311,7 +311,7 @@ fn scheduling() {
         host_of(&run(&pair, &with("workqueue", json!(0))), "reader"),
         "h0"
     );
-    // its data are on h1, which is busy until 3 s
+    // h1 has its data and is busy until 3 s
     assert_eq!(
         host_of(&run(&pair, &with("data_location", json!(0))), "reader"),
         "h0"
@@ -346,7 +346,7 @@ fn slots_speed_launch_and_stagger() {
     one["hosts"][0]["client"] = json!({"slots": 2, "speed": 4});
     let fast = run(&four, &one);
     assert_eq!(fast.makespan_s, 1.0);
-    // energy: two at a time load the whole processor, three tasks of 0.5 s on two slots three quarters of it
+    // energy: two tasks at a time load the complete processor, three tasks of 0.5 s on two slots three quarters of it
     assert_eq!(fast.hosts[0].app_s, 1.0);
     let three = json!((0..3)
         .map(|i| json!({"name": format!("t{i}"), "operations": [{"op": "compute", "seconds": 2}]}))
@@ -385,7 +385,7 @@ fn tasks_spread_over_hosts_or_fill_the_first() {
     assert_eq!(places(&three), ["h0", "h1", "h2", "h0", "h1"]);
     three["scheduler"] = json!({"fill": "pack"});
     assert_eq!(places(&three), ["h0", "h0", "h1", "h1", "h2"]);
-    // a host that has become idle again is as empty as one that never worked
+    // a host that has become idle again is equivalent to one that never ran a task
     three["scheduler"] = json!({"fill": "spread"});
     let later = json!([
         {"name": "first", "operations": [{"op": "compute", "seconds": 1}]},
@@ -398,7 +398,7 @@ fn tasks_spread_over_hosts_or_fill_the_first() {
     );
 }
 
-/// 20 ms for each file with tags that a task writes, whatever it reads; 30 ms to find what another wrote.
+/// 20 ms for each file with tags that a task writes, whatever it reads; 30 ms to locate output of another task.
 #[test]
 fn setting_tags_and_finding_files_take_time() {
     let files = json!([{"name": "in", "size_bytes": MIB, "preloaded": true},
@@ -439,7 +439,7 @@ fn a_client_takes_time_for_each_operation() {
     assert!((run(&two, &slow).makespan_s - plain - 1.0).abs() < 1e-9);
 }
 
-/// Chunks are laid down after each other on their node, so that a profile knows sequential from random access.
+/// Chunks are contiguous on their node, so a profile can distinguish sequential from random access.
 #[test]
 fn a_profile_tells_sequential_from_random() {
     let class = |s: f64| json!({"overhead": {"kind": "constant", "value_s": s}});
@@ -462,7 +462,7 @@ fn a_profile_tells_sequential_from_random() {
     let jumping = work(files, json!([{"name": "r", "operations": operations}]));
     let behind = run(&jumping, &disk).makespan_s;
     assert!((behind - 20.0 * 0.1).abs() < 1e-4, "{behind}");
-    // more servers serve as many at once
+    // more servers serve more requests in parallel
     disk["hosts"][0]["storage"]["profile"]["servers"] = json!(20);
     assert!(run(&forward, &disk).makespan_s < 0.11);
 }
@@ -482,7 +482,7 @@ fn servers() {
     assert!(one > 10.0 && five < 2.2, "{one} {five}");
 }
 
-/// A reader takes the replica on its own host (the simulator of Costa 2014 did not).
+/// A reader uses the replica on its own host (the simulator of Costa 2014 did not).
 #[test]
 fn local_replica_first() {
     let files =
@@ -499,7 +499,7 @@ fn local_replica_first() {
     assert!(spread.bytes.read_local < 6 * MIB && spread.bytes.network > 2 * MIB);
 }
 
-/// A fast frame-forwarding chain of three costs hardly more than one copy.
+/// A fast chain of three with frame forwarding costs hardly more than one copy.
 #[test]
 fn streaming_pays() {
     let only = work(
@@ -524,7 +524,7 @@ fn streaming_pays() {
     );
 }
 
-/// A reader waits for the writer, explicit dependencies for each other, and stages are added up.
+/// A reader waits for the writer; explicit dependencies wait; stages are added up.
 #[test]
 fn dependencies_and_stages() {
     let chain = work(
@@ -549,7 +549,7 @@ fn dependencies_and_stages() {
     assert_eq!(second.end_s, outcome.makespan_s);
 }
 
-/// Writers on hosts of their own that begin at these seconds, each of 1 MiB.
+/// Writers on separate hosts that start at these times [s], each of 1 MiB.
 fn writers(begins: &[f64]) -> Value {
     let tasks: Vec<Value> = (0..)
         .zip(begins)
@@ -568,7 +568,7 @@ fn writers_at_once_slow_each_other_down() {
     let alone = run(&writers(&[0.0]), &contended).makespan_s;
     contended["store"]["write_contention_s"] = json!(0.1);
     assert!((run(&writers(&[0.0]), &contended).makespan_s - alone).abs() < 1e-9);
-    // one after the other, none waits
+    // in sequence, so that none waits
     let apart = run(&writers(&[0.0, 1.0]), &contended).makespan_s;
     assert!((apart - 1.0 - alone).abs() < 1e-9, "{apart}");
     let together = run(&writers(&[0.0; 3]), &contended);

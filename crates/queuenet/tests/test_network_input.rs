@@ -1,4 +1,4 @@
-//! What makes no sense is refused with one line that names it, and nothing ever panics or runs on without end.
+//! Invalid input is rejected with a message of one line that names the mistake. Nothing panics or runs forever.
 
 use penstock_queuenet::network::{simulate, simulate_json, Network, Workload};
 use penstock_station::mix64;
@@ -296,7 +296,7 @@ fn bad_workloads_are_named() {
         .contains("take larger frames"));
 }
 
-/// A full node, a full store and a chunk that is not there yet are results, not crashes.
+/// A full node, a full store and a missing chunk are results, not crashes.
 #[test]
 fn a_full_store_is_a_result() {
     let small = set(network(), "/hosts/2/storage/capacity_bytes", json!(2 << 20));
@@ -329,7 +329,7 @@ fn a_full_store_is_a_result() {
         message.contains("host \"s0\" has no room left"),
         "{message}"
     );
-    // room for it: no error
+    // enough space for it: no error
     assert_eq!(outcome(&pinned, &network()).unwrap()["error"], Value::Null);
     let hole = json!({"schema": "penstock/workload/1", "tasks": [{"name": "t", "operations": [
         {"op": "write", "file": "f", "offset_bytes": 5 << 20, "size_bytes": 10},
@@ -338,7 +338,7 @@ fn a_full_store_is_a_result() {
     assert_eq!(found["error"]["kind"], "missing");
 }
 
-/// Zero bytes take the manager's two requests; ten terabytes take no more memory than their stripe.
+/// Zero bytes need two requests to the manager. Ten terabytes need no more memory than their stripe.
 #[test]
 fn zero_and_ten_terabytes() {
     let only = |size: u64| {
@@ -360,7 +360,7 @@ fn zero_and_ten_terabytes() {
     assert!(found["makespan_s"].as_f64().unwrap() > 5e4);
 }
 
-/// Thousands of small changes to both descriptions: an error of one line, or an outcome.
+/// Thousands of small changes to both descriptions yield an error of one line or an outcome.
 #[test]
 fn nothing_panics_or_runs_on() {
     fn leaves(value: &Value, at: String, found: &mut Vec<String>) {
@@ -400,7 +400,7 @@ fn nothing_panics_or_runs_on() {
         json!("frame"),
         json!("none"),
     ];
-    // small files, so that chunks and frames of a byte are no hard work
+    // small files, so that chunks and frames of one byte are fast
     let small = set(workload(), "/files/0/size_bytes", json!(3000));
     let small = set(small, "/tasks/0/operations/1/size_bytes", json!(3000));
     let small = set(small, "/tasks/0/operations/3/size_bytes", json!(2000));
@@ -430,7 +430,7 @@ fn nothing_panics_or_runs_on() {
     assert!(refused > 500 && ran > 500, "{refused} {ran} {failed}");
 }
 
-/// Many operations that take no time need no stack.
+/// Many operations that take no time need no deep stack.
 #[test]
 fn a_long_row_of_empty_operations() {
     let operations: Vec<Value> = (0..200_000)

@@ -1,11 +1,11 @@
-//! Where chunks go: dealt out evenly, in turn over files, as a tag says. Each case is small enough to be dealt by hand.
+//! Placement of chunks: balanced, round robin over files, and by tag, each in a case small enough for a check by hand.
 
 use penstock_queuenet::network::{simulate, Network, Outcome, Workload};
 use serde_json::{json, Value};
 
 const MIB: u64 = 1 << 20;
 
-/// `n` hosts that run tasks and store, without a manager.
+/// `n` hosts that run tasks and have storage, without a manager.
 fn network(n: usize) -> Value {
     let link = json!({"out_bps": 12.5e6, "in_bps": 12.5e6, "loopback_bps": 125e6});
     let hosts: Vec<Value> = (0..n)
@@ -24,7 +24,7 @@ fn placed(n: usize, placement: &str) -> Value {
     network
 }
 
-/// One task that writes files of so many bytes, one after the other.
+/// One task that writes files of these sizes in bytes, one after the other.
 fn writes(sizes: &[u64]) -> Value {
     let operations: Vec<Value> = sizes
         .iter()
@@ -50,7 +50,7 @@ fn stored(workload: &Value, network: &Value, seed: u64) -> Vec<u64> {
 fn the_least_used_host_is_next() {
     let balanced = placed(3, "balanced");
     let of = |sizes: &[u64]| stored(&writes(sizes), &balanced, 1);
-    // 7 chunks: 3, 2 and 2; then single chunks where least is, the first of equal ones
+    // 7 chunks: 3, 2 and 2; then single chunks on the least used host, the first in case of ties
     assert_eq!(of(&[7 * MIB]), [3 * MIB, 2 * MIB, 2 * MIB]);
     assert_eq!(of(&[7 * MIB, MIB]), [3 * MIB, 3 * MIB, 2 * MIB]);
     assert_eq!(of(&[7 * MIB, MIB, MIB]), [3 * MIB, 3 * MIB, 3 * MIB]);
@@ -60,7 +60,7 @@ fn the_least_used_host_is_next() {
         [MIB, MIB, MIB],
         "half chunks"
     );
-    // the last chunk of a file is as long as it is
+    // the last chunk of a file can be shorter
     assert_eq!(of(&[MIB + MIB / 2, 2 * MIB]), [MIB, 3 * MIB / 2, MIB]);
 }
 
@@ -81,7 +81,7 @@ fn bytes_are_stored_once_in_any_order() {
     };
     let backwards: Vec<_> = (0..8).rev().map(|i| (i * MIB / 2, MIB / 2)).collect();
     assert_eq!(pieces(&backwards), 4 * MIB);
-    // a hole stays one until it is written, in parts, over its ends, or again
+    // a hole remains until it is written: in parts, across its ends, or again
     assert_eq!(pieces(&[(3 * MIB, MIB)]), MIB);
     assert_eq!(pieces(&[(3 * MIB, MIB), (MIB, MIB), (MIB, MIB)]), 2 * MIB);
     let around = [(4 * MIB, MIB), (MIB / 2, MIB), (2 * MIB, MIB), (0, 6 * MIB)];
@@ -107,7 +107,7 @@ fn files_written_at_once_are_dealt_evenly_with_any_seed() {
         stored.iter().max().unwrap() - stored.iter().min().unwrap()
     };
     assert!((1..=20).all(|seed| spread("balanced", seed) == MIB));
-    // a stripe that is drawn anew for each file is not even
+    // a random stripe for each file is not balanced
     assert!((1..=20).any(|seed| spread("striped", seed) > MIB));
 }
 
@@ -132,13 +132,13 @@ fn replicas_are_on_hosts_of_their_own_and_even() {
     balanced["store"]["replicas"] = json!(2);
     // 5 chunks twice: 0 1, 2 3, 4 0, 1 2, 3 4
     assert_eq!(stored(&writes(&[5 * MIB]), &balanced, 1), [2 * MIB; 5]);
-    // two hosts are full with one chunk and its copy
+    // two hosts are full after one chunk and its copy
     assert_eq!(
         stored(&writes(&[MIB]), &balanced, 1),
         [MIB, MIB, 0, 0, 0],
         "one chunk"
     );
-    // a stripe of one keeps to the least used host, and the one of its copies
+    // a stripe of one stays on the least used host, and that of its copies on another
     balanced["store"]["stripe_width"] = json!(1);
     assert_eq!(
         stored(&writes(&[3 * MIB]), &balanced, 1),
@@ -154,7 +154,7 @@ fn hosts_without_room_are_passed_over() {
         stored(&writes(&[7 * MIB]), &balanced, 1),
         [3 * MIB, MIB, 3 * MIB]
     );
-    // what is shorter than a chunk still fits there
+    // data shorter than a chunk still fits there
     assert_eq!(
         stored(&writes(&[7 * MIB, MIB / 2]), &balanced, 1),
         [3 * MIB, MIB + MIB / 2, 3 * MIB]
@@ -179,7 +179,7 @@ fn a_round_robin_that_goes_on_spreads_files_of_one_chunk() {
         stored(&writes(&[4 * MIB, MIB]), &network, 1),
         [2 * MIB, 2 * MIB, MIB]
     );
-    // a file that grows goes on as well
+    // a file that grows continues as well
     let grown = json!({"schema": "penstock/workload/1", "tasks": [{"name": "w", "operations": [
         {"op": "write", "file": "f", "size_bytes": MIB},
         {"op": "compute", "seconds": 1},
@@ -198,14 +198,14 @@ fn a_round_robin_that_goes_on_passes_over_hosts_without_room() {
     let mut network = placed(3, "round_robin");
     network["store"]["round_robin"] = json!("continue");
     network["hosts"][1]["storage"]["capacity_bytes"] = json!(MIB);
-    // 0, 1, 2, 0, then the full one is passed over, and the sixth is for the third
+    // 0, 1, 2, 0; then the full host is skipped, and the sixth chunk goes to the third
     assert_eq!(
         stored(&writes(&[MIB; 6]), &network, 1),
         [2 * MIB, MIB, 3 * MIB]
     );
 }
 
-/// A round robin over three hosts that places so much of a file together.
+/// A round robin over three hosts that places a unit of a file together.
 fn in_units(unit: Value) -> Value {
     let mut network = placed(3, "round_robin");
     network["store"]["round_robin"] = json!("continue");
@@ -230,14 +230,14 @@ fn a_unit_of_placement_is_on_one_host() {
         let of_hosts = stored(&writes(&[5 * MIB]), &files, 1);
         assert_eq!(of_hosts.iter().max(), Some(&(5 * MIB)), "{placement}");
     }
-    // less than a chunk is a chunk
+    // a unit smaller than a chunk is a chunk
     assert_eq!(
         stored(&writes(&[3 * MIB]), &in_units(json!(1)), 1),
         [MIB, MIB, MIB]
     );
 }
 
-/// A task on `h2` that writes these chunks of a file one by one, then reads the file.
+/// A task on `h2` that writes the chunks of a file in this order, then reads the file.
 fn chunk_by_chunk(order: &[u64]) -> Value {
     let mut operations: Vec<Value> = Vec::new();
     for chunk in order {
@@ -261,7 +261,7 @@ fn later_requests_join_their_unit() {
     let mut copies = units.clone();
     copies["store"]["replicas"] = json!(2);
     assert_eq!(stored(&workload, &copies, 1), [2 * MIB, 4 * MIB, 2 * MIB]);
-    // chunk 2 joins chunk 3 on the first host, and is on the third one by itself
+    // chunk 2 joins chunk 3 on the first host; alone it is on the third one
     let local = |network: &Value| {
         let outcome = outcome(&chunk_by_chunk(&[3, 0, 2, 1]), network, 1);
         outcome.tasks.unwrap()[0].spans.last().unwrap().local_bytes
@@ -271,7 +271,7 @@ fn later_requests_join_their_unit() {
     assert!(refused.0.contains("placement_unit"), "{}", refused.0);
 }
 
-/// A task on `h2` reads `g`, which was there before, writes `f` in two operations and reads it back.
+/// A task on `h2` that reads the existing file `g`, writes `f` in two operations and reads it back.
 fn known() -> Value {
     json!({"schema": "penstock/workload/1",
            "files": [{"name": "g", "size_bytes": 2 * MIB, "preloaded": true}],
@@ -307,7 +307,7 @@ fn files_lie_where_they_were_found() {
         assert_eq!(outcome.error, None);
         let stored: Vec<u64> = outcome.hosts.iter().map(|host| host.stored_bytes).collect();
         assert_eq!(stored, [MIB, MIB, 4 * MIB, 0]);
-        // of g one chunk is here, of f all: two chunks and the second replica of the third
+        // of g one chunk is local, of f all: two chunks and the second replica of the third
         let spans = &outcome.tasks.as_ref().unwrap()[0].spans;
         let local: Vec<u64> = spans.iter().map(|span| span.local_bytes).collect();
         assert_eq!(local, [MIB, MIB, 0, MIB, 3 * MIB]);
@@ -321,7 +321,7 @@ fn files_that_are_not_named_are_placed_by_the_store() {
     let network = Network::from_json(&placed(4, "round_robin").to_string()).unwrap();
     let outcome = simulate(&workload, &network, 1, false).unwrap();
     let stored: Vec<u64> = outcome.hosts.iter().map(|host| host.stored_bytes).collect();
-    // f: one chunk on the first host, then two from the first on again
+    // f: one chunk on the first host, then two that start at the first host again
     assert_eq!(stored, [2 * MIB, MIB, 0, 2 * MIB]);
 }
 
@@ -421,7 +421,7 @@ fn a_placement_that_does_not_fit_is_refused() {
     assert!(error.contains("chunks of one size"), "{error}");
 }
 
-/// Extents of one chunk on the same hosts may be cut anywhere: they are one.
+/// Extents of one chunk on the same hosts can be split anywhere and count as one.
 #[test]
 fn extents_that_go_on_are_one() {
     let placement =
@@ -432,7 +432,7 @@ fn extents_that_go_on_are_one() {
     assert_eq!(outcome.hosts[0].stored_bytes, 4 * MIB); // with a chunk of g
 }
 
-/// A tag names the host of a file that a task writes, until another placement is given.
+/// A tag names the host of a file that a task writes, until another placement is set.
 #[test]
 fn written_files_go_where_a_tag_says() {
     let tag = |file: &str, hints: Value| json!({"op": "set_xattr", "file": file, "hints": hints});
@@ -447,7 +447,7 @@ fn written_files_go_where_a_tag_says() {
         of(json!([tag("f", there.clone()), write("f")])),
         [0, 0, 2 * MIB, 0]
     );
-    // the host alone says it too, and the last one counts
+    // the host alone has the same effect, and the last one counts
     assert_eq!(
         of(json!([
             tag("f", there.clone()),
@@ -464,7 +464,7 @@ fn written_files_go_where_a_tag_says() {
         ])),
         [2 * MIB, 0, 0, 0]
     );
-    // a tag of something else leaves it
+    // a tag of another kind does not change it
     assert_eq!(
         of(json!([
             tag("f", there.clone()),
@@ -499,7 +499,7 @@ fn a_host_that_is_not_named_or_not_there_is_refused() {
     assert!(error.contains("store.placement is host"), "{error}");
 }
 
-/// The task reads the last quarter of a file whose other three are elsewhere.
+/// The task reads the last quarter of a file; the other three are on another host.
 #[test]
 fn what_is_read_of_inputs_decides_where_a_task_runs() {
     let extents = |at: &[(u64, u64, &str)]| {
@@ -537,16 +537,16 @@ fn what_is_read_of_inputs_decides_where_a_task_runs() {
     // 1 MiB twice from h2 is more than 1.5 MiB from h1
     let twice = json!([part("f", 0, MIB + MIB / 2), part("f", 6 * MIB, MIB), {"op": "compute", "seconds": 1}, part("f", 6 * MIB, MIB)]);
     assert_eq!(runs_on(twice, "read"), "h2");
-    // the last chunk of g is half a one: with 0.75 MiB of f, h2 has more
+    // the last chunk of g is half a chunk: with 0.75 MiB of f, h2 has more
     let half = json!([part("g", 3 * MIB, MIB / 2), part("f", 6 * MIB, 3 * MIB / 4)]);
     assert_eq!(runs_on(half, "read"), "h2");
-    // whole files: all of f is on h1 for the most part
+    // complete files: most of f is on h1
     let all = json!([part("f", 0, 8 * MIB), part("g", 0, 3 * MIB + MIB / 2)]);
     assert_eq!(runs_on(all.clone(), "read"), "h1");
     assert_eq!(runs_on(all, "files"), "h1");
 }
 
-/// Shares of hosts in what is read, counted chunk by chunk, whatever the rule of placement and the part read.
+/// Bytes of a read by host, counted chunk by chunk, for all placement rules and ranges.
 #[test]
 fn shares_of_hosts_are_those_of_the_chunks() {
     // a stripe over three hosts and a half chunk at its end: a read of all but the first half chunk and the last quarter
@@ -564,7 +564,7 @@ fn shares_of_hosts_are_those_of_the_chunks() {
     };
     // chunks 0 3 6 on h0, 1 4 on h1, 2 5 on h2; h0 has 2.5 MiB of all
     assert_eq!(runs_on(0, 6 * MIB + MIB / 2), "h0");
-    // without most of its first and of its last chunk it has 1.5 MiB, h1 and h2 have 2
+    // without most of its first and last chunks it has 1.5 MiB; h1 and h2 have 2
     assert_eq!(runs_on(3 * MIB / 4, 5 * MIB + MIB / 2), "h1");
     assert_eq!(runs_on(2 * MIB, MIB), "h2");
 }

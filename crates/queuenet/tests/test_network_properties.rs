@@ -1,10 +1,10 @@
-//! What holds on every platform and workload: random ones, small enough for seconds.
+//! Properties of all platforms and workloads, checked on random ones that are small enough for seconds.
 
 use penstock_queuenet::network::{simulate, simulate_many, Batch, Network, Outcome, Workload};
 use penstock_station::Draws;
 use serde_json::{json, Value};
 
-/// Draws a scenario.
+/// Random numbers of a scenario.
 struct Dice(Draws);
 
 impl Dice {
@@ -148,8 +148,8 @@ fn run(workload: &Workload, network: &Value, seed: u64) -> Outcome {
     simulate(workload, &network, seed, true).unwrap()
 }
 
-/// Merging changes no result: on every random platform and workload both ways agree to the last bit, where 2 % are
-/// asked for. A wrong frame size would be seen.
+/// Merging changes no result: on all random platforms and workloads both modes agree to the last bit, although the
+/// requirement is 2 %. A wrong frame size would fail the test.
 #[test]
 fn merged_frames_change_nothing() {
     let mut sensitive = 0;
@@ -179,7 +179,7 @@ fn merged_frames_change_nothing() {
     );
 }
 
-/// Bytes are conserved, times are where they can be, and the critical path accounts for the whole run.
+/// Bytes are conserved, times are in their valid ranges, and the critical path accounts for the complete run.
 #[test]
 fn books_balance_on_random_scenarios() {
     for seed in 1000..1300 {
@@ -263,7 +263,7 @@ fn books_balance_on_random_scenarios() {
     }
 }
 
-/// The same numbers whatever the number of threads, and others with another seed.
+/// The numbers do not depend on the number of threads, but on the seed.
 #[test]
 fn same_on_any_number_of_threads() {
     let mut dice = Dice::new(5);
@@ -287,7 +287,7 @@ fn same_on_any_number_of_threads() {
     assert!(one.iter().any(|outcomes| outcomes[0] != outcomes[1]));
 }
 
-/// A column gives the runs of networks that are written out, in places of floating-point and of whole numbers.
+/// A column gives the same results as networks with the numbers written out, for floating-point numbers and integers.
 #[test]
 fn columns_are_numbers_of_networks() {
     let mut dice = Dice::new(6);

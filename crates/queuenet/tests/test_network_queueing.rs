@@ -1,7 +1,7 @@
-//! Queueing theory (spec §12): the servers that the simulator uses, driven by arrivals of known law.
+//! Queueing theory (spec §12): the simulator's servers under arrivals with given distributions.
 //!
-//! Each mean lies in the run's own 99 % interval, from independent replications; with a service time 10 % off it
-//! does not.
+//! Each mean is in the run's own 99 % interval, from independent replications. With a service time that is 10 % longer
+//! it is not.
 
 use penstock_queuenet::network::{Clock, EventHeap, Fifo, Service, Ticks};
 use penstock_station::{Distribution, Draws};
@@ -27,7 +27,7 @@ struct Stage {
     queue: Fifo,
 }
 
-/// What one replication measured, means in seconds.
+/// Measurements of one replication; means in seconds.
 #[derive(Clone, Copy, Default)]
 struct Means {
     wait: f64,
@@ -36,7 +36,7 @@ struct Means {
     waiting_share: f64,
 }
 
-/// Customers arrive at intervals drawn from an exponential of `rate` and pass the stages one after the other.
+/// Customers arrive with exponential intervals of `rate` and pass the stages in sequence.
 fn open(rate: f64, laws: &[(Distribution, u32)], seed: u64, customers: u64) -> Means {
     let clock = Clock::for_run_of(1e6);
     let mut stages: Vec<Stage> = laws
@@ -151,10 +151,10 @@ fn covers(means: &[Means], what: fn(&Means) -> f64, expected: f64) -> bool {
     (mean - expected).abs() <= half
 }
 
-/// A mean and its value by theory.
+/// A mean and its theoretical value.
 type Expected = (fn(&Means) -> f64, f64);
 
-/// The expected means are covered; with services 10 % longer the sojourn is not.
+/// Check that the intervals cover the expected means, and that with services 10 % longer they miss the sojourn time.
 fn holds(rate: f64, laws: &[(Distribution, u32)], expected: &[Expected]) {
     let means = replicate(rate, laws);
     for (i, (what, value)) in expected.iter().enumerate() {
@@ -205,7 +205,7 @@ fn m_m_2() {
     );
 }
 
-/// Burke: each stage of a tandem is an M/M/1 of its own.
+/// Burke: each stage of a tandem is a separate M/M/1 queue.
 #[test]
 fn tandem_of_two() {
     let (rate, a, b) = (0.7, 1.0, 0.8);
@@ -217,7 +217,7 @@ fn tandem_of_two() {
     );
 }
 
-/// Throughput, response time and utilisations of `n` customers who go round over stations of the given demands.
+/// Throughput, response time and utilisations of `n` customers that circulate over stations with these demands.
 fn closed(n: u32, demands: &[f64], rounds: u64, seed: u64) -> (f64, f64, Vec<f64>) {
     let clock = Clock::for_run_of(1e6);
     let mut stations: Vec<Stage> = demands
@@ -314,7 +314,7 @@ fn closed_network() {
     assert!(!within(wrong.iter().map(|r| r.1).collect(), response));
 }
 
-/// More stations and customers against exact mean value analysis.
+/// More stations and customers, compared with exact mean value analysis.
 #[test]
 fn closed_networks_by_mva() {
     for (n, demands) in [(1, vec![0.3, 0.2, 0.1]), (8, vec![0.05, 0.1, 0.08, 0.02])] {
@@ -330,7 +330,7 @@ fn closed_networks_by_mva() {
     }
 }
 
-/// The spec's own measure, half a minute long: five seeds of ten million customers within 1 %.
+/// The spec's own criterion, a test of half a minute: five seeds of ten million customers within 1 %.
 #[test]
 #[ignore = "takes half a minute; cargo test --release -p penstock-queuenet -- --ignored"]
 fn within_one_percent() {

@@ -1,5 +1,5 @@
-//! The deterministic check vectors (spec §12, set V): each by its closed form, and with a service time 5 % off it
-//! must be missed.
+//! The deterministic check vectors (spec §12, set V). Each agrees with its closed form, and misses it with a service
+//! time that is 5 % off.
 
 use penstock_queuenet::network::{simulate, Network, Outcome, Workload};
 use serde_json::{json, Value};
@@ -39,7 +39,7 @@ fn manager(seconds: f64) -> Value {
     json!({"name": "m", "network": link(), "manager": {"service": seconds}})
 }
 
-/// A network of set V over the given hosts.
+/// A network of set V with these hosts.
 fn network(hosts: Vec<Value>) -> Value {
     json!({"schema": "penstock/network/1", "hosts": hosts,
            "store": {"chunk_bytes": CHUNK, "shuffle": "none"}})
@@ -87,7 +87,7 @@ fn run(workload: &Value, network: &Value) -> Outcome {
     by_train
 }
 
-/// The closed form agrees with the figure of the spec, the run with both, and a wrong service time with neither.
+/// Check that closed form, the spec's figure and the run agree, and that a wrong service time agrees with neither.
 fn holds(workload: &Value, network: &Value, closed_form: f64, figure: f64, wrong: &Value) {
     assert!(
         (closed_form / figure - 1.0).abs() < 1e-7,
@@ -176,13 +176,13 @@ fn write_with_latency() {
     let network = with(set_v(1, 0.001), &["fabric", "latency_s"], json!(0.001));
     let wrong = with(set_v(1, 0.001), &["fabric", "latency_s"], json!(0.00105));
     holds(&one_write(10 * CHUNK), &network, form, 0.852_922_88, &wrong);
-    // the same latency as half of it on every host's own link
+    // the same latency, with half of it on each host's own link
     let mut by_host = set_v(1, 0.001);
     for host in by_host["hosts"].as_array_mut().unwrap() {
         host["network"]["latency_s"] = json!(0.0005);
     }
     holds(&one_write(10 * CHUNK), &by_host, form, 0.852_922_88, &wrong);
-    // and all of it on the client's: latencies differ, so that out-queues go on by an event of their own
+    // and all of it on the client's link: latencies differ, so out-queues continue by a separate event
     let mut at_client = set_v(1, 0.001);
     at_client["hosts"][0]["network"]["latency_s"] = json!(0.001);
     holds(
@@ -308,7 +308,7 @@ fn local_write() {
         network["store"]["placement"] = json!("local");
         network
     };
-    // the spec gives eight digits of 0.086549632
+    // the spec's figure has eight digits of 0.086549632
     let outcome = run(&one_write(10 * CHUNK), &local(0.001));
     assert!(
         (outcome.makespan_s - 0.086_549_63).abs() < 1e-8,
@@ -404,7 +404,7 @@ fn reduce() {
         hosts.push(manager(MANAGER_S));
         network(hosts)
     };
-    // the spec's figures are with an open before each read
+    // the spec's figures include an open before each read
     let work = |placed: bool, open: bool| {
         let mut tasks: Vec<Value> = (0..4)
             .map(|i| task(&format!("p{i}"), json!([write(&format!("f{i}"), size)])))
@@ -491,7 +491,7 @@ fn utilisation() {
     assert!((of(&slow, "c/out") - 0.401_265).abs() < 1e-6);
     let wrong = run(&one_write(10 * CHUNK), &set_v(1, 0.00105));
     assert!((of(&wrong, "s0/storage") - 0.011_807).abs() > 1e-6);
-    // the parts of the critical path add up to the whole
+    // the parts of the critical path add up to the makespan
     for outcome in [&fast, &slow] {
         let path: f64 = outcome.stations.iter().map(|row| row.critical_s).sum();
         assert!(

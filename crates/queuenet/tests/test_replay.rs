@@ -1,4 +1,4 @@
-//! Traced programs whose truth is known, run again.
+//! Replay of traced programs with known dependencies.
 
 use penstock_queuenet::{About, Bound, Calls, Log, Program, Replayed, Setting, TracedFile};
 use penstock_station::StorageProfile;
@@ -6,7 +6,7 @@ use penstock_station::StorageProfile;
 const MS: u64 = 1_000_000;
 const PAGE: u64 = 4096;
 
-/// Every read, write and flush takes the same time.
+/// A disk with constant times of reads, writes and flushes.
 fn disk(read_ms: f64, write_ms: f64, flush_ms: f64) -> StorageProfile {
     let class = |ms: f64| {
         let one = format!(
@@ -99,7 +99,7 @@ fn near(value: f64, expected: f64, share: f64) {
     );
 }
 
-/// Two clients of one log: read for 1 ms, take the log, write, flush (2 ms), give it back.
+/// Two clients of one log: read for 1 ms, acquire the log, write, flush (2 ms), release it.
 fn committers(rounds: u64) -> Trace {
     let mut trace = Trace::default();
     let mut free = [0, 0];
@@ -127,7 +127,7 @@ fn who_holds_the_log_is_waited_for_on_every_disk() {
     assert!(program.found.waits > rounds, "{:?}", program.found);
     for flush_ms in [0.5, 2.0, 20.0] {
         let out = run(&program, &setting(disk(1.0, 0.1, flush_ms), 1 << 20));
-        // one after the other inside (write, flush, take over); outside they overlap
+        // in sequence inside (write, flush, handover); in parallel outside
         let inside = (0.03 + 0.1 + flush_ms) / 1e3;
         let alone = 1.2e-3 + inside;
         let expected = rounds as f64 * (2.0 * inside).max(alone);
@@ -161,7 +161,7 @@ fn half_the_memory_misses_half_of_random_reads() {
         state = state
             .wrapping_mul(6364136223846793005)
             .wrapping_add(1442695040888963407);
-        // two pages apart: no history that looks like a stream
+        // two pages apart, so that no history resembles a stream
         let page = (state >> 33) % pages * 3 + 1;
         trace.call(i * 3000, 2000, 7, 0, 0, page * PAGE, PAGE);
     }
@@ -189,7 +189,7 @@ fn a_sequential_reader_finds_what_was_read_ahead() {
     }
     let program = trace.program(files(&[pages]), 1 << 40);
     let out = run(&program, &setting(disk(1.0, 1.0, 1.0), 1 << 20));
-    // windows of 128 KiB, one on the way while one is read: the slower of disk and reader
+    // windows of 128 KiB, one in flight while one is read: the slower of disk and reader determines the rate
     near(out.requests[0] as f64, (pages / 32) as f64, 0.02);
     near(out.elapsed_s, (pages / 32) as f64 * 1e-3, 0.05);
     let fast = run(&program, &setting(disk(0.01, 1.0, 1.0), 1 << 20));
@@ -232,7 +232,7 @@ fn dirty_pages_wait_for_the_flush_that_the_program_asks_for() {
     }
     let program = trace.program(files(&[64]), 1 << 40);
     let out = run(&program, &setting(disk(1.0, 1.0, 5.0), 1 << 20));
-    // eight pages apart from each other: eight requests, one server
+    // eight pages apart: eight requests, one server
     assert_eq!(out.requests, [0, 800, 100]);
     near(out.elapsed_s, 100.0 * (8.0 + 5.0 + 0.024) / 1e3, 0.02);
 }

@@ -1,4 +1,4 @@
-//! Closed loops against the laws of queueing.
+//! Closed loops compared with the laws of queueing.
 
 use penstock_queuenet::{simulate, ClosedLoop, Outcome};
 
@@ -46,7 +46,7 @@ fn depth_and_threads_give_the_same_rates() {
     }
 }
 
-/// Files of their own lie all over a disk that has an arm, one that all share in one place.
+/// Separate files are spread over a disk with an arm; a shared file is in one place.
 #[test]
 fn who_reads_elsewhere_moves_the_arm() {
     let times = r#"{"shortest_s":0.001,"average_s":0.012,"longest_s":0.02}"#;
@@ -56,11 +56,11 @@ fn who_reads_elsewhere_moves_the_arm() {
     let alone = run(&arm, &random(1, ""));
     let shared = run(&arm, &random(8, r#""shared_file": true,"#));
     let apart = run(&arm, &random(8, ""));
-    // 1 GiB is 336 cylinders: 1 ms and a little
+    // 1 GiB is 336 cylinders: a little more than 1 ms
     let near = 1.0 / (0.004 + 0.001 + 0.0233 * (0.00336f64).sqrt() * 8.0 / 15.0);
     assert_close(alone.read.iops, near, 0.02);
     assert_close(shared.read.iops, near, 0.02);
-    // eight places out of all: seven of eight requests have to go far
+    // eight places spread over the disk: seven of eight requests need a long seek
     assert!(
         (55.0..95.0).contains(&apart.read.iops),
         "{}",
@@ -86,7 +86,7 @@ fn thinking_slows_a_client_down() {
 fn exponential_service_matches_the_closed_formula() {
     let think_s = 0.004;
     let device = r#"1 {"kind": "exponential", "mean_s": 0.001}"#;
-    // thinking that is not exponential: utilisation of M/G(think)//N does not depend on its shape
+    // think times that are not exponential: utilisation of M/G(think)//N does not depend on their shape
     let outcome = run(
         device,
         &random(6, &format!(r#""think_ns": {},"#, think_s * 1e9)).replace("20,", "200,"),
@@ -110,7 +110,7 @@ fn large_operations_reach_the_device_in_pieces() {
         (outcome.write.operations, outcome.device_requests),
         (10, 40)
     );
-    // four servers take the four pieces side by side
+    // four servers serve the four pieces in parallel
     assert_close(outcome.elapsed_s, 0.010, 0.001);
 }
 

@@ -140,7 +140,7 @@ impl Engine<'_> {
         let file = &self.files[run.file as usize];
         let begin = chunk * file.chunk_bytes;
         if run.missing.is_some() {
-            // a cache fetches whole chunks
+            // a cache fetches complete chunks
             return file.size.saturating_sub(begin).min(file.chunk_bytes);
         }
         let end = (run.offset + run.size).min(begin + file.chunk_bytes);

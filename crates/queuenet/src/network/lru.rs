@@ -57,7 +57,7 @@ impl Lru {
 mod tests {
     use super::*;
 
-    /// Cache vector: an LRU of 2 chunks, reads 1,2,1,3,2,1: 1 hit, 5 misses.
+    /// Cache vector (spec §12): an LRU of 2 chunks, reads 1,2,1,3,2,1: 1 hit, 5 misses.
     #[test]
     fn cache_vector() {
         let mut cache = Lru::new(2 << 20);
