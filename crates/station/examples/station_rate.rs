@@ -1,4 +1,4 @@
-//! Requests per second that a station serves on one core: `cargo run --release -p penstock-station --example station_rate`.
+//! Requests per second that one core serves: `cargo run --release -p penstock-station --example station_rate`.
 
 use std::time::Instant;
 

@@ -55,7 +55,7 @@ impl std::str::FromStr for Op {
     }
 }
 
-/// One request to the device.
+/// A request to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     /// Operation.

@@ -6,7 +6,7 @@ const SPAN: u64 = 1_000_000_000_000;
 const CYLINDERS: u64 = 100_002;
 const AVERAGE_S: f64 = 0.012;
 
-/// One arm, nothing but seeks: 1, 12 and 20 ms before a read, 1.1, 13 and 21 before a write.
+/// A disk whose only cost is seeks: 1, 12 and 20 ms before a read, 1.1, 13 and 21 ms before a write.
 fn disk(more: &str) -> StorageProfile {
     let none = r#"{"overhead": {"kind": "constant", "value_s": 0}}"#;
     let text = format!(

@@ -234,7 +234,7 @@ fn the_interface_caps_all_servers_together() {
         0.01,
         "operations",
     );
-    // and does not hurt below its cap
+    // a rate below the cap is not affected
     assert_close(
         closed_loop(&by_count, 2, 20_000).0,
         2000.0,

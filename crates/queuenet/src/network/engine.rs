@@ -496,7 +496,7 @@ pub(super) fn add_up(legs: &mut Vec<Leg>) {
 mod tests {
     use super::*;
 
-    /// A message is two cache lines: it is touched at every step, and a thousand hosts have thousands under way.
+    /// A message fits two cache lines: every step accesses it, and a thousand hosts have thousands in flight.
     #[test]
     fn a_message_is_two_cache_lines() {
         assert_eq!(std::mem::size_of::<Message>(), 128);

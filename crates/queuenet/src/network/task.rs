@@ -70,7 +70,7 @@ pub(super) struct Run {
     pub file: u32,
     pub write: bool,
     pub pending: u64,
-    /// Path of a chunk whose end lets the next one begin.
+    /// Bytes of the operation from or to the task's own host, or from its cache.
     pub local_bytes: u64,
     pub path: Vec<Leg>,
     pub spans: Vec<Span>,

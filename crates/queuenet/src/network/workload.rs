@@ -534,7 +534,7 @@ impl Builder {
                         task.name, spec.name
                     )));
                 }
-                // in order of the tasks, each once
+                // in the order of the tasks, without duplicates
                 let own_only = writers.is_empty() || *writers == [index];
                 if own_only && !spec.preloaded {
                     let before = &operations[begin as usize..begin as usize + i];
