@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+import socket
 import subprocess
+import warnings
 from pathlib import Path
 
 import pytest
@@ -63,3 +66,25 @@ def test_busy_workers_are_killed_at_one_time(
     assert [name for name, process in processes.items() if process.killed] == ["busy", "other"]
     assert clock.now_s == 115.0
     assert pool.addresses == {}
+
+
+def test_the_scheduler_listens_at_one_port(tmp_path: Path) -> None:
+    """Dask's default for its pages, port 8787, may be in use, and is not opened."""
+    with socket.create_server(("127.0.0.2", 8787)), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = listening()
+        with WorkerPool("lab", "127.0.0.2", [], tmp_path):
+            new = listening() - before
+    assert [address for address, _ in new] == ["127.0.0.2"]
+
+
+def listening() -> set[tuple[str, int]]:
+    """Addresses and TCP ports at which this process listens, other than those of 127.0.0.1."""
+    own = {os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+    ports = set()
+    for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        digits, port = fields[1].split(":")
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
+            ports.add((socket.inet_ntoa(bytes.fromhex(digits)[::-1]), int(port, 16)))
+    return {(address, port) for address, port in ports if address != "127.0.0.1"}

@@ -22,6 +22,9 @@ NO_PAGES: dict[str, list[str]] = {
     "distributed.worker.http.routes": [],
 }
 
+#: address of those servers, which Dask starts in any case: by default port 8787 of the scheduler's address
+NO_DASHBOARD: dict[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+
 
 @contextlib.contextmanager
 def connected(address: str, *, insecure: bool = False) -> Iterator[Any]:
@@ -39,6 +42,7 @@ def connected(address: str, *, insecure: bool = False) -> Iterator[Any]:
                 threads_per_worker=1,
                 security=security,
                 dashboard_address=None,
+                scheduler_kwargs=NO_DASHBOARD,
             ) as cluster,
             distributed.Client(cluster, security=security) as client,
         ):

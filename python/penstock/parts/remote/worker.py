@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.host.processes.dask_cluster import NO_PAGES
+from penstock.host.processes.dask_cluster import NO_DASHBOARD, NO_PAGES
 from penstock.parts.remote.tls import Identity, security
 from penstock.scratch import Scratch
 
@@ -38,7 +38,7 @@ async def serve(settings: Mapping[str, Any]) -> None:
             death_timeout=_DEATH_TIMEOUT_S,
             local_directory=str(place),
             memory_limit=0,
-            dashboard=False,
+            **NO_DASHBOARD,
         )
         async with worker:
             loop = asyncio.get_running_loop()

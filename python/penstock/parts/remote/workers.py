@@ -18,7 +18,7 @@ from typing import IO, Any, TypeVar
 from penstock.errors import PenstockError
 from penstock.host.probe.clock_offset import Exchange, Offset, offset_of
 from penstock.host.probe.clocks import clock_row
-from penstock.host.processes.dask_cluster import NO_PAGES
+from penstock.host.processes.dask_cluster import NO_DASHBOARD, NO_PAGES
 from penstock.host.processes.launch import last_line
 from penstock.parts.remote.tls import Authority, security
 from penstock.scratch import Scratch
@@ -204,6 +204,7 @@ class WorkerPool:
                 protocol="tls://",
                 security=secure,
                 dashboard_address=None,
+                scheduler_kwargs=NO_DASHBOARD,
                 silence_logs=logging.CRITICAL,  # True means level 1: all messages
             )
         stack.enter_context(cluster)
