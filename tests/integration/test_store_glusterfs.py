@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -73,28 +74,39 @@ def written(store: Store, path: str, node: str, size: int, copies: int = 1) -> C
     words = ["/bin/sh", "-c", script, "sh", store.inside(path), str(size)]
     store.run(store.client(node), words, what="writing")
     # sync(1) waits for the file; the engine writes its shards, which are files of their own, later
-    after, unchanged, end = on_disks(store), 0, time.monotonic() + 90
-    while time.monotonic() < end and (
-        unchanged < 2 or sum((after - before).values()) < size * copies
-    ):
+    # and removes files of earlier commands later as well: only files that grow count
+    took, unchanged, end = grown(store, before), 0, time.monotonic() + 90
+    while time.monotonic() < end and (unchanged < 2 or sum(took.values()) < size * copies):
         time.sleep(0.5)
-        last, after = after, on_disks(store)
-        unchanged = unchanged + 1 if after == last else 0
-    return after - before
+        last, took = took, grown(store, before)
+        unchanged = unchanged + 1 if took == last else 0
+    return took
 
 
-def on_disks(store: Store) -> Counter[str]:
-    """Bytes of the files on the bricks' disks, whatever the engine calls them; hard links count once."""
-    found: Counter[str] = Counter()
+def grown(store: Store, before: dict[tuple[str, str], int]) -> Counter[str]:
+    """Bytes by which files on each node's disk are larger than before."""
+    bytes_by_node: Counter[str] = Counter()
+    for (node, file), size in on_disks(store).items():
+        bytes_by_node[node] += max(0, size - before.get((node, file), 0))
+    return +bytes_by_node
+
+
+def on_disks(store: Store) -> dict[tuple[str, str], int]:
+    """Bytes of the files on the bricks' disks by node and first path, whatever the engine calls them."""
+    sizes = {}
     for name in store.roles.storage:
         (disk,) = store.cluster.nodes[name].disks.values()
         # blocks of what is not written back yet, to the disk and to its directory, are not counted
         subprocess.run(["sync", "-f", disk.at], check=True)
         subprocess.run(["sync", "-f", disk.directory], check=True)
         files = (p for p in disk.directory.rglob("*") if "/brick" in str(p) and not p.is_symlink())
-        seen = {s.st_ino: s.st_blocks * 512 for s in (p.stat() for p in files if p.is_file())}
-        found[name] = sum(seen.values())
-    return found
+        # hard links count once
+        first: dict[int, str] = {}
+        for path in sorted(str(p) for p in files if p.is_file()):
+            status = os.stat(path)
+            if first.setdefault(status.st_ino, path) == path:
+                sizes[name, path] = status.st_blocks * 512
+    return sizes
 
 
 def located(store: Store, path: str) -> Counter[str]:
