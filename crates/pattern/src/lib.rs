@@ -11,7 +11,7 @@
 //! let diagonal: Vec<i64> = (0..100).map(|i| i * 4096).collect();
 //! assert_eq!(classify(&diagonal, &sizes).class, Class::Consecutive);
 //!
-//! two readers that take turns, each consecutive in its own half
+//! // two readers that take turns, each consecutive in its own half
 //! let turns: Vec<i64> = (0..100).map(|i| (i / 2 + (i % 2) * 1000) * 4096).collect();
 //! let verdict = classify(&turns, &sizes);
 //! assert_eq!((verdict.class, verdict.k), (Class::Interleaved, Some(2)));

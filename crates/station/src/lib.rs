@@ -28,7 +28,7 @@
 //! let mut station = Station::new(&profile, 1).unwrap();
 //! let read = Request { op: Op::Read, offset: 0, size: 4096 };
 //! assert_eq!(station.arrive(0, read).due_ns, 1_000_000);
-//! the second request waits for the first
+//! // the second request waits for the first
 //! let served = station.arrive(0, read);
 //! assert_eq!((served.wait_ns, served.due_ns), (1_000_000, 2_000_000));
 //! ```
