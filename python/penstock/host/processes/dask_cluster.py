@@ -23,7 +23,7 @@ NO_PAGES: dict[str, list[str]] = {
 }
 
 #: address of those servers, which Dask starts in any case: by default port 8787 of the scheduler's address
-NO_DASHBOARD: dict[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+NO_DASHBOARD: Any = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 
 
 @contextlib.contextmanager
