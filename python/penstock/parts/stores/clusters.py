@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,25 +20,25 @@ _NAMES, _CLUSTER, _START = "names-on-hosts", "cluster-on-hosts", "start-on-hosts
 
 def live_clusters() -> dict[str, RunningCluster]:
     """Clusters that are up, by name."""
-    here: list[RunningCluster] = [Cluster.find(name) for name in registered()]
-    return {cluster.name: cluster for cluster in (*_on_hosts(), *here)}
+    clusters: dict[str, RunningCluster] = {name: _on_hosts(name) for name in _names_on_hosts()}
+    return clusters | {name: Cluster.find(name) for name in registered()}
 
 
 def live_cluster(name: str) -> RunningCluster | None:
     """The cluster of that name, if it is up."""
     if name in registered():
         return Cluster.find(name)
-    return next((cluster for cluster in _on_hosts() if cluster.name == name), None)
+    return _on_hosts(name) if name in _names_on_hosts() else None
 
 
 def interrupted() -> list[str]:
     """Clusters whose command died before they were complete, or while it stopped them."""
-    return [*incomplete(), *(cluster.name for cluster in _on_hosts() if cluster.interrupted)]
+    return [*incomplete(), *(name for name in _names_on_hosts() if _on_hosts(name).interrupted)]
 
 
 def require_free(name: str) -> None:
     """Raise BadInput if a cluster of that name is up on several hosts."""
-    if any(cluster.name == name for cluster in _on_hosts()):
+    if name in _names_on_hosts():
         raise BadInput(
             f"a cluster {name} is up on several hosts already; after `penstock hosts down {name}`, "
             "`penstock store up --hosts` starts it with a store"
@@ -51,9 +51,16 @@ def require_one_host(cluster: RunningCluster) -> None:
         raise BadInput(f"{cluster.name}: found nodes on several hosts; expected all on this host")
 
 
-def _on_hosts() -> list[RunningCluster]:
-    names = FUNCTIONS.load(_NAMES)() if _NAMES in FUNCTIONS else ()
-    return [FUNCTIONS.load(_CLUSTER).find(name) for name in names]
+def _names_on_hosts() -> Sequence[str]:
+    """Names of the clusters on several hosts; none without the part `remote`."""
+    names: Sequence[str] = FUNCTIONS.load(_NAMES)() if _NAMES in FUNCTIONS else ()
+    return names
+
+
+def _on_hosts(name: str) -> RunningCluster:
+    """A cluster on several hosts, from its record."""
+    cluster: RunningCluster = FUNCTIONS.load(_CLUSTER).find(name)
+    return cluster
 
 
 def start_on_hosts(
