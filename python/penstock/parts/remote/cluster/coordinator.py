@@ -26,7 +26,7 @@ from penstock.host.processes.command import Command, plan_command
 from penstock.host.processes.processes import Identity
 from penstock.parts.remote.cluster import agent
 from penstock.parts.remote.cluster.host_specs import events_of, host_specs
-from penstock.parts.remote.cluster.hosts_file import HostsFile
+from penstock.parts.remote.cluster.hosts_file import HostsFile, listen_address
 from penstock.parts.remote.cluster.plan import ClusterPlan
 from penstock.parts.remote.cluster.records import names, place, record
 from penstock.parts.remote.workers import WorkerPool
@@ -83,8 +83,7 @@ class RemoteCluster:
         host is changed, PenstockError with the message of each host that failed.
         """
         name = plan.spec.name
-        if hosts.listen is None:
-            raise BadInput("listen: found none; expected the address of this host for the others")
+        listen = listen_address(hosts)
         if record(name).exists():
             raise BadInput(
                 f"cluster {name} is up, or not completely stopped; penstock hosts down {name}"
@@ -93,7 +92,7 @@ class RemoteCluster:
         used = tuple(w for w in hosts.workers if w.name in set(host_of.values()))
         addresses = plan.addresses.addresses
         spec = to_json(plan.spec)
-        cluster = cls(name, new_token(), hosts.listen, used, host_of, addresses, spec)
+        cluster = cls(name, new_token(), listen, used, host_of, addresses, spec)
         paths = hosts.inventory.paths(plan.placement.hosts)
         specs = {h: to_json(one) for h, one in host_specs(plan, paths).items()}
         journal = Journal()

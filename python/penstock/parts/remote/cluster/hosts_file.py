@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -150,6 +150,7 @@ class PathsFile(_Facts):
 
 
 _File = TypeVar("_File", bound=_Facts)
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -180,15 +181,8 @@ def read_inventory(path: Path) -> Inventory:
 def read_hosts(path: Path) -> HostsFile:
     """Read a hosts file. Raises BadInput with every mistake of it and of the facts."""
     file = _read(path)
-    hosts, wrong = [], []
-    for worker in file.workers:
-        try:
-            hosts.append(_host(worker, read_facts(_facts(path, file, worker))))
-        except BadInput as error:
-            wrong.append(f"host {worker.name}: {error}")
-    if wrong:
-        raise BadInput("\n".join(wrong))
-    measured = path.parent / file.facts / MEASURED_PATHS
+    hosts = _of_hosts(file, lambda w: _host(w, read_facts(_facts(path, file, w))))
+    measured = _measured_paths(path, file)
     rules = [
         *(_read_json(measured, PathsFile, _MEASURED).rules() if measured.exists() else ()),
         *(
@@ -202,19 +196,30 @@ def read_hosts(path: Path) -> HostsFile:
 def read_unmeasured(path: Path) -> UnmeasuredHosts:
     """Read a hosts file without facts. Raises BadInput with every mistake of it."""
     file = _read(path)
+    listen = listen_address(file)
+    addresses = dict(_of_hosts(file, lambda w: (w.name, _address(w))))
+    facts = {worker.name: _facts(path, file, worker) for worker in file.workers}
+    return UnmeasuredHosts(_workers(file), listen, addresses, facts, _measured_paths(path, file))
+
+
+def listen_address(file: InventoryFile | HostsFile) -> str:
+    """Address of this host for the workers. Raises BadInput if the hosts file has none."""
     if file.listen is None:
         raise BadInput("listen: found none; expected the address of this host for the others")
-    addresses, wrong = {}, []
+    return file.listen
+
+
+def _of_hosts(file: InventoryFile, read: Callable[[PhysicalFile], _Result]) -> list[_Result]:
+    """Results of `read` for each host. Raises BadInput with the mistakes of all hosts."""
+    results, wrong = [], []
     for worker in file.workers:
         try:
-            addresses[worker.name] = _address(worker)
+            results.append(read(worker))
         except BadInput as error:
             wrong.append(f"host {worker.name}: {error}")
     if wrong:
         raise BadInput("\n".join(wrong))
-    facts = {worker.name: _facts(path, file, worker) for worker in file.workers}
-    measured = path.parent / file.facts / MEASURED_PATHS
-    return UnmeasuredHosts(_workers(file), file.listen, addresses, facts, measured)
+    return results
 
 
 def _read(path: Path) -> InventoryFile:
@@ -241,6 +246,10 @@ def _workers(file: InventoryFile) -> tuple[Worker, ...]:
 
 def _facts(path: Path, file: InventoryFile, worker: PhysicalFile) -> Path:
     return path.parent / (worker.facts or Path(file.facts) / f"{worker.name}.json")
+
+
+def _measured_paths(path: Path, file: InventoryFile) -> Path:
+    return path.parent / file.facts / MEASURED_PATHS
 
 
 def read_facts(path: Path) -> FactsFile:
