@@ -279,9 +279,8 @@ def main() -> int:
         programs = out / "programs"
         if not given.compare:
             print("blackbox: running the programs", file=sys.stderr)
-            more = ["--resume"] if (programs / "campaign.json").exists() else []
             changes = [word for one in overrides(given) for word in ("--set", one)]
-            run_study(STUDY, programs, [*changes, *more])
+            run_study(STUDY, programs, changes)
         runs, left_out = observed(programs)
         models = {name: load_model(out / "learn" / name) for name in names}
     except PenstockError as error:

@@ -143,10 +143,8 @@ def main() -> int:
     out: Path = given.out.resolve()
     try:
         if not given.compare:
-            words = running.resumed(out)
-            if given.quick:
-                words += ["--quick", *(w for change in QUICK for w in ("--set", change))]
-            run_study(STUDY, out, words)
+            words = ["--quick", *(w for change in QUICK for w in ("--set", change))]
+            run_study(STUDY, out, words if given.quick else [])
         found, left_out = asked(out, invalid=given.invalid)
     except PenstockError as error:
         print(f"load-balance: {error}", file=sys.stderr)

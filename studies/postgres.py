@@ -210,8 +210,7 @@ def main() -> int:
     second: Path = (given.out or (LATER if given.compare else measured)).resolve()
     try:
         if not given.compare:
-            words = ["--resume"] if (second / "campaign.json").exists() else []
-            words += ["--set", "design.replicates=1"] if given.quick else []
+            words = ["--set", "design.replicates=1"] if given.quick else []
             run_study(STUDY, second, words)
         if given.keep:
             cut(second, given.keep)

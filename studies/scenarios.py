@@ -241,8 +241,7 @@ def main() -> int:
     out: Path = given.out.resolve()
     try:
         if not given.compare:
-            words = running.resumed(out)
-            words += ["--quick", "--set", "design.replicates=1"] if given.quick else []
+            words = ["--quick", "--set", "design.replicates=1"] if given.quick else []
             run_study(STUDY, out, words)
         found, left_out = runs(out, invalid=given.invalid)
     except (PenstockError, OSError) as error:

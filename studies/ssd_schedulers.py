@@ -148,9 +148,8 @@ def main() -> int:
     out: Path = given.out.resolve()
     try:
         if not given.compare:
-            words = ["--resume"] if (out / "campaign.json").exists() else []
             quick = ("design.replicates=1", "factors.pattern={levels: [read, randread]}")
-            words += [w for change in quick for w in ("--set", change)] if given.quick else []
+            words = [w for change in quick for w in ("--set", change)] if given.quick else []
             run_study(STUDY, out, words)
         runs = rates(out)
     except PenstockError as error:

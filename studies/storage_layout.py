@@ -49,9 +49,7 @@ STUDIES = ("wiredtiger", "postgres", "shuffled", "cassandra")
 
 def measure(name: str, out: Path, quick: bool) -> None:
     """Make the missing runs of one study."""
-    words = ["--resume"] if (out / "campaign.json").exists() else []
-    if quick:
-        words += ["--quick", "--set", "design.replicates=1"]
+    words = ["--quick", "--set", "design.replicates=1"] if quick else []
     run_study(HERE / f"storage-layout-{name}.study.yaml", out, words)
 
 

@@ -102,8 +102,7 @@ def main() -> int:
     out: Path = given.out.resolve()
     try:
         if not given.compare:
-            words = ["--resume"] if (out / "campaign.json").exists() else []
-            words += ["--quick", "--set", "design.replicates=1"] if given.quick else []
+            words = ["--quick", "--set", "design.replicates=1"] if given.quick else []
             run_study(STUDY, out, words)
         rows = judged(out)
         noticed = not any(row["confirmed"] for row in judged(out, plant=True)) if rows else None

@@ -27,16 +27,21 @@ def penstock(*words: str | Path, quiet: bool = False) -> str:
 
 
 def run_study(study: Path, out: Path, words: Sequence[str]) -> None:
-    """Execute `study` in `out`.
+    """Execute `study` in `out`; a campaign that exists there continues.
 
     Raises PenstockError if it fails. A study that ends without a valid run counts as ended: its claims are
     not measured.
     """
     try:
-        penstock("run", study, "-o", out, *words)
+        penstock("run", study, "-o", out, *words, *_resume(out))
     except PenstockError:
         if not (out / "runs.parquet").exists():
             raise
+
+
+def _resume(out: Path) -> list[str]:
+    """Option with which penstock continues the campaign in `out`; empty without one."""
+    return ["--resume"] if (out / "campaign.json").exists() else []
 
 
 def finish(study: Path, out: Path, words: Sequence[str] = (), *, quiet: bool = False) -> None:
@@ -47,9 +52,8 @@ def finish(study: Path, out: Path, words: Sequence[str] = (), *, quiet: bool = F
     ended = out / "report.html"  # a finished campaign writes it last
     if ended.exists():
         return
-    more = ["--resume"] if (out / "campaign.json").exists() else []
     try:
-        penstock("run", study, "-o", out, *words, *more, quiet=quiet)
+        penstock("run", study, "-o", out, *words, *_resume(out), quiet=quiet)
     except PenstockError:
         if not ended.exists():
             raise
@@ -72,8 +76,7 @@ def learnt(
         words = ["--backing", backing, "--mount", mount, "--time-scale", str(time_scale)]
         penstock("disk", "up", profile, *words)
         try:
-            more = ["--resume"] if (out / "campaign.json").exists() else []
-            penstock("learn", mount, "-o", out, *options, *more)
+            penstock("learn", mount, "-o", out, *options, *_resume(out))
             (disk,) = json.loads(penstock("disk", "status", mount, "--json"))["disks"]
         finally:
             penstock("disk", "down", mount)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from studies.common.options import options as shared_options
 
@@ -13,8 +12,3 @@ def options(document: str | None, out: str, quick: str) -> argparse.ArgumentPars
     parser = shared_options((document or "").splitlines()[0], out, quick, figures=True)
     parser.add_argument("--invalid", action="store_true", help="also runs that are not valid")
     return parser
-
-
-def resumed(out: Path) -> list[str]:
-    """Arguments with which penstock continues the results in `out`."""
-    return ["--resume"] if (out / "campaign.json").exists() else []
