@@ -84,18 +84,20 @@ def rapl_zones(sys: Path = Path("/sys")) -> tuple[list[Zone], str]:
                 f"; {place.name} cannot be read ({getattr(error, 'strerror', None) or error})"
             )
             continue
-        name = place / "name"
-        label = name.read_text().strip() if name.is_file() else place.name
-        zones.append(Zone(label, place / "energy_uj", range_uj))
+        zones.append(Zone(_label(place), place / "energy_uj", range_uj))
     return zones, unreadable
+
+
+def _label(place: Path) -> str:
+    """Name of a device by its driver, else that of its directory."""
+    name = place / "name"
+    return name.read_text().strip() if name.is_file() else place.name
 
 
 def power_sensors(sys: Path = Path("/sys")) -> list[Sensor]:
     """Power sensors of all chips: current values, or averages where a chip has no other."""
     sensors = []
     for chip in sorted((sys / "class/hwmon").glob("hwmon*")):
-        name = chip / "name"
-        label = name.read_text().strip() if name.is_file() else chip.name
         numbers = {p.name.split("_")[0] for p in chip.glob("power*_*")}
         for number in sorted(numbers):
             files = [chip / f"{number}_{kind}" for kind in ("input", "average")]
@@ -104,7 +106,7 @@ def power_sensors(sys: Path = Path("/sys")) -> list[Sensor]:
                     int(file.read_text())
                 except (OSError, ValueError):
                     continue
-                sensors.append(Sensor(f"{chip.name} {label} {number}", file))
+                sensors.append(Sensor(f"{chip.name} {_label(chip)} {number}", file))
                 break
     return sensors
 
@@ -119,9 +121,7 @@ def find_meter(sys: Path = Path("/sys")) -> tuple[Meter | None, str]:
             int(sensor.read_text())
         except (OSError, ValueError):
             continue
-        name = sensor.parent / "name"
-        label = name.read_text().strip() if name.is_file() else sensor.parent.name
-        if label in ("power_meter", "acpi_power_meter"):
+        if _label(sensor.parent) in ("power_meter", "acpi_power_meter"):
             return Meter("the host, by its power meter", sensor=sensor), ""
     if counters:
         return Meter("the processor packages only, by RAPL", counters=tuple(counters)), ""
