@@ -100,7 +100,7 @@ class RemoteCluster:
             cluster._check_versions(pool)
             if engine is not None:
                 call_hosts(pool, agent.require_engine, dict.fromkeys(specs, (engine,)))
-            entry = plan_command(journal, f"cluster {name}", _undo_command(name))
+            entry = cluster._plan_undo(journal)
             cluster._write()
             try:
                 say(f"starting {len(host_of)} nodes on {len(specs)} hosts")
@@ -126,7 +126,7 @@ class RemoteCluster:
         if any(entry.owner == Identity.own() for entry in self._open_entries()):
             return
         with contextlib.suppress(JournalFailure):  # it can be stopped on a full disk
-            plan_command(Journal(), f"cluster {self.name}", _undo_command(self.name))
+            self._plan_undo(Journal())
 
     def settled(self) -> None:
         """Close the entries of the journal here, once it is complete or stopped."""
@@ -135,8 +135,17 @@ class RemoteCluster:
                 Journal().undone(entry)
 
     def _open_entries(self) -> list[Entry]:
-        target = f"cluster {self.name}"
-        return [e for e in Journal().open_entries() if (e.kind, e.target) == ("command", target)]
+        kind_and_target = "command", self._target
+        return [e for e in Journal().open_entries() if (e.kind, e.target) == kind_and_target]
+
+    def _plan_undo(self, journal: Journal) -> Entry:
+        """Write the command that stops it into a journal."""
+        return plan_command(journal, self._target, _undo_command(self.name))
+
+    @property
+    def _target(self) -> str:
+        """Its name in the entries of the journal."""
+        return f"cluster {self.name}"
 
     @classmethod
     def find(cls, name: str | None) -> RemoteCluster:
