@@ -22,6 +22,8 @@ from penstock.spec.cluster import (
 )
 
 Paths = Mapping[tuple[str, str], RealPath]
+#: delays of pairs of nodes in both directions [s]
+Pairs = Mapping[tuple[str, str], float]
 
 
 def host_specs(plan: ClusterPlan, paths: Paths) -> dict[str, ClusterSpec]:
@@ -96,8 +98,9 @@ def _parts(
     link = LinkSpec(network.name)
     routing = [NodeSpec(_router(host), links=(link,)) for host in routers]
     longest_s = max(paths[a, b].delay_s for a in ends for b in ends if a != b)
-    groups = _groups(network, [*plan.spec.nodes, *routing], host_of, longest_s)
-    delays = _delays(network, groups, paths)
+    pairs = {(b, a): delay_s for (a, b), delay_s in network.delays.items()} | network.delays
+    groups = _groups(network, [*plan.spec.nodes, *routing], host_of, pairs, longest_s)
+    delays = _delays(network, groups, pairs, paths)
     for host, part in parts.items():
         tunnel = TunnelSpec(
             planned.vxlan_id,
@@ -133,10 +136,15 @@ class _Group:
 
 
 def _groups(
-    network: NetworkSpec, nodes: Sequence[NodeSpec], host_of: Mapping[str, str], longest_s: float
+    network: NetworkSpec,
+    nodes: Sequence[NodeSpec],
+    host_of: Mapping[str, str],
+    pairs: Pairs,
+    longest_s: float,
 ) -> list[_Group]:
+    """Groups of a network; `longest_s`: delay of its longest path."""
     own: dict[str, set[tuple[str, str, float]]] = defaultdict(set)
-    for (a, b), delay_s in _each_way(network).items():
+    for (a, b), delay_s in pairs.items():
         if host_of[a] != host_of[b]:
             own[a].add(("to", b, delay_s))
             own[b].add(("from", a, delay_s))
@@ -152,13 +160,8 @@ def _groups(
     ]
 
 
-def _each_way(network: NetworkSpec) -> dict[tuple[str, str], float]:
-    """Delays of pairs in both directions."""
-    return {(b, a): delay_s for (a, b), delay_s in network.delays.items()} | network.delays
-
-
 def _delays(
-    network: NetworkSpec, groups: Sequence[_Group], paths: Paths
+    network: NetworkSpec, groups: Sequence[_Group], pairs: Pairs, paths: Paths
 ) -> dict[str, dict[tuple[int, int], float]]:
     """Delays that each host adds between its groups and those of others, by their numbers.
 
@@ -166,12 +169,11 @@ def _delays(
     the delay of the network, less the rest. Requests shorter than the path have been refused by the plan.
     """
     added: dict[str, dict[tuple[int, int], float]] = {group.host: {} for group in groups}
-    of_pairs = _each_way(network)
     for i, source in enumerate(groups):
         for j, target in enumerate(groups):
             if source.host == target.host:
                 continue
-            between_s = of_pairs.get((source.nodes[0], target.nodes[0]), network.delay_s)
+            between_s = pairs.get((source.nodes[0], target.nodes[0]), network.delay_s)
             requested_s = source.out_s + target.in_s + between_s
             path_s = min(paths[source.host, target.host].delay_s, requested_s)
             sender_s = min(path_s, source.out_s)
