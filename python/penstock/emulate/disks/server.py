@@ -82,37 +82,37 @@ class DiskOptions(TypedDict, total=False):
 
     #: file of its requests
     log: str | os.PathLike[str] | None
-    #: of its draws; 0
+    #: seed of its random draws; 0
     seed: int
     #: for tests: `slow_by` (share by which it is slower than its profile without accounting for it),
     #: `reply_sleep_s`, `timer_late_s` (before each reply), `lock_held_s` (the disk's lock, once a second)
     plant: Mapping[str, float] | None
     #: wait for the host's disk in each flush
     durable: bool
-    #: of the node
+    #: memory of the node
     memory_bytes: int | None
-    #: bound of the dirty pages; by default according to `memory_bytes`
+    #: limit of its dirty pages; by default according to `memory_bytes`
     most_dirty_bytes: int | None
-    #: 128 KiB
+    #: readahead of the kernel; 128 KiB
     readahead_bytes: int
     #: requests that the kernel sends at the same time; 128
     max_background: int
     #: subtract the path overhead; True
     calibrate: bool
-    #: size of the disk; None: the host's
+    #: size of the disk; None: that of the host's file system
     size_bytes: int | None
     #: uid and gid that see files of the backing directory's owner as their own; setuid and setgid files,
     #: capabilities and devices are refused
     owner: tuple[int, int] | None
-    #: mount namespaces that have the mount point follow
+    #: propagate the mount to mount namespaces that have the mount point
     shared: bool
     #: store unflushed data separately, so that `power_cut` can discard them
     volatile: bool
     #: initial changes
     patch: Mapping[str, Any] | None
-    #: the run, in the journal
+    #: run to which the entry in the journal belongs
     run: str | None
-    #: of its requests; None: $PENSTOCK_TRANSPORT, else the one that was measured faster on this host
+    #: transport of its requests; None: $PENSTOCK_TRANSPORT, else the one measured to be faster on this host
     transport: str | None
 
 
