@@ -44,6 +44,9 @@ _DROP = (
     "[drop(path) for path in sys.argv[1:]]"
 )
 
+#: the control group of a node of another host
+_NO_GROUP = NodeGroup("", {}, None, [], "")
+
 
 @dataclass(kw_only=True)
 class RemoteNode(RunningNode):
@@ -58,7 +61,7 @@ class RemoteNode(RunningNode):
 
     @property
     def here(self) -> bool:
-        """False: the worker may share this host, but need not."""
+        """False, because its host may be another one."""
         return False
 
     def enter(
@@ -200,10 +203,6 @@ class ClusterOnHosts:
             answers = dict(zip(self._workers, pool.map(ask, self._workers.values()), strict=True))
         replies = {host: reply for host, (reply, why) in answers.items() if not why}
         return replies, {host: why for host, (_, why) in answers.items() if why}
-
-
-#: the control group of a node of another host
-_NO_GROUP = NodeGroup("", {}, None, [], "")
 
 
 def start_on_hosts(
