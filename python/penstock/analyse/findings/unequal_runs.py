@@ -44,13 +44,18 @@ class Cause:
     remedy: str
 
 
+def _rows(outcome: Outcome, run_id: str, table: str, columns: list[str]) -> pd.DataFrame | None:
+    """These columns of a table of the run; None without the table or one of them."""
+    rows = outcome.table(run_id, table, columns)
+    return rows if rows is not None and set(columns) <= set(rows.columns) else None
+
+
 def _order(outcome: Outcome, run_id: str) -> float | None:
     """Share of the requests that begin where the one before ended."""
     columns = ["file_id", "tid", "phase_id", "basis", "requests", "consecutive_share"]
-    if not outcome.has_table(run_id, "patterns", columns):
+    rows = _rows(outcome, run_id, "patterns", columns)
+    if rows is None:
         return None
-    rows = outcome.table(run_id, "patterns", columns)
-    assert rows is not None
     rows = rows[rows["tid"].isna() & rows["phase_id"].isna() & (rows["basis"] == "calls")]
     rows = rows[rows["file_id"].isin(_on_disks(outcome, run_id, rows["file_id"]))]
     return _mean(rows["consecutive_share"], rows["requests"])
@@ -58,10 +63,9 @@ def _order(outcome: Outcome, run_id: str) -> float | None:
 
 def _on_disks(outcome: Outcome, run_id: str, files: pd.Series[int]) -> pd.Series[int]:
     """Files on emulated disks, if there are any: others may be libraries."""
-    if not outcome.has_table(run_id, "files", ["file_id", "disk_id"]):
+    rows = _rows(outcome, run_id, "files", ["file_id", "disk_id"])
+    if rows is None:
         return files
-    rows = outcome.table(run_id, "files", ["file_id", "disk_id"])
-    assert rows is not None
     chosen: pd.Series[int] = rows.loc[rows["disk_id"].notna(), "file_id"]
     return chosen if len(chosen) else files
 
@@ -69,20 +73,18 @@ def _on_disks(outcome: Outcome, run_id: str, files: pd.Series[int]) -> pd.Series
 def _layout(outcome: Outcome, run_id: str) -> float | None:
     """Share of the blocks of the files that lie right behind the one before."""
     columns = ["contiguous_share", "mapped_bytes"]
-    if not outcome.has_table(run_id, "extents", columns):
+    rows = _rows(outcome, run_id, "extents", columns)
+    if rows is None:
         return None
-    rows = outcome.table(run_id, "extents", columns)
-    assert rows is not None
     return _mean(rows["contiguous_share"], rows["mapped_bytes"])
 
 
 def _cache(outcome: Outcome, run_id: str) -> float | None:
     """Share of the pages that were in the page cache."""
     columns = ["pages_hit", "pages_missed"]
-    if not outcome.has_table(run_id, "cache_use", columns):
+    rows = _rows(outcome, run_id, "cache_use", columns)
+    if rows is None:
         return None
-    rows = outcome.table(run_id, "cache_use", columns)
-    assert rows is not None
     hit, missed = (float(rows[name].sum()) for name in columns)
     return hit / (hit + missed) if hit + missed else None
 
@@ -156,15 +158,10 @@ def differences(outcome: Outcome) -> Iterator[Finding]:
     """Causes that the main response of equal runs follows; none if the runs differ little, or are few."""
     for response in outcome.responses[:1]:
         runs = _replicated(outcome, response)
-        if runs is None:
+        if runs is None or (spread := _spread(runs)) < SPREAD:
             continue
-        spread = _spread(runs)
-        if spread < SPREAD:
-            continue
-        results = followed(outcome, runs)
-        if not results:
-            continue
-        yield _finding(response, spread, len(runs), results)
+        if results := followed(outcome, runs):
+            yield _finding(response, spread, len(runs), results)
 
 
 def _replicated(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame | None:
