@@ -96,3 +96,15 @@ def test_names_of_levels_in_a_table_of_predictions_are_texts(tmp_path: Path) -> 
     table.write_text(table.read_text() + "007,9\n")
     error = CliRunner().invoke(_build(), words).exception
     assert "found two of 007; expected one for each treatment" in str(error)
+
+
+def test_treatments_without_a_predicted_value_are_last(tmp_path: Path) -> None:
+    plan_of_text(TEXT, tmp_path)
+    table = pd.read_csv(predictions(tmp_path), dtype={"b": str})
+    table.loc[table["predicted"] == table["predicted"].min(), "predicted"] = np.nan
+    table.to_parquet(tmp_path / "predictions.parquet")
+    study = str(tmp_path / "recorded.study.yaml")
+    words = ["plan", study, "--rank-by-prediction", str(tmp_path / "predictions.parquet"), "--json"]
+    treatments = json.loads(CliRunner().invoke(_build(), words).stdout)
+    last = {tuple(t["levels"].values()): t["predicted"] for t in treatments[-2:]}
+    assert last == {("y", "1"): None, ("y", "4"): None}

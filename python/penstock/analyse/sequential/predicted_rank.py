@@ -70,7 +70,9 @@ def ranked(plan: Plan, response: Response, table: pd.DataFrame) -> list[Ranked]:
     by_levels: dict[tuple[str, ...], dict[Hashable, Any]] = {}
     for row in table.to_dict("records"):
         key = tuple(str(row[n]) for n in names)
-        if by_levels.setdefault(key, row)["predicted"] != row["predicted"]:
+        first = by_levels.setdefault(key, row)
+        # as texts: a missing prediction (NaN) is equal to itself
+        if str(first["predicted"]) != str(row["predicted"]):
             raise BadInput(
                 f"the predictions: found two of {', '.join(key)}; expected one for each treatment"
             )
