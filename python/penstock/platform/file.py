@@ -217,10 +217,10 @@ class HostFile(MachineFile):
         "rack1-*; only for a cluster on several hosts.",
     )
     price: PriceFile | None = Field(
-        None, description="Power of these hosts; that of the platform by default."
+        None, description="Price of these hosts; that of the platform by default."
     )
     power: PowerFile | None = Field(
-        None, description="Price of these hosts; that of the platform by default."
+        None, description="Power of these hosts; that of the platform by default."
     )
 
 
