@@ -66,6 +66,13 @@ def separator_of(content: bytes) -> str:
     return chosen
 
 
+def separator_of_file(file: IO[bytes]) -> str:
+    """As `separator_of`, for an open file, which is at its start before and after."""
+    separator = separator_of(file.read(_HEAD_BYTES + 1))
+    file.seek(0)
+    return separator
+
+
 def read_frame(
     content: bytes,
     name: str,
@@ -231,8 +238,7 @@ def unique_names(names: Sequence[str]) -> list[str]:
 def strange_header(path: Path) -> list[str]:
     """Notes on a CSV's header row: duplicate names, and names without a field."""
     with path.open("rb") as file:
-        separator = separator_of(file.read(_HEAD_BYTES))
-        file.seek(0)
+        separator = separator_of_file(file)
         names, fields = header_row(file, separator), len(next_row(file, separator))
     if 0 < fields < len(names):
         return [f"its header row has {len(names)} names over {fields} fields: the last are of none"]

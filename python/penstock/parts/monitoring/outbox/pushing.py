@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.archive.series import delimited
 from penstock.errors import Away, BadInput, PenstockError, printable
 from penstock.parts.monitoring.experiments.points import (
     MOST_POINTS,
@@ -32,8 +31,8 @@ from penstock.parts.monitoring.outbox.client import Client, patiently
 #: number of points of one batch
 BATCH_POINTS = 100_000
 MOST_BYTES = 4 << 30
-#: bytes from which the separator of a table is recognised
-_HEAD_BYTES = 1 << 20
+#: a number with a decimal comma, which Arrow reads as text
+_DECIMAL_COMMA = r"^[+-]?[0-9][0-9.' ]*,[0-9]+$"
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,6 @@ class Pushed:
     points: int
     batches: int
     source: str
-
-
-#: a number with a decimal comma or with groups of digits, which would be a text
-_DECIMAL_COMMA = r"^[+-]?[0-9][0-9.' ]*,[0-9]+$"
 
 
 def read_table(place: Path, table: str | None = None) -> pa.Table:
@@ -86,9 +81,9 @@ def parsed(file: IO[bytes], ending: str, name: str) -> pa.Table:
         elif ending == ".csv":
             import pyarrow.csv
 
-            separator = delimited.separator_of(file.read(_HEAD_BYTES))
-            file.seek(0)
-            options = pyarrow.csv.ParseOptions(delimiter=separator)
+            from penstock.archive.series import delimited
+
+            options = pyarrow.csv.ParseOptions(delimiter=delimited.separator_of_file(file))
             table = pyarrow.csv.read_csv(file, parse_options=options)
         else:
             actual = ending or "no ending"
