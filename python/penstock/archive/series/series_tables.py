@@ -106,8 +106,8 @@ def of_csv(content: bytes, name: str, x: str | None = None) -> Recorded:
     """Series of a CSV text (RFC 4180, LF or CRLF, header row); empty cells are missing values."""
     if len(content) > MOST_BYTES:
         raise BadInput(f"{name}: found more than {MOST_BYTES} bytes; expected {MOST_BYTES} at most")
-    frame = delimited.read_frame(content, name)
     separator = delimited.separator_of(content)
+    frame = delimited.read_frame(content, name, separator=separator)
     names = delimited.unique_names(delimited.header_row(io.BytesIO(content), separator))
     if len(names) != len(frame.columns):
         return of_frame(frame, name, x)
@@ -129,10 +129,11 @@ def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
         frame = _with_dates(frame)
     at, axis = _axis_column(frame, name, x)
     values = frame[at]
+    mark = delimited.decimal_mark(frame)
     start: int | None = None
     notes: list[str] = []
     if axis == "time":
-        where, start = _seconds(values, at, name, delimited.decimal_mark(frame))
+        where, start = _seconds(values, at, name, mark)
         notes += delimited.without_zone(values)
         if values.isna().any():
             notes.append(f"{int(values.isna().sum())} rows without a time were skipped")
@@ -140,7 +141,6 @@ def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
         where = _numbers(values, at, name)
     others = [c for c in frame.columns if c != at]
     series = []
-    mark = delimited.decimal_mark(frame)
     for column in others:
         try:
             y = delimited.numbers_of(frame[column], mark).to_numpy(float)

@@ -45,9 +45,11 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     if text.lstrip().startswith("{"):
         frame = delimited.json_lines(text, str(path))
     else:
-        _check_unique(path, text, separator, [time, *entity, *values])
+        content = text.encode()
+        separator = separator or delimited.separator_of(content)
+        _check_unique(path, content, separator, [time, *entity, *values])
         frame = delimited.read_frame(
-            text.encode(), str(path), separator=separator, texts=entity, missing=missing
+            content, str(path), separator=separator, texts=entity, missing=missing
         )
     lacking = [c for c in (time, *entity, *values) if c not in frame]
     if lacking:
@@ -92,12 +94,9 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     )
 
 
-def _check_unique(path: Path, text: str, separator: str, columns: Sequence[str]) -> None:
+def _check_unique(path: Path, content: bytes, separator: str, columns: Sequence[str]) -> None:
     """BadInput if the header row has one of the columns several times."""
-    head = text[: text.find("\n") + 1 or None].encode()
-    names = delimited.header_row(
-        io.BytesIO(head), separator or delimited.separator_of(text.encode())
-    )
+    names = delimited.header_row(io.BytesIO(content), separator)
     for column in columns:
         if names.count(column) > 1:
             raise BadInput(
