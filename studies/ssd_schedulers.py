@@ -11,7 +11,6 @@ After section 4.4 of A. Saif, Experimental Methods for the Evaluation of Big Dat
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -34,6 +33,7 @@ from disks import run_study  # noqa: E402
 from bench import record  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.claims import Claim, Finding, Result, claim, valid_runs  # noqa: E402
+from studies.common.options import options as shared_options  # noqa: E402
 
 STUDY = HERE / "ssd-schedulers.study.yaml"
 SCHEDULERS = ("none", "mq-deadline", "kyber", "bfq")
@@ -71,6 +71,11 @@ def rates(out: Path) -> list[Rate]:
     ]
 
 
+def bandwidths(runs: Sequence[Rate], scheduler: str, pattern: str) -> list[float]:
+    """Rates of the runs of a treatment [MB/s]."""
+    return [r.bandwidth for r in runs if (r.scheduler, r.pattern) == (scheduler, pattern)]
+
+
 def difference(some: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
     """Ratio of the means of logarithms, less one, with Welch's 95 % interval."""
     a, b = np.log(np.asarray(some, float)), np.log(np.asarray(others, float))
@@ -82,7 +87,7 @@ def difference(some: Sequence[float], others: Sequence[float]) -> tuple[float, f
 
 
 def claims_of(runs: Sequence[Rate]) -> list[Claim]:
-    """Of each scheduler and pattern: the rate is that of `none`."""
+    """A claim per scheduler and pattern: the rate is that of `none`."""
     result = []
     for pattern in PATTERNS:
         for scheduler in SCHEDULERS[1:]:
@@ -103,10 +108,7 @@ def claims_of(runs: Sequence[Rate]) -> list[Claim]:
 
 
 def _same(runs: Sequence[Rate], scheduler: str, pattern: str) -> Finding:
-    some, others = (
-        [r.bandwidth for r in runs if (r.scheduler, r.pattern) == (name, pattern)]
-        for name in (scheduler, "none")
-    )
+    some, others = (bandwidths(runs, name, pattern) for name in (scheduler, "none"))
     value, low, high = difference(some, others)
     evidence = f"{value:+.1%} ({low:+.1%} to {high:+.1%}), n = {len(some)} and {len(others)}"
     if low >= -LIMIT and high <= LIMIT:
@@ -130,21 +132,15 @@ def rows_of(runs: Sequence[Rate]) -> list[record.Row]:
     rows = []
     for pattern in PATTERNS:
         for scheduler in SCHEDULERS:
-            mine = [r.bandwidth for r in runs if (r.scheduler, r.pattern) == (scheduler, pattern)]
-            if mine:
-                rows.append(record.row(f"{pattern}, {scheduler}", "", "rate", mine, "MB/s"))
+            if values := bandwidths(runs, scheduler, pattern):
+                rows.append(record.row(f"{pattern}, {scheduler}", "", "rate", values, "MB/s"))
     return rows
 
 
 def main() -> int:
     """Exit status: 0 every claim is met, 1 something failed, 3 a claim is not met or not measured."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "ssd-schedulers")
-    options.add_argument("--quick", action="store_true", help="one replicate of two patterns")
-    options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
-    options.add_argument("--json", action="store_true", help="claims and rates as one object")
-    record.option(options)
-    given = options.parse_args()
+    document = (__doc__ or "").splitlines()[0]
+    given = shared_options(document, "ssd-schedulers", "one replicate of two patterns").parse_args()
     out: Path = given.out.resolve()
     try:
         if not given.compare:
