@@ -158,13 +158,13 @@ def in_guest(out: Path, cells: list[Cell], workers: int) -> list[Row]:
     return throttled_rows(json.loads(kept.read_text()))
 
 
-def guest_lacks(backend: str) -> str:
-    """Reason why the cells of a back end cannot be run in the guest; empty if they can, or need none."""
-    if backend != "cgroup2":
-        return ""
-    import guest
+def lacking(backend: str) -> str:
+    """Reason why this host cannot run the cells of a back end; empty if it can."""
+    if backend == "cgroup2":
+        import guest
 
-    return guest.missing()
+        return guest.missing()
+    return missing_here()[backend] if backend == "cgroup1" else ""
 
 
 def _result(text: str) -> str:
@@ -210,7 +210,6 @@ def main() -> int:
     seconds = given.seconds or (4.5 if given.quick else 6.0)
     cells = cells_of(seconds, given.quick, given.full)
     in_guest_cells = cells_of(given.seconds or 6.0, given.quick, given.full, guest=True)
-    lacking = missing_here()
     backends = (
         [given.only] if given.only else ["fuse", "cgroup1", *(["cgroup2"] if given.guest else [])]
     )
@@ -225,7 +224,7 @@ def main() -> int:
     try:
         for name in (n for n in backends if n in parts):
             planned += planned_of(name, seconds, given.full)
-            if reason := lacking[name] if name == "cgroup1" else guest_lacks(name):
+            if reason := lacking(name):
                 print(f"validation-grid: {name}: {reason}", file=sys.stderr)
             else:
                 rows += parts[name]()
