@@ -558,8 +558,8 @@ def write_figures(measured: Mapping[str, pd.DataFrame], folder: Path) -> None:
         ):  # fmt: skip
             of = replace(common, response=response, only={"mode": mode})
             save(cell_means(table, of), folder / f"nfs-wan-{name}.svg")
-        for design, found in complete_tables(measured).items():
-            sizes = {response: lettered_effects(effect) for response, effect in found.items()}
+        for design, by_response in complete_tables(measured).items():
+            sizes = {response: lettered_effects(table) for response, table in by_response.items()}
             save(effect_sizes(sizes, PUBLISHED_TOP), folder / f"nfs-wan-effects-{design}.svg")
 
 

@@ -204,9 +204,12 @@ def rates_figure(rates: dict[str, Rate]) -> Figure:
             ]
         panels[drive] = []
         for label, cell, value in cells:
-            here = {name: rate(*cell) for name, rate in rates.items()}
-            known = {name: [one] for name, one in here.items() if one is not None}
-            panels[drive].append(Point(label, [value], known))
+            here = {
+                name: [result]
+                for name, rate in rates.items()
+                if (result := rate(*cell)) is not None
+            }
+            panels[drive].append(Point(label, [value], here))
     return beside(panels, "rate (MB/s)", log=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def beside(panels: Mapping[str, Sequence[Point]], unit: str, *, log: bool = Fals
     for number, (axes, (title, points)) in enumerate(zip(grid, panels.items(), strict=True)):
         for at, name in enumerate(["published", *names]):
             one, shift = style.SERIES[at], 0.22 * (at - len(names) / 2)
-            xs, ys = _values(points, lambda p, n=name: _of(p, n), shift)
+            xs, ys = _values(points, name, shift)
             look = {"ls": "", "ms": 5 if at == 0 else 4, "color": one.colour}
             axes.plot(xs, ys, one.mark, label=name, **look)
         axes.set_xticks(range(len(points)), [p.label for p in points], rotation=60, ha="right")
@@ -65,10 +65,8 @@ def _of(point: Point, name: str) -> Sequence[float]:
     return point.published if name == "published" else point.here.get(name, ())
 
 
-def _values(
-    points: Sequence[Point], of: Callable[[Point], Sequence[float]], shift: float
-) -> tuple[list[float], list[float]]:
-    pairs = [(x + shift, value) for x, point in enumerate(points) for value in of(point)]
+def _values(points: Sequence[Point], name: str, shift: float) -> tuple[list[float], list[float]]:
+    pairs = [(x + shift, value) for x, point in enumerate(points) for value in _of(point, name)]
     return [x for x, _ in pairs], [y for _, y in pairs]
 
 
@@ -85,9 +83,9 @@ class Rate:
 
 def rate_ratios(rates: Iterable[Rate]) -> Figure:
     """Measured over defined throughput [%] by limit, a panel per back end, with the line at 130 %."""
-    known = [r for r in rates if math.isfinite(r.ratio) and math.isfinite(r.limit_bps)]
-    backends = sorted({r.backend for r in known}) or ["no cell"]
-    kinds = sorted({r.kind for r in known})
+    finite = [r for r in rates if math.isfinite(r.ratio) and math.isfinite(r.limit_bps)]
+    backends = sorted({r.backend for r in finite}) or ["no cell"]
+    kinds = sorted({r.kind for r in finite})
     fig = style.figure(style.WIDE_INCHES, 3.2)
     for number, (axes, backend) in enumerate(
         zip(fig.subplots(1, len(backends), squeeze=False, sharey=True)[0], backends, strict=True)
@@ -95,9 +93,11 @@ def rate_ratios(rates: Iterable[Rate]) -> Figure:
         for kind in kinds:
             one = style.SERIES[kinds.index(kind) % len(style.SERIES)]
             for bound in (False, True):
-                mine = [r for r in known if (r.backend, r.kind, r.bound) == (backend, kind, bound)]
-                x = [r.limit_bps / 1e6 for r in mine]
-                y = [100 * r.ratio for r in mine]
+                cells = [
+                    r for r in finite if (r.backend, r.kind, r.bound) == (backend, kind, bound)
+                ]
+                x = [r.limit_bps / 1e6 for r in cells]
+                y = [100 * r.ratio for r in cells]
                 label = "" if bound else kind
                 face = "none" if bound else one.colour
                 look = {"ls": "", "ms": 4, "markeredgecolor": one.colour, "markerfacecolor": face}
@@ -144,10 +144,10 @@ def cell_means(table: pd.DataFrame, of: Cells) -> Figure:
     columns = max(1, (len(panels) + 1) // 2)
     grid = fig.subplots(2, columns, squeeze=False, sharex=True).ravel()
     for axes, panel in zip(grid, panels or [("no", "run")], strict=False):
-        mine = valid[
+        runs = valid[
             (valid[first].astype(str) == panel[0]) & (valid[second].astype(str) == panel[1])
         ]
-        _lines(axes, mine, of)
+        _lines(axes, runs, of)
         axes.set_title(" ".join(panel))
         axes.set_xticks(range(len(of.along)), list(of.along.values()))
         axes.set_ylim(bottom=0)
@@ -160,13 +160,13 @@ def cell_means(table: pd.DataFrame, of: Cells) -> Figure:
     return fig
 
 
-def _lines(axes: Axes, mine: pd.DataFrame, of: Cells) -> None:
-    names = zip(mine[of.lines[0]].astype(str), mine[of.lines[1]].astype(str), strict=True)
+def _lines(axes: Axes, runs: pd.DataFrame, of: Cells) -> None:
+    names = zip(runs[of.lines[0]].astype(str), runs[of.lines[1]].astype(str), strict=True)
     places = {level: at for at, level in enumerate(of.along)}
     for number, name in enumerate(sorted(set(names))):
         one = style.SERIES[number % len(style.SERIES)]
-        chosen = mine[
-            (mine[of.lines[0]].astype(str) == name[0]) & (mine[of.lines[1]].astype(str) == name[1])
+        chosen = runs[
+            (runs[of.lines[0]].astype(str) == name[0]) & (runs[of.lines[1]].astype(str) == name[1])
         ]
         x = chosen[of.factor].astype(str).map(places).to_numpy(float)
         y = chosen[of.response].to_numpy(float)
