@@ -300,8 +300,8 @@ def names_a_difference(outcome: Outcome) -> bool:
 
 
 def false_answers(plan: Plan, noise: Noise, studies: int, seed: int) -> tuple[int, int]:
-    """Of studies with identical treatments: answers that name a difference, and studies with a term below 5 %
-    in a single test.
+    """Count studies with identical treatments whose answer names a difference, and those with a term below
+    5 % in a single test.
     """
     runs, names = runs_of(plan), [f.name for f in plan.factors]
     document = plan.to_json()
