@@ -1,4 +1,4 @@
-"""Makes docs/experiments.md, the published experiments beside their results here, of bench/results.
+"""Writes docs/experiments.md, published experiments and their results here, from bench/results.
 
 `python tools/experiments.py > docs/experiments.md`; with --check it compares the page and ends with 1 if it
 is out of date. An experiment without a recorded result is *not measured*, whatever its program would print.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -369,13 +370,13 @@ EXPERIMENTS: Mapping[str, Sequence[Experiment]] = {
 HEAD = """\
 # Published experiments
 
-Published experiments beside the results of penstock. Made by `python tools/experiments.py >
-docs/experiments.md` of the files in `bench/results`. An experiment is
+Published experiments and the results of penstock. Written by `python tools/experiments.py >
+docs/experiments.md` from the files in `bench/results`. An experiment is
 
 - **reproduced** if every goal of it is met, *in simulation* if the figures are predictions of the model;
 - **not reproduced** if one is missed;
-- *undecided* if none is missed, but an interval reaches over a goal, or a treatment has no valid run;
-- *not comparable* if the difference that is named prevents a comparison;
+- *undecided* if none is missed, but an interval contains a goal, or a treatment has no valid run;
+- *not comparable* if the named difference prevents a comparison;
 - **not measured** if a goal has no recorded result, or only one by another criterion.
 
 All goals, with their commands, hosts and ages, are in [measurements](measurements.md). *By hand*: entered
@@ -390,9 +391,9 @@ def key(row: record.Row) -> str:
     return ": ".join(str(part) for part in parts if part)
 
 
-def matching(found: Sequence[Result], pattern: str) -> Iterator[tuple[Result, record.Row]]:
+def matching(files: Sequence[Result], pattern: str) -> Iterator[tuple[Result, record.Row]]:
     """Rows whose `key` matches, with their results; relaxed criteria are left out."""
-    for one in found:
+    for one in files:
         for row in one["rows"]:
             if re.search(pattern, key(row)) and not row["metric"].endswith("(relaxed)"):
                 yield one, row
@@ -411,9 +412,9 @@ def verdict(experiment: Experiment, verdicts: Sequence[str], *, complete: bool) 
     return "reproduced in simulation" if experiment.simulated else "reproduced"
 
 
-def line(experiment: Experiment, found: Mapping[str, list[Result]]) -> list[str]:
-    """Cells of one experiment."""
-    files = found.get(experiment.script, [])
+def line(experiment: Experiment, by_script: Mapping[str, list[Result]]) -> list[str]:
+    """Cells of one experiment, from the results of each script."""
+    files = by_script.get(experiment.script, [])
     by_goal = [
         [(one, row) for one, row in matching(files, goal) if row.get("verdict")]
         for goal in experiment.rows
@@ -457,19 +458,18 @@ def _short(text: str) -> str:
 
 def page(folder: Path = RESULTS) -> str:
     """The complete page."""
-    found = results(folder)
+    by_script = results(folder)
     parts: list[str] = []
-    count: dict[str, int] = {}
+    count: Counter[str] = Counter()
     for text, experiments in EXPERIMENTS.items():
-        rows = [line(one, found) for one in experiments]
-        for row in rows:
-            count[row[3]] = count.get(row[3], 0) + 1
+        rows = [line(one, by_script) for one in experiments]
+        count.update(row[3] for row in rows)
         head = ["experiment", "published", "here", "result", "n", "date", "command"]
         table = [head, ["---"] * len(head), *rows]
         cells = ("| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in table)
         parts.append(f"## [{text}](sources.md)\n\n" + "\n".join(cells) + "\n")
     total = ", ".join(f"{number} {result}" for result, number in sorted(count.items()))
-    return "\n".join([HEAD, f"Of {sum(count.values())} experiments: {total}.\n", *parts])
+    return "\n".join([HEAD, f"Of {count.total()} experiments: {total}.\n", *parts])
 
 
 def main() -> int:
