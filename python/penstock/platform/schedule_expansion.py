@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.platform.disk_keys import FIRST
+from penstock.spec.source import separator_of
 from penstock.spec.units import parse_duration, parse_quantity, parse_share
 
 Change = dict[str, Any]
@@ -263,9 +264,7 @@ def _trace(value: Any, read: Callable[[str], str]) -> Timed:
 
 
 def _csv_rows(path: str, text: str) -> Iterator[dict[str, str]]:
-    head = text.partition("\n")[0]
-    separator = next((s for s in "\t;" if s in head and "," not in head), ",")
-    lines = csv.reader(io.StringIO(text), delimiter=separator)
+    lines = csv.reader(io.StringIO(text), delimiter=separator_of(text))
     header = [name.strip() for name in next(lines, [])]
     names, units = [], []
     for name in header:

@@ -97,6 +97,12 @@ def read_input(path: FilePath, what: str) -> bytes:
         raise BadInput(f"{path}: {reason}; expected {what}") from None
 
 
+def separator_of(table: str) -> str:
+    """Separator of a CSV table: a tab or a semicolon if its first line has one and no comma, else a comma."""
+    head = table.partition("\n")[0]
+    return next((s for s in "\t;" if s in head and "," not in head), ",")
+
+
 def read_source(
     raw: bytes, file: str, what: str = "a study; `penstock init -- CMD` writes one"
 ) -> Source:

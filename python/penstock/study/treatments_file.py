@@ -9,7 +9,7 @@ import csv
 import io
 from pathlib import Path as FilePath
 
-from penstock.spec.source import Path, Source, read_input
+from penstock.spec.source import Path, Source, read_input, separator_of
 from penstock.study.pilot import pilot_of
 
 #: limits of bytes and rows of a table of treatments
@@ -52,9 +52,7 @@ def _rows(source: Source, path: Path, file: FilePath) -> list[dict[str, str]] | 
         return None
     try:
         text = raw.decode("utf-8-sig")
-        first = text.partition("\n")[0]
-        separator = next((s for s in "\t;" if s in first and "," not in first), ",")
-        table = list(csv.reader(io.StringIO(text), strict=True, delimiter=separator))
+        table = list(csv.reader(io.StringIO(text), strict=True, delimiter=separator_of(text)))
     except (UnicodeDecodeError, csv.Error) as error:
         source.mistake(path, f"{file}: {error}", "a CSV file in UTF-8")
         return None
