@@ -24,6 +24,7 @@ from penstock.parts.monitoring.collectors.collector import (
     Receipt,
     due,
     ended,
+    interval_of,
     only,
     setting,
     timeout_of,
@@ -69,13 +70,8 @@ class CephPoller:
                     f"{name}: found counter {printable(repr(pattern)[:80])}; expected COLLECTION.NAME, "
                     "a pattern of such, or all"
                 )
-        self._interval_s = float(setting(name, settings, "interval_s", (int, float), 1.0))
-        if not 0.1 <= self._interval_s <= 86400:
-            raise BadInput(f"{name}: found interval_s {self._interval_s:g}; expected 0.1 to 86400")
-        default_s = min(5.0, 0.9 * self._interval_s)
-        self._timeout_s = timeout_of(name, settings, default_s)
-        if not 0 < self._timeout_s <= 86400:
-            raise BadInput(f"{name}: found timeout_s {self._timeout_s:g}; expected 0 to 86400")
+        self._interval_s = interval_of(name, settings)
+        self._timeout_s = timeout_of(name, settings, min(5.0, 0.9 * self._interval_s))
         #: by labels
         self._daemons: dict[str, Daemon] = {}
         #: write of the current poll; its thread cannot be cancelled
