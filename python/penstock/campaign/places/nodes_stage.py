@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from penstock.campaign.places.cluster_reuse import changes_between
 from penstock.campaign.places.services import Services, descendants
-from penstock.campaign.places.stage import CommandLine, Site, Stage, Used, pages_and_devices
+from penstock.campaign.places.stage import CommandLine, Site, Stage, Used, nodes_and_disks
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.emulate.disks.recorded import Recorded
 from penstock.emulate.network.port import interface_name
@@ -171,19 +171,14 @@ class NodesStage(Stage):
         """All nodes: their parent group for the tracer, each node's own for the monitor."""
         cluster = self._running()
         nodes = cluster.nodes
-        disks = [d for n in nodes.values() for d in n.disks.values()]
         scope: Any = cluster.above.stat().st_ino if cluster.above is not None else 0
         if not scope and len(nodes) == 1:
             scope = next(iter(nodes.values())).cgroup
         return Watched(
             scope=scope,
             group=None,
-            nodes={
-                name: {**node.cgroup.paths, "net": Path(f"/proc/{node.pid}/net/dev")}
-                for name, node in nodes.items()
-            },
             links=_capacities(self._spec) if self._spec is not None else {},
-            **pages_and_devices(disks),
+            **nodes_and_disks(nodes.values()),
         )
 
     def run(

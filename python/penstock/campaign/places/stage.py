@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -19,6 +19,9 @@ from penstock.host.journal.journal import Journal
 from penstock.host.processes.launch import Finished, Stop
 from penstock.observe.observer import Watched
 from penstock.study.resolve import ResolvedRun
+
+if TYPE_CHECKING:
+    from penstock.emulate.cluster.cluster import RunningNode
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,18 @@ class Stage(ABC):
     def _of_run(self, changes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Changes that belong to the run."""
         return [c for c in changes if c["planned_ns"] >= self._began_ns]
+
+
+def nodes_and_disks(nodes: Iterable[RunningNode]) -> Mapping[str, Any]:
+    """The fields of `Watched` that describe nodes and their disks."""
+    nodes = list(nodes)
+    return {
+        "nodes": {
+            node.name: {**node.cgroup.paths, "net": Path(f"/proc/{node.pid}/net/dev")}
+            for node in nodes
+        },
+        **pages_and_devices(disk for node in nodes for disk in node.disks.values()),
+    }
 
 
 def pages_and_devices(disks: Iterable[UpDisk]) -> dict[str, Any]:

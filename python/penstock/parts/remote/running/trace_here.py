@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.archive.bundle import Bundle
-from penstock.campaign.places.stage import pages_and_devices
+from penstock.campaign.places.stage import nodes_and_disks
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.errors import PenstockError
 from penstock.host.journal.journal import Journal
@@ -96,16 +96,7 @@ def release(name: str) -> None:
 
 
 def _watched(cluster: Cluster, nodes: Sequence[RunningNode]) -> Watched:
-    disks = [disk for node in nodes for disk in node.disks.values()]
-    watched = Watched(
-        nodes[0].cgroup,
-        None,
-        nodes={
-            node.name: {**node.cgroup.paths, "net": Path(f"/proc/{node.pid}/net/dev")}
-            for node in nodes
-        },
-        **pages_and_devices(disks),
-    )
+    watched = Watched(nodes[0].cgroup, None, **nodes_and_disks(nodes))
     if len(nodes) == 1:
         return watched
     if cluster.above is None:
