@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.errors import BadInput
+from penstock.spec.fields import is_json
 from penstock.spec.quantities import parse_flag, parse_iops, parse_limit, parse_portion
 from penstock.spec.source import read_value
 from penstock.spec.units import parse_duration
@@ -73,13 +74,8 @@ def _faults(text: str) -> list[dict[str, Any]]:
 
 def _mapping(text: str) -> dict[str, Any]:
     value = read_value(text)
-    expected = "a mapping as in a storage profile, such as {iops: {…}}"
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):  # a date, or a number that is not finite
-        raise ValueError(expected) from None
-    if not isinstance(value, dict):
-        raise ValueError(expected)
+    if not isinstance(value, dict) or not is_json(value):
+        raise ValueError("a mapping as in a storage profile, such as {iops: {…}}")
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,15 @@ from pydantic_core import PydanticCustomError
 def expect(expected: str) -> PydanticCustomError:
     """Error with the expected form."""
     return PydanticCustomError("expected", "{expected}", {"expected": expected})
+
+
+def is_json(value: Any) -> bool:
+    """True if JSON can express a plain value of a YAML text: no dates, and finite numbers."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def quantity(parse: Callable[[str], float], example: str) -> Callable[[Any], Any]:

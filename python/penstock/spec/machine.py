@@ -6,14 +6,13 @@ In a study any value may be a template; a platform file has no factors, and ther
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from penstock.errors import BadInput
 from penstock.plugins import DISK_BACKENDS, NODE_RUNTIMES
-from penstock.spec.fields import expect
+from penstock.spec.fields import expect, is_json
 from penstock.spec.quantities import (
     AUTO,
     Chance,
@@ -60,10 +59,8 @@ Runtime = Annotated[str, Choice(("auto", *NODE_RUNTIMES))]
 
 def _plain(value: Any) -> Any:
     """A mapping that JSON can express: without dates, and with finite numbers."""
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        raise expect("a mapping with finite numbers, such as {iops: {base: 100}}") from None
+    if not is_json(value):
+        raise expect("a mapping with finite numbers, such as {iops: {base: 100}}")
     return value
 
 
