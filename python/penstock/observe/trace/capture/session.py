@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from penstock.observe.trace.anonymize import Anonymizer
     from penstock.observe.trace.capture.observer import TraceObserver
     from penstock.observe.trace.capture.tracer import Tracer, TraceResult
-    from penstock.observe.trace.layers.tables import Layers
 
 MARKS_VARIABLE = "PENSTOCK_MARKS"
 _NULL = os.makedev(1, 3)
@@ -327,18 +326,11 @@ def _observer(
     """Observer whose programs are being loaded: the tracer, and with `layers` those below the calls."""
     with contextlib.ExitStack() as stack:
         tracer = stack.enter_context(_tracer(journal, session, scope))
-        below = _layers(journal) if layers else None
-        from penstock.observe.trace.capture.observer import TraceObserver
+        from penstock.observe.trace.capture.observer import TraceObserver, layers_below
 
+        below = layers_below(journal) if layers else None
         stack.pop_all()
     return TraceObserver.of(tracer, below, target=target, salvage=True)
-
-
-def _layers(journal: Journal) -> Layers:
-    # loads pandas, which takes 0.3 s
-    from penstock.observe.trace.layers.tables import Layers
-
-    return Layers(journal, state_dir())
 
 
 def _anonymizer(session: Session) -> Anonymizer | None:
