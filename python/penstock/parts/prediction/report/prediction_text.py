@@ -6,15 +6,12 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.analyse.findings.answer import MOST_POINTS, NEXT_STEP, Answer
 from penstock.analyse.findings.finding import Finding
 from penstock.parts.prediction import quantities
-from penstock.parts.prediction.prediction import LATENCY, Prediction
+from penstock.parts.prediction.prediction import LATENCY, Prediction, Row
 from penstock.text import counted, shortened, signed
-
-Row = dict[str, Any]
 
 #: stations in a table
 TOP = 8
