@@ -171,15 +171,17 @@ def percent(share: float) -> str:
 
 def waited(share: float) -> str:
     """Thread time per time: `65 %`; above 100 % `the time of 2.65 threads`."""
-    # 1.004 would be "the time of 1 threads"
-    several = math.isfinite(share) and round(share, 2) > 1
-    return f"the time of {short(share)} threads" if several else percent(share)
+    return f"the time of {short(share)} threads" if _of_threads(share) else percent(share)
+
+
+def _of_threads(share: float) -> bool:
+    """True for the time of several threads: 1.004 would be `the time of 1 threads`."""
+    return math.isfinite(share) and round(share, 2) > 1
 
 
 def of_run(share: float) -> str:
     """`waited` for a run: `65 % of the run`, `the time of 2.65 threads`."""
-    text = waited(share)
-    return text if text.startswith("the time") else f"{text} of the run"
+    return waited(share) if _of_threads(share) else f"{waited(share)} of the run"
 
 
 def percentage(share: float, places: int = 0) -> str:
