@@ -120,9 +120,9 @@ def text_of(path: Path) -> str:
         ) from None
 
 
-def json_documents(path: Path, what: str) -> list[Any]:
-    """The JSON documents of a file, one after another. BadInput, with the expected content `what`."""
-    text, decoder = text_of(path), json.JSONDecoder()
+def json_documents(text: str, path: Path, what: str) -> list[Any]:
+    """JSON documents in the text of a file, one after another. BadInput, with the expected content `what`."""
+    decoder = json.JSONDecoder()
     documents: list[Any] = []
     at = len(text) - len(text.lstrip())
     try:
@@ -154,12 +154,16 @@ def samples(rows: Any) -> pd.DataFrame:
     return frame.sort_values("utc_ns", kind="stable", ignore_index=True)
 
 
-def unrepeated(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Samples of a program that reports a value once per time, without repeated rows; `notes` gets a note."""
+def unrepeated(
+    frame: pd.DataFrame,
+    notes: list[str],
+    what: str = "values that the file has several times were read once",
+) -> pd.DataFrame:
+    """Rows without repeated ones, of a program that reports each once; `notes` gets their number and `what`."""
     repeated = frame.duplicated()
     if not repeated.any():
         return frame
-    notes.append(f"{int(repeated.sum())} values that the file has several times were read once")
+    notes.append(f"{int(repeated.sum())} {what}")
     return frame[~repeated].reset_index(drop=True)
 
 

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from penstock.errors import BadInput, printable
-from penstock.workload.metrics import Readings, json_documents, samples, unknown_units, unrepeated
+from penstock.workload.metrics import (
+    Readings,
+    json_documents,
+    samples,
+    text_of,
+    unknown_units,
+    unrepeated,
+)
 
 WHAT = "kube-burner's metrics (JSON with `metricName`)"
 #: numbers that identify the subject of a document
@@ -43,7 +50,7 @@ def matches(path: Path, head: bytes) -> bool:
 
 def read(path: Path, options: Mapping[str, Any]) -> Readings:
     """All values; the entity is built from the labels. Documents without a value (alerts) are skipped."""
-    parts = json_documents(path, WHAT)
+    parts = json_documents(text_of(path), path, WHAT)
     documents = [one for part in parts for one in (part if isinstance(part, list) else [part])]
     rows: list[tuple[Any, ...]] = []
     skipped: list[str] = []

@@ -98,13 +98,12 @@ _UNITS = {
     "MBfsused": "MiB",
 }
 MOST_DEPTH = 6
-_OTHERS = {
-    b"# hostname;interval;timestamp": "the output of sadf -d",
-    b"<?xml": "the output of sadf -x",
-    b"Linux ": "the text of sar",
-}
-#: a further part of an output that another program's may not have
-_PARTS = {b"<?xml": b"<sysstat", b"Linux ": b" CPU)"}
+#: other outputs of sysstat: begin, a further part that distinguishes it from other programs' output, name
+_OTHERS = (
+    (b"# hostname;interval;timestamp", b"", "the output of sadf -d"),
+    (b"<?xml", b"<sysstat", "the output of sadf -x"),
+    (b"Linux ", b" CPU)", "the text of sar"),
+)
 _NO_GROUPS = ("timestamp", "restart", "comment")
 
 
@@ -116,8 +115,8 @@ def matches(path: Path, head: bytes) -> bool:
 
 
 def _other(head: bytes) -> str:
-    for begin, name in _OTHERS.items():
-        if head.lstrip().startswith(begin) and _PARTS.get(begin, b"") in head[:4096]:
+    for begin, part, name in _OTHERS:
+        if head.lstrip().startswith(begin) and part in head[:4096]:
             return name
     return ""
 
@@ -128,12 +127,13 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     `options`: `timezone` is the zone of local times, such as Europe/Paris. Without it, their offset comes
     from the start of the file, or the file is refused.
     """
-    if other := _other(text_of(path)[:4096].encode()):
+    text = text_of(path)
+    if other := _other(text[:4096].encode()):
         raise BadInput(f"{path}: found {other}; expected {WHAT}")
     zone = _zone(options)
     notes: list[str] = []
     try:
-        hosts = [h for one in json_documents(path, WHAT) for h in one["sysstat"]["hosts"]]
+        hosts = [h for one in json_documents(text, path, WHAT) for h in one["sysstat"]["hosts"]]
         records = [record for host in hosts for record in host.get("statistics", [])]
         if not all(isinstance(record.get("timestamp"), dict) for record in records):
             actual = "records without a date, as mpstat and iostat print them"

@@ -17,7 +17,7 @@ import pandas as pd
 
 from penstock.errors import BadInput
 from penstock.workload.execution_waves import Executor, slots_at, waves
-from penstock.workload.metrics import Readings
+from penstock.workload.metrics import Readings, unrepeated
 from penstock.workload.metrics.compressed import LZF, Lines, placed
 from penstock.workload.metrics.tasks import (
     MOST_TASKS,
@@ -272,12 +272,7 @@ class _Log:
         if self.end_ms is None:
             self.notes.append("the application has not ended in this log")
         tasks = task_table([*self.tasks, *self.running.values()])
-        repeated = tasks.duplicated()
-        if repeated.any():
-            self.notes.append(
-                f"{int(repeated.sum())} ends of tasks that the log repeats count once"
-            )
-            tasks = tasks[~repeated].reset_index(drop=True)
+        tasks = unrepeated(tasks, self.notes, "ends of tasks that the log repeats count once")
         self.notes += task_notes(tasks)
         stages = self._stage_rows(tasks)
         facts = self._facts(tasks, stages)
@@ -295,7 +290,7 @@ class _Log:
         for (stage_id, attempt), stage in sorted(self.stages.items()):
             stage_tasks = by_stage.get((stage_id, attempt), tasks.iloc[:0])
             start_ms = stage["start_ms"]
-            start_ns = int(start_ms) * _MS if start_ms is not None else None
+            start_ns = start_ms * _MS if start_ms is not None else None
             executors, cpus = self._executors_of(stage["profile"])
             slots = slots_at(executors, start_ns, cpus) if start_ns is not None else 0
             if not slots and len(stage_tasks):
@@ -310,9 +305,7 @@ class _Log:
                     "slots": slots,
                     "waves": waves(stage["tasks"], slots) if slots else 0,
                     "utc_start_ns": start_ns,
-                    "utc_end_ns": int(stage["end_ms"]) * _MS
-                    if stage["end_ms"] is not None
-                    else None,
+                    "utc_end_ns": stage["end_ms"] * _MS if stage["end_ms"] is not None else None,
                     **counted(stage_tasks),
                     "reason": stage["reason"],
                 }

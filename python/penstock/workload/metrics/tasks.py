@@ -51,7 +51,7 @@ def task_table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
 
 
 def task_notes(tasks: pd.DataFrame) -> list[str]:
-    """Notes on tasks that end before their begin."""
+    """A note on tasks that end before they begin, if any."""
     backward = int((tasks["utc_finish_ns"] < tasks["utc_launch_ns"]).sum())
     return (
         [f"{backward} tasks end before they begin: their times are not known"] if backward else []
