@@ -55,6 +55,8 @@ def test_answer_names_time_bottleneck_cost_and_energy() -> None:
     )
     few = replace(p, interval=order_statistics([4.6, 4.7, 4.8, 4.9, 5.0]))
     assert "(66.6 % between 4.6 and 5 s)" in prediction_text.answer(few).headline
+    few = replace(p, interval=replace(few.interval, attained=0.57))
+    assert "(57 % between 4.6 and 5 s)" in prediction_text.answer(few).headline
 
 
 def test_nothing_is_predicted_outside_of_the_model() -> None:

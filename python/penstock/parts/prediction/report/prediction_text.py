@@ -81,9 +81,8 @@ def interval(prediction: Prediction) -> str:
     if i.low == i.high:
         return " (every run alike)"
     # rounded down: few runs attain a fraction such as 2/3
-    reached = (
-        i.level if calibrated or i.attained >= i.level else math.floor(1000 * i.attained) / 1000
-    )
+    attained = math.floor(1000 * i.attained + 1e-9) / 1000
+    reached = i.level if calibrated or i.attained >= i.level else attained
     return f" ({quantities.percent(reached)} between {quantities.seconds_range(i.low, i.high)})"
 
 
