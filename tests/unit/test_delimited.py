@@ -252,12 +252,13 @@ def test_values_of_json_lines_are_not_taken_for_times(tmp_path: Path) -> None:
         ('{"submit": 1700000000000, "v": 5, "v": 6}\n', "t:1: found a key several times"),
         ('{"submit": 1700000000000, "v": true}\n', "row 1: found 'true' in v"),
         ('{"submit": 1700000000000, "v": {"a": 1}}\n', "row 1: found '{\"a\": 1}' in v"),
+        ('{"submit": 1700000000000, "v": {"a": {"b": 1}}}\n', 'found \'{"a": {"b": 1}}\' in v'),
         ('{"submit": true, "v": 1}\n', "found 'true' in submit; expected times"),
         ('{"submit": 1700000000000, "v": 5}\n[1, 2]\n', "t:2: found no object"),
         ('{"submit": 1700000000000, "v": 1' + "0" * 400 + "}\n", "found no value"),
     ],
 )
-def test_rows_of_several_meanings_are_refused(text: str, message: str, tmp_path: Path) -> None:
+def test_ambiguous_rows_are_refused(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=re.escape(message)):
         described(tmp_path / "t", text, entity=[], values={"v": "B"})
 

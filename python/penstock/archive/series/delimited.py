@@ -83,7 +83,7 @@ def read_frame(
 ) -> pd.DataFrame:
     """Table of a text; columns `texts` are not converted. BadInput for an invalid table."""
     separator = separator or separator_of(content)
-    content = _without_ends(content, name, separator)
+    content = _without_trailing_separators(content, name, separator)
     options: dict[str, Any] = {
         "encoding": "utf-8-sig",
         "sep": separator,
@@ -105,8 +105,8 @@ def read_frame(
         raise BadInput(f"{name}: found {shown}; expected CSV with a header row") from None
 
 
-def _without_ends(content: bytes, name: str, separator: str) -> bytes:
-    """The text without separators at the ends of its rows; BadInput for rows with more fields than names."""
+def _without_trailing_separators(content: bytes, name: str, separator: str) -> bytes:
+    """The text without trailing separators of its rows; BadInput for a first row with further fields."""
     rows = io.BytesIO(content)
     names, first = len(header_row(rows, separator)), next_row(rows, separator)
     if not 0 < names < len(first):
@@ -125,30 +125,34 @@ def json_lines(text: str, name: str) -> pd.DataFrame:
     BadInput for other lines, and for an object with a key several times.
     """
     rows = []
-    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
-            pairs = json.loads(line, object_pairs_hook=_Pairs)
+            row = json.loads(line, object_pairs_hook=_Object)
         except (ValueError, RecursionError) as error:
             reason = str(error).splitlines()[0]
             raise BadInput(f"{name}:{number}: found {reason}; expected JSON Lines") from None
-        row = {key: _cell(value) for key, value in pairs} if isinstance(pairs, _Pairs) else {}
-        if not row or len(row) < len(pairs):
-            what = "a key several times" if row else "no object"
-            raise BadInput(f"{name}:{number}: found {what}; expected JSON Lines")
-        rows.append(row)
+        if not isinstance(row, _Object) or not row:
+            raise BadInput(f"{name}:{number}: found no object; expected JSON Lines")
+        if row.repeats:
+            raise BadInput(f"{name}:{number}: found a key several times; expected JSON Lines")
+        rows.append({key: _cell(value) for key, value in row.items()})
     return pd.DataFrame(rows)
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """Keys and values of a JSON object."""
+class _Object(dict[str, Any]):
+    """A JSON object; `repeats` is true if it has a key several times."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.repeats = len(self) < len(pairs)
 
 
 def _cell(value: Any) -> Any:
     """A cell for the value of a key."""
-    if isinstance(value, bool | list):
-        return json.dumps(dict(value) if isinstance(value, _Pairs) else value)
+    if isinstance(value, bool | list | dict):
+        return json.dumps(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return float(str(value))
     return value
