@@ -159,7 +159,7 @@ def unrepeated(
     notes: list[str],
     what: str = "values that the file has several times were read once",
 ) -> pd.DataFrame:
-    """Rows without repeated ones, of a program that reports each once; `notes` gets their number and `what`."""
+    """Rows of a program that reports each once, without repeated ones, whose number and `what` are noted."""
     repeated = frame.duplicated()
     if not repeated.any():
         return frame
