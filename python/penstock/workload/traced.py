@@ -57,9 +57,13 @@ def _share(column: str) -> Callable[[Sequence[Row]], float | None]:
     return mean
 
 
+def _time_s(rows: Sequence[Row]) -> float:
+    return 1e-9 * sum(row["time_ns"] or 0 for row in rows)
+
+
 def _mean_latency(rows: Sequence[Row]) -> float | None:
     calls = sum(row["calls"] or 0 for row in rows)
-    return 1e-9 * sum(row["time_ns"] or 0 for row in rows) / calls if calls else None
+    return _time_s(rows) / calls if calls else None
 
 
 _ALL = (_CALLS, _FAULTS, _DEVICE)
@@ -71,9 +75,7 @@ MEASURES: dict[str, Measure] = {
         name: Measure("%", _ALL, _share(name))
         for name in ("consecutive_share", "sequential_share", "forward_share", "reverse_share")
     },
-    "time": Measure(
-        "s", (_CALLS, _FAULTS), lambda rows: 1e-9 * sum(row["time_ns"] or 0 for row in rows)
-    ),
+    "time": Measure("s", (_CALLS, _FAULTS), _time_s),
     "mean_latency": Measure("s", (_CALLS, _FAULTS), _mean_latency),
     **{
         f"p{percent}_latency": Measure("s", (_CALLS, _FAULTS), events=True)
@@ -157,15 +159,16 @@ def _flushes(bundle: Bundle, files: set[int]) -> tuple[int, int]:
 def _percentile(bundle: Bundle, source: ResponseSource, rows: Sequence[Row]) -> float | None:
     """Percentile of the latency of single calls or faults [s]."""
     import numpy as np
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     if "io_events" not in bundle.tables:
         raise PenstockError("found no record of single calls; expected observers.trace.mode: trace")
     if any(row["basis"] == _COUNTERS for row in rows):
         raise PenstockError("found calls without a record of their own; expected a trace of all")
-    numbers = {row["file_id"] for row in rows}
+    numbers = sorted({row["file_id"] for row in rows})
     events = bundle.accesses(["file_id", "direction", "op", "latency_ns"])
-    chosen = pc.is_in(events["file_id"], _values(numbers, events["file_id"].type))
+    chosen = pc.is_in(events["file_id"], pa.array(numbers, events["file_id"].type))
     faults = pc.starts_with(events["op"].cast("string"), "fault_")
     chosen = pc.and_(chosen, faults if source.basis == _FAULTS else pc.invert(faults))
     if source.direction is not None:
@@ -175,9 +178,3 @@ def _percentile(bundle: Bundle, source: ResponseSource, rows: Sequence[Row]) -> 
         return None
     percent = int((source.key or "").removeprefix("p").removesuffix("_latency"))
     return 1e-9 * float(np.percentile(latency_ns, percent))
-
-
-def _values(numbers: set[int], kind: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.array(sorted(numbers), kind)
