@@ -44,7 +44,7 @@ class InfluxReader:
                     )
                 for series in result.get("series", []):
                     if result.get("partial") or series.get("partial"):
-                        raise self._server.cut("max-row-limit of the server")
+                        raise self._server.incomplete("max-row-limit of the server")
                     tables += self._tables(series)
         except (KeyError, TypeError, AttributeError, ValueError, pa.ArrowException):
             raise self._server.strange("results of series") from None

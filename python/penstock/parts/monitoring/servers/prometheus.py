@@ -78,7 +78,7 @@ class PrometheusReader:
         except (KeyError, TypeError):
             raise self._server.strange("a matrix of series") from None
         if answer.get("isPartial"):
-            raise self._server.cut("a storage node of the server that did not answer")
+            raise self._server.incomplete("a storage node of the server that did not answer")
         if not isinstance(result, list):
             raise self._server.strange("a list of series")
         return result

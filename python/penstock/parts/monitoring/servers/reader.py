@@ -85,7 +85,7 @@ class Server:
             raise Upstream(f"{self.url}: found status {status}; expected 200")
         return document
 
-    def cut(self, why: str) -> Upstream:
+    def incomplete(self, why: str) -> Upstream:
         """Error of an answer that the server marks as incomplete."""
         return Upstream(f"{self.url}: found a part of the answer ({why}); expected all of it")
 
