@@ -386,7 +386,7 @@ CUT_REPORTS = [
 
 @pytest.mark.parametrize(("name", "text"), CUT_REPORTS)
 def test_a_cut_report_gives_no_other_number(name: str, text: str) -> None:
-    """Wherever the text ends, each value is that of all of it, or missing; totals are of the lines there."""
+    """A report cut anywhere has values of the complete one or none; totals cover the lines present."""
     expected = plain(name, text)
     for end in range(len(text)):
         try:

@@ -1,6 +1,6 @@
 """Energy of a run by the power model: busy times that the monitor sampled, and powers of the study.
 
-No power is measured. Nodes are hosts of the model, or this host is the only one.
+No power is measured. Each virtual node is a host of the model; in a run without nodes, this host is.
 """
 
 from __future__ import annotations

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 #: the squares of larger values would be infinite in the analysis
 _MOST = 1e100
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
-
-
-#: kinds of responses from tables of a run, which others may have written
+#: kinds of responses from tables of a run, which another program may have written
 _OF_TABLES = ("trace", "energy")
 
 
@@ -67,14 +65,14 @@ class _Output:
     wall_s: float
 
     def text(self, file: str) -> str:
-        """Text of a file or stream, without codes of colours, whose digits are no results."""
+        """Text of a file or stream, without colour codes, whose digits an expression could match."""
         text = self.streams.get(file)
         text = (self.run_dir / file).read_text(errors="replace") if text is None else text
         return _COLOURS.sub("", text)
 
     @property
     def tables(self) -> Bundle:
-        """Its bundle; PenstockError without one."""
+        """Bundle of the run; PenstockError without one."""
         if self.bundle is None:
             raise PenstockError("found nothing recorded; expected a run's tables")
         return self.bundle

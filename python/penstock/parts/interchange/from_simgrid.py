@@ -102,7 +102,7 @@ class _Reader:
         self.used: Counter[str] = Counter()
         self.matrix: dict[str, dict[str, str]] = {}
         self.widest: dict[str, float] = {}
-        #: pairs with a route of their own, not one in the other direction
+        #: pairs (source, destination) of routes in the file, without the reverse of symmetrical ones
         self.routed: set[tuple[str, str]] = set()
         self.routes: list[tuple[str, str, float, int]] = []
         self.fabric: list[float] = []

@@ -18,7 +18,7 @@ def mistake(path: Path, line: int, actual: str, expected: str, column: int = 1) 
 class Names:
     """Unique names of groups for hosts or of networks: at most 32 letters, digits, `_` and `-`.
 
-    `original` has the original name of each whose name differs; `taken` are names for nothing else.
+    `original` has the original name of each one whose name differs. The names `taken` are never used.
     """
 
     def __init__(self, taken: Iterable[str] = ()) -> None:

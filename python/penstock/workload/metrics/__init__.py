@@ -138,7 +138,7 @@ def json_documents(text: str, path: Path, what: str) -> list[Any]:
 
 
 def complete_lines(text: str) -> tuple[list[str], list[str]]:
-    """Lines of a file that a program writes, without one that is cut at the end, and a note on it."""
+    """Lines of a text without an unterminated last line, and a note on that line if there is one."""
     lines = text.splitlines()
     if not text or text.endswith("\n"):
         return lines, []

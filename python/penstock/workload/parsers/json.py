@@ -16,7 +16,7 @@ WHAT = (
 
 #: limit of false starts of a document in a text
 _MOST_NOTES = 10
-#: start of an object with a key, which is no text of another kind
+#: start of an object with a key; notes of programs do not start so
 _OBJECT = re.compile(r'\{\s*"')
 #: numbers of C's printf that JSON does not have
 _NO_JSON = re.compile(r"(?<=[:,\[\s])-?(?:nan|inf)(?:\(ind\))?(?=\s*[,}\]])")
