@@ -58,6 +58,12 @@ def names_an_index(column: str) -> bool:
     return _INDEX.match(_parted(column)[0]) is not None
 
 
+def seconds_per_unit(column: str) -> float | None:
+    """Seconds per unit of a time column, by its name; None if the name has no unit."""
+    ending = _ENDING.search(column)
+    return _PER_BRACKET[ending[1] or ending[2]] if ending else None
+
+
 def of_file(path: Path, x: str | None = None, *, partial: bool = True) -> Recorded:
     """Series of a CSV, JSON Lines or Parquet file with a column of times or of sequence indices.
 
@@ -214,8 +220,7 @@ def _seconds(values: pd.Series[Any], column: str, name: str, mark: str) -> tuple
     if filled.any() and np.isfinite(numbers[filled]).all():
         first = parsed.min()
         largest = float(np.nanmax(np.abs(numbers)))
-        ending = _ENDING.search(column)
-        per = _PER_BRACKET[ending[1] or ending[2]] if ending else _by_size(largest)
+        per = seconds_per_unit(column) or _by_size(largest)
         if largest * per >= _MOST_S:
             raise BadInput(
                 f"{name}: found the time {largest:.6g} in column {column}; expected the years 1678 to 2262"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from penstock.errors import BadInput
 from penstock.workload.metrics import Readings, samples, unknown_units
 
 WHAT = "CSV (or with tabs or semicolons) with a header row whose first column is a time"
-#: suffix of a time column's name with its unit
-_UNIT_OF_TIME = re.compile(r"(^|_)(ns|us|ms|s)$|^(sec|min|h|d)$")
 
 
 def matches(path: Path, head: bytes) -> bool:
@@ -48,9 +45,8 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         if recorded.start_utc_ns is not None
         else ["times are those since the begin: no clock is known"]
     )
-    if recorded.start_utc_ns is None and not _UNIT_OF_TIME.search(
-        recorded.axis_unit or recorded.axis_name
-    ):
+    column = recorded.axis_name + (f" ({recorded.axis_unit})" if recorded.axis_unit else "")
+    if recorded.start_utc_ns is None and series_tables.seconds_per_unit(column) is None:
         notes.append(f"{recorded.axis_name} names no unit: read as seconds")
     notes += recorded.notes
     notes += unknown_units(s.name for s in recorded.series if not s.unit)
