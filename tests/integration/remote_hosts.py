@@ -25,8 +25,8 @@ from tests.support import commands
 _NUMBER = itertools.count()
 
 
-def _ip(*words: str) -> None:
-    commands.run(["ip", *words], check=True, capture_output=True)
+def _ip(*arguments: str) -> None:
+    commands.run(["ip", *arguments], check=True, capture_output=True)
 
 
 @contextlib.contextmanager
@@ -93,8 +93,8 @@ class SshServer:
 
     def keys(self) -> str:
         """Keys of a worker in the hosts file."""
-        words = ["-i", str(self._key), *(w for option in self.OPTIONS for w in ("-o", option))]
-        return f"ssh: root@{self._address}, ssh_options: [{', '.join(words)}]"
+        arguments = ["-i", str(self._key), *(w for option in self.OPTIONS for w in ("-o", option))]
+        return f"ssh: root@{self._address}, ssh_options: [{', '.join(arguments)}]"
 
     def end(self) -> None:
         self.process.kill()  # unshare(1) ignores SIGTERM while its child lives

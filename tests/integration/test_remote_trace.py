@@ -71,8 +71,8 @@ def two_hosts() -> Iterator[RemoteHosts]:
         hosts.nothing_left()
 
 
-def run(hosts: RemoteHosts, *words: str) -> subprocess.CompletedProcess[str]:
-    return hosts.here.penstock(*words)
+def run(hosts: RemoteHosts, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return hosts.here.penstock(*arguments)
 
 
 def writes(run: TracedRun) -> list[dict[str, Any]]:
@@ -87,9 +87,9 @@ def test_a_trace_of_two_hosts_has_one_order(hosts: RemoteHosts) -> None:
     busy = "nohup sh -c 'while :; do head -c 512 /dev/zero >/root/other; done' >/dev/null 2>&1 &"
     assert run(hosts, "hosts", "exec", "n-1", "--", "sh", "-c", busy).returncode == 0
     bundle = hosts.where / "traced"
-    words = ("hosts", "trace", "-o", str(bundle), "--json")
+    arguments = ("hosts", "trace", "-o", str(bundle), "--json")
     nodes = ("n-0", "m-0", "--")
-    done = run(hosts, *words, "--monitor", "0.2", *nodes, "python3", "-c", TAKE_TURNS)
+    done = run(hosts, *arguments, "--monitor", "0.2", *nodes, "python3", "-c", TAKE_TURNS)
     assert done.returncode == 0, done.stderr
     traced = TracedRun(bundle)
     turns = writes(traced)
@@ -111,7 +111,7 @@ def test_a_trace_of_two_hosts_has_one_order(hosts: RemoteHosts) -> None:
         "left",
         "right",
     }
-    again = run(hosts, *words, *nodes, "true")
+    again = run(hosts, *arguments, *nodes, "true")
     assert (again.returncode, "exists already" in again.stderr) == (2, True)
     failed = run(hosts, "hosts", "trace", "-o", f"{bundle}2", "m-0", "--", "sh", "-c", "exit 7")
     assert failed.returncode == 7, failed.stderr

@@ -49,7 +49,7 @@ def check(ground: Ground, verb: str) -> None:
         started = ground.penstock(verb, "exec", node, "--", "sh", "-c", START)
         assert started.returncode == 0, started.stderr
 
-    def asked(node: str, other: str) -> str:
+    def reply(node: str, other: str) -> str:
         done = ground.penstock(verb, "exec", node, "--", "python3", "-c", ASK, other)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -60,10 +60,10 @@ def check(ground: Ground, verb: str) -> None:
         ).stdout.strip()
         for node in ("a-0", "b-0")
     }
-    assert asked("a-0", "b-0") == addresses["a-0"]
-    assert asked("b-0", "a-0") == addresses["b-0"]
-    assert asked("a-0", "c-0").startswith("OSError")
-    assert asked("c-0", "a-0").startswith("OSError")
+    assert reply("a-0", "b-0") == addresses["a-0"]
+    assert reply("b-0", "a-0") == addresses["b-0"]
+    assert reply("a-0", "c-0").startswith("OSError")
+    assert reply("c-0", "a-0").startswith("OSError")
 
 
 def test_nodes_of_one_host_reach_those_of_other_networks(ground: Ground) -> None:

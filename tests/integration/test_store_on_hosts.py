@@ -73,13 +73,13 @@ WORKFLOW = {
 class Hosts(RemoteHosts):
     """Three hosts, and a platform of two nodes on each."""
 
-    def store(self, *words: str, status: int = 0) -> str:
-        done = self.here.penstock("store", *words, cwd=self.where)
+    def store(self, *arguments: str, status: int = 0) -> str:
+        done = self.here.penstock("store", *arguments, cwd=self.where)
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout if status == 0 else done.stderr
 
-    def ask(self, *words: str) -> Any:
-        return json.loads(self.store(*words, "--json"))
+    def ask(self, *arguments: str) -> Any:
+        return json.loads(self.store(*arguments, "--json"))
 
     def run(self, node: str, script: str) -> str:
         """Output of a script in a node."""
@@ -157,8 +157,8 @@ def _stage(far: Hosts) -> None:
 
 def _run_workflow(far: Hosts) -> None:
     (far.where / "gather.json").write_text(json.dumps(WORKFLOW))
-    words = ["workflow", "run", "gather.json", "-p", "wide.yaml", "--no-predict", "-o", "out"]
-    done = far.here.penstock(*words, "--json", cwd=far.where)
+    arguments = ["workflow", "run", "gather.json", "-p", "wide.yaml", "--no-predict", "-o", "out"]
+    done = far.here.penstock(*arguments, "--json", cwd=far.where)
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)["placement"]) == {*CLIENTS, "sum"}
     (table,) = (far.where / "out").glob("**/workflow_tasks.parquet")
@@ -228,16 +228,16 @@ def _is_there(hosts: Hosts, moment: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["directory"], "found directory on several hosts"),
         (["moosefs", "--watch"], "--watch: found it on several hosts"),
         (["moosefs", "--set", "network.bandwidth=600 Mbit/s"], "link"),
     ],
 )
-def test_what_cannot_be_on_several_hosts_is_refused(
-    hosts: Hosts, words: list[str], message: str
+def test_unsupported_stores_on_several_hosts_are_refused(
+    hosts: Hosts, arguments: list[str], message: str
 ) -> None:
-    line = ["up", *words, "-p", "wide.yaml", "--hosts", "hosts.yaml"]
+    line = ["up", *arguments, "-p", "wide.yaml", "--hosts", "hosts.yaml"]
     assert message in hosts.store(*line, status=2)
     assert not (hosts.here.where / "state" / "remote-clusters" / "wide").exists()
