@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.integration.tracing import known_cost
+from tests.integration.tracing import known_cost, loaded_programs, programs_of
 from tests.support import commands
 
 REQUESTS = 10007  # a prime: whatever loses, doubles or rounds shows
@@ -363,14 +363,6 @@ def test_what_cannot_be_run(tmp_path: Path) -> None:
     assert "exists already" in penstock("trace", "-o", plain, "--", "true", status=2).stderr
 
 
-def programs() -> set[int]:
-    """Numbers of the tracing programs loaded now."""
-    listed = commands.run(
-        ["bpftool", "--json", "prog", "list"], capture_output=True, text=True, check=True
-    )
-    return {p["id"] for p in json.loads(listed.stdout) if p.get("name") in {"enter", "leave"}}
-
-
 @pytest.mark.skipif(
     shutil.which("bpftool", path="/usr/sbin:/usr/bin") is None, reason="bpftool is not installed"
 )
@@ -380,18 +372,18 @@ def test_a_killed_tracer_leaves_nothing_loaded(tmp_path: Path) -> None:
     from penstock.observe.trace.capture.tracer import Tracer
     from penstock.state import state_dir
 
-    before = programs()
     journal = Journal(tmp_path / "journal")
     with create_run_cgroup("trace-test", None, journal) as group:
         tracer = Tracer(journal, state_dir(), "trace")
         tracer.arm(group)
-        assert len(programs() - before) >= 2
+        own = programs_of(tracer.pid) & loaded_programs()
+        assert len(own) > 2
         os.kill(tracer.pid, signal.SIGKILL)
         until = time.monotonic() + 10
-        while programs() - before and time.monotonic() < until:
+        while own & loaded_programs() and time.monotonic() < until:
             time.sleep(0.05)
         tracer.stop()
-    assert not programs() - before
+    assert not own & loaded_programs()
 
 
 @needs_fio

@@ -6,10 +6,7 @@ import importlib
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -149,31 +146,3 @@ def test_the_survey_says_the_same_as_a_receipt() -> None:
     assert told["calls"]["state"] == "full"
     denied = json.loads(_native.trace_hooks("trace", deny=["fault_of_user"]))
     assert denied["faults"]["state"] == "absent"
-
-
-def programs() -> set[int]:
-    listed = subprocess.run(
-        ["bpftool", "-j", "prog", "list"], capture_output=True, text=True, check=True
-    )
-    ours = {"leave", "enter", "raw_leave", "raw_enter"}
-    return {row["id"] for row in json.loads(listed.stdout) if row.get("name") in ours}
-
-
-def test_killed_tracer_leaves_no_program(state: Path) -> None:
-    journal = Journal(state / "journal")
-    before = programs()
-    tracer = Tracer(journal, state, "trace")
-    held = set(os.listdir(f"/proc/{tracer.pid}/fd"))
-    mine = {
-        int(line.split()[1])
-        for fd in held
-        for line in Path(f"/proc/{tracer.pid}/fdinfo/{fd}").read_text().splitlines()
-        if line.startswith("prog_id:")
-    }
-    assert mine & (programs() - before)
-    os.kill(tracer.pid, signal.SIGKILL)
-    until = time.monotonic() + 10
-    while mine & programs() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not mine & programs()
-    tracer.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pty
@@ -21,7 +20,9 @@ from penstock.host.journal.journal import Journal
 from tests.integration.tracing import (
     NEEDS_TRACER,
     balanced,
+    loaded_programs,
     penstock,
+    programs_of,
     with_known_cost,
     within,
 )
@@ -195,13 +196,13 @@ def test_what_a_kill_leaves_is_put_right(file: Path, own_state: tuple[Path, Path
             assert within(30, lambda: any((state / "spool").glob("trace-*/events")))
             time.sleep(moments.uniform(0.0, longest_s))
             daemons = children(tracing.pid, "penstock-")
-            mine = {number for pid in daemons for number in held_by(pid)} & programs()
+            mine = {number for pid in daemons for number in programs_of(pid)} & loaded_programs()
             assert len(mine) > 2
         finally:
             for pid in (tracing.pid, *children(tracing.pid, "penstock-")):
                 os.kill(pid, signal.SIGKILL)
             tracing.wait()
-        assert within(20, lambda mine=mine: not mine & programs())
+        assert within(20, lambda mine=mine: not mine & loaded_programs())
         groups = groups_in(state)
         assert groups
         assert all(group.is_dir() for group in groups)
@@ -237,21 +238,3 @@ def children(pid: int, name: str) -> set[int]:
         if int(tail.split()[1]) == pid and command.startswith(name):
             found.add(int(number))
     return found
-
-
-def programs() -> set[int]:
-    """Numbers of all loaded BPF programs."""
-    listed = commands.run(
-        ["bpftool", "--json", "prog", "list"], capture_output=True, text=True, check=True
-    )
-    return {row["id"] for row in json.loads(listed.stdout)}
-
-
-def held_by(pid: int) -> set[int]:
-    """Those that a process has open."""
-    texts = []
-    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # it may close one meanwhile
-            texts.append(path.read_text())
-    lines = [line for text in texts for line in text.splitlines()]
-    return {int(line.split()[1]) for line in lines if line.startswith("prog_id:")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -44,6 +45,24 @@ def trace(*command: Word, options: tuple[Word, ...] = (), status: int = 0) -> An
     """The JSON of a traced command; without a command, of what the options name."""
     tail = ("--", *command) if command else ()
     return json.loads(penstock("trace", "--json", *options, *tail, status=status).stdout)
+
+
+def loaded_programs() -> set[int]:
+    """Numbers of all BPF programs that are loaded on this host, those of other tests among them."""
+    listed = commands.run(
+        ["bpftool", "--json", "prog", "list"], capture_output=True, text=True, check=True
+    )
+    return {row["id"] for row in json.loads(listed.stdout)}
+
+
+def programs_of(pid: int) -> set[int]:
+    """Numbers of the BPF programs that a process has open."""
+    texts = []
+    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it may close one meanwhile
+            texts.append(path.read_text())
+    lines = [line for text in texts for line in text.splitlines()]
+    return {int(line.split()[1]) for line in lines if line.startswith("prog_id:")}
 
 
 def with_known_cost(state: Path) -> Path:
