@@ -35,6 +35,7 @@ MODULES = (
 
 INIT = f"""{BASE_INIT}
 i=0; while [ ! -b /dev/vdc ] && [ $i -lt 100 ]; do usleep 50000; i=$((i+1)); done
+touch /out/log; tail -f /out/log > /dev/console 2>&1 &
 tar -C /job -xf /dev/vda; cd /job; bash ./run > /out/log 2>&1; echo $? > /out/rc
 tar -C /out -cf /dev/vdb .; sync; poweroff -f
 """
@@ -142,7 +143,7 @@ def run(
             "qemu-system-x86_64", "-machine", "q35", "-accel", accelerator, "-cpu", "max",
             "-m", "2G", "-smp", "2", "-nographic", "-no-reboot", "-nic", "none",
             "-kernel", str(machine_kernel.image), "-initrd", str(image),
-            "-append", "console=ttyS0 quiet loglevel=3 panic=-1 tsc=reliable",
+            "-append", "console=ttyS0 loglevel=6 panic=-1 tsc=reliable",
             "-drive", f"file={disks['job']},if=virtio,format=raw,readonly=on",
             "-drive", f"file={disks['out']},if=virtio,format=raw",
             "-drive", f"file={disks['scratch']},if=virtio,format=raw,cache=none",
