@@ -53,26 +53,26 @@ pytestmark = [pytest.mark.host]
 SECOND = 1_000_000_000
 
 
-def until(true: Callable[[], object], wait_s: float = 60.0) -> None:
-    """Wait for something that comes by itself; it may be costly to look for."""
+def until(condition: Callable[[], object], wait_s: float = 60.0) -> None:
+    """Poll a condition until it is true; fail after `wait_s`."""
     end = time.monotonic() + wait_s
-    while not true():
-        assert time.monotonic() < end, "it did not come"
+    while not condition():
+        assert time.monotonic() < end, "the condition is still false"
         time.sleep(0.1)
 
 
 def program(name: str, package: str) -> str:
-    """Where a program is; without it the test is not run, and says so."""
-    found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
-    if found is None:
+    """Path of a program; skips the test if it is not installed."""
+    path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    if path is None:
         pytest.skip(f"not run: {name} is not installed (Debian: {package})")
-    return found
+    return path
 
 
 @contextlib.contextmanager
-def running(words: Sequence[str], log: Path, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+def running(argv: Sequence[str], log: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as out:
-        process = subprocess.Popen(words, stdout=out, stderr=out, **more)
+        process = subprocess.Popen(argv, stdout=out, stderr=out, **options)
     try:
         yield process
     finally:
@@ -94,7 +94,7 @@ def answers(url: str, status: int = 200) -> bool:
         return False
 
 
-# ---------------------------------------------------------------- what is collected
+# ---------------------------------------------------------------- collectors
 
 COLLECTD = """
 Hostname "node"
@@ -126,19 +126,19 @@ LoadPlugin write_graphite
 
 
 def written(folder: Path) -> dict[tuple[str, str], dict[int, float]]:
-    """What collectd wrote to its own files: value by second, by identifier and data source."""
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    """Values of collectd's CSV files by second, for each identifier and data source."""
+    series: dict[tuple[str, str], dict[int, float]] = {}
     for path in sorted(folder.rglob("*-20*")):
         with path.open() as lines:
             rows = list(csv.reader(lines))
         name = ".".join([path.parent.name, path.name[: -len("-2026-11-25")]])
         for column, source in enumerate(rows[0][1:], 1):
-            values = found.setdefault((name, source), {})
+            values = series.setdefault((name, source), {})
             for row in rows[1:]:
                 if len(row) == len(rows[0]) and row[column] != "nan":
-                    # the whole second that is nearest, as it sends it
+                    # collectd sends times rounded to the nearest second
                     values[int(float(row[0]) + 0.5)] = float(row[column])
-    return found
+    return series
 
 
 def test_what_collectd_sends_is_what_collectd_wrote(tmp_path: Path) -> None:
@@ -150,57 +150,59 @@ def test_what_collectd_sends_is_what_collectd_wrote(tmp_path: Path) -> None:
         config.write_text(COLLECTD.format(place=tmp_path, port=receiver.address[1]))
         with running([collectd, "-f", "-C", str(config)], tmp_path / "log") as process:
             until(lambda: len({r["utc_ns"] for r in sink.rows()}) >= 3, 120)
-            # a late reading is rounded to the second of the next one
+            # after a stop the late reading and the next one are rounded to the same second
             process.send_signal(signal.SIGSTOP)
             time.sleep(1.7)
             process.send_signal(signal.SIGCONT)
             seconds = len({r["utc_ns"] for r in sink.rows()})
             until(lambda: len({r["utc_ns"] for r in sink.rows()}) >= seconds + 3, 120)
-        # at its end it sends and writes the readings that it buffers
+        # collectd flushes its buffered readings when it ends
         receipt = receiver.intake.receipt
         until(lambda: receipt.stored + receipt.refused.total() == receipt.received)
         time.sleep(1.0)
-    # of two readings in one second, an equal one is a duplicate, and another replaces the first
+    # a second reading within one second is refused if it is equal; otherwise it replaces the first
     assert set(receipt.refused) <= {"duplicate"}, receipt.errors
-    truth = written(tmp_path / "csv")
-    assert len(truth) >= 12
-    kept: dict[str, dict[int, float]] = {}
+    expected = written(tmp_path / "csv")
+    assert len(expected) >= 12
+    stored: dict[str, dict[int, float]] = {}
     for row in sink.rows():
-        kept.setdefault(str(row["metric"]), {})[int(str(row["utc_ns"])) // SECOND] = float(
+        stored.setdefault(str(row["metric"]), {})[int(str(row["utc_ns"])) // SECOND] = float(
             str(row["float"])
         )
     compared = 0
-    for (name, source), values in truth.items():
+    for (name, source), values in expected.items():
         metric = f"node.{name}" + ("" if source == "value" else f".{source}")
-        assert set(kept[metric]) == set(values), metric
+        assert set(stored[metric]) == set(values), metric
         for second, value in values.items():
-            # both print it with so many digits
-            assert kept[metric][second] == pytest.approx(value, rel=1e-5, abs=1e-5), metric
+            # both outputs have six significant digits
+            assert stored[metric][second] == pytest.approx(value, rel=1e-5, abs=1e-5), metric
             compared += 1
     assert compared >= 5 * 12
-    assert len(kept) == len(truth)
+    assert len(stored) == len(expected)
 
 
 @contextlib.contextmanager
 def rating_collectd(place: Path, rates: str, sink: MemorySink) -> Iterator[None]:
-    """A collectd that sends counters (`false`) or rates (`true`) to a receiver of its own."""
+    """Run collectd with its own receiver; it sends counters (`rates` is `false`) or rates (`true`)."""
     collectd = program("collectd", "collectd-core")
     receiver = GraphiteReceiver("collectd", {"port": 0, "pickle_port": None})
     config = place / "collectd.conf"
     place.mkdir()
     with Collecting({"collectd": receiver}, sink):
-        said = COLLECTD.format(place=place, port=receiver.address[1])
-        config.write_text(said.replace("StoreRates false", f"StoreRates {rates}"))
+        text = COLLECTD.format(place=place, port=receiver.address[1])
+        config.write_text(text.replace("StoreRates false", f"StoreRates {rates}"))
         with running([collectd, "-f", "-C", str(config)], place / "log"):
             yield
 
 
 @pytest.fixture(scope="module")
-def while_one_is_busy(
+def busy_processor(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[dict[str, MemorySink], Any, int]:
-    """What two collectds sent and the recorder saw in the same seconds, in which one processor was busy; and
-    what is added to its times for those of the clock."""
+    """Points of two collectds and tables of the sampler while one processor is busy.
+
+    The third value is the offset from the sampler's clock to the real-time clock [ns].
+    """
     place = tmp_path_factory.mktemp("busy")
     sinks = {rates: MemorySink() for rates in ("false", "true")}
     spin = [sys.executable, "-c", "while True: pass"]
@@ -216,24 +218,24 @@ def while_one_is_busy(
                 for rates, sink in sinks.items():
                     both.enter_context(rating_collectd(place / rates, rates, sink))
                 for sink in sinks.values():
-                    until(lambda sink=sink: len(seconds_of_processors(sink)) > 12, 120)
-                # collectd rounds its times
+                    until(lambda sink=sink: len(processor_times(sink)) > 12, 120)
+                # collectd rounds its times to seconds
                 time.sleep(1.0)
                 tables = monitor.stop().tables
     return sinks, tables, shift
 
 
-def seconds_of_processors(sink: MemorySink) -> set[Any]:
-    """Times of the points on processors."""
+def processor_times(sink: MemorySink) -> set[Any]:
+    """Times of the points of processor metrics."""
     return {row["utc_ns"] for row in sink.rows() if "cpu" in row["metric"]}
 
 
 @pytest.mark.parametrize("rates", ["false", "true"])
-def test_processors_are_as_busy_by_collectd_as_by_the_recorder(
-    while_one_is_busy: tuple[dict[str, MemorySink], Any, int], rates: str
+def test_collectd_and_sampler_report_the_same_processor_use(
+    busy_processor: tuple[dict[str, MemorySink], Any, int], rates: str
 ) -> None:
-    # would break if its ticks were taken for seconds, its rates for counters, or waiting for work
-    sinks, tables, shift = while_one_is_busy
+    # fails if ticks are read as seconds, rates as counters, or I/O wait as busy time
+    sinks, tables, shift = busy_processor
     sink = sinks[rates]
     batches = [sink.batches[key] for key in sorted(sink.batches)]
     frame = uses_of_points(recorded(batches, 0, time.time_ns()), {})
@@ -250,17 +252,19 @@ def test_processors_are_as_busy_by_collectd_as_by_the_recorder(
     assert len(ends) >= 8
 
     def between(states: Sequence[str]) -> Any:
-        passed = wide[list(states)].sum(axis=1).to_numpy()
-        return np.interp(ends, at, passed) - np.interp(ends - SECOND, at, passed)
+        elapsed = wide[list(states)].sum(axis=1).to_numpy()
+        return np.interp(ends, at, elapsed) - np.interp(ends - SECOND, at, elapsed)
 
-    idle, every = between(IDLE_STATES), between(STATES)
-    ours = 100.0 * (every.sum() - idle.sum()) / every.sum()
-    assert ours > 100.0 / (os.cpu_count() or 1) / 2, "one of them was busy all the time"
-    # each of its moments is of the nearest second: both ends are half a second away at most
-    assert busy.value[: len(ends)].mean() == pytest.approx(ours, abs=100.0 / len(ends))
+    idle, total = between(IDLE_STATES), between(STATES)
+    sampled_percent = 100.0 * (total.sum() - idle.sum()) / total.sum()
+    assert sampled_percent > 100.0 / (os.cpu_count() or 1) / 2, (
+        "the busy processor is missing from the samples"
+    )
+    # collectd rounds times to seconds: each end of the interval is off by at most half a second
+    assert busy.value[: len(ends)].mean() == pytest.approx(sampled_percent, abs=100.0 / len(ends))
 
 
-def test_every_scrape_of_node_exporter_is_taken_or_counted_as_missed(tmp_path: Path) -> None:
+def test_scrapes_of_node_exporter_are_stored_or_counted_as_missed(tmp_path: Path) -> None:
     exporter = program("prometheus-node-exporter", "prometheus-node-exporter")
     port = free_port()
     url = f"http://127.0.0.1:{port}/metrics"
@@ -268,15 +272,15 @@ def test_every_scrape_of_node_exporter_is_taken_or_counted_as_missed(tmp_path: P
     log = tmp_path / "log"
     with running([exporter, f"--web.listen-address=127.0.0.1:{port}"], log):
         until(lambda: answers(url))
-        wanted = {"nodes": {"type": "scrape", "targets": [url], "interval_s": 0.5}}
-        with Collecting(collectors_of(wanted), sink) as collecting:
+        config = {"nodes": {"type": "scrape", "targets": [url], "interval_s": 0.5}}
+        with Collecting(collectors_of(config), sink) as collecting:
             until(lambda: collecting.collectors["nodes"].targets[0].succeeded >= 5)  # type: ignore[attr-defined]
         (target,) = collecting.collectors["nodes"].targets  # type: ignore[attr-defined]
     rows = sink.points().to_pandas()
-    good = rows[rows.metric == "scrape_success"].float
-    assert good.sum() == len(good) >= 5
+    success = rows[rows.metric == "scrape_success"].float
+    assert success.sum() == len(success) >= 5
     assert target.failed == 0
-    assert len(good) + target.missed == target.due
+    assert len(success) + target.missed == target.due
     cpu = rows[rows.metric == "node_cpu_seconds_total"]
     assert set(cpu.unit) == {"s"}
     modes = {json.loads(labels)["mode"] for labels in cpu.labels}
@@ -284,7 +288,7 @@ def test_every_scrape_of_node_exporter_is_taken_or_counted_as_missed(tmp_path: P
     assert len({json.loads(labels)["cpu"] for labels in cpu.labels}) == os.cpu_count()
 
 
-#: the monitored command: collectd sends to us, it pushes line protocol and remote write itself, for 12 s
+#: the monitored command: runs collectd and pushes line protocol and remote write for 12 s
 PUSHING = """
 import os, subprocess, sys, time, urllib.request
 from penstock import _native
@@ -316,14 +320,14 @@ def power(numbers):
     return len(lines)
 
 
-# from before the experiment to after it: what lies inside is due
+# times from before the experiment to after it: points inside the experiment are expected
 sent = power(range(-3000, 0))
 samples = [(begin // 1_000_000 + 100 * k, float(k)) for k in range(50)]
 post("PROMETHEUS", "/api/v1/write", snapped(_native.remote_write_message([("q", {})], [samples])))
 time.sleep(12.0)
 collecting.terminate()
 collecting.wait()
-# up to 4.9 s after now: more than 5 s after the end would be another clock's
+# up to 4.9 s after now: later than 5 s after the end counts as a wrong clock
 sent += power(range((time.time_ns() - begin) // 10_000_000 + 490))
 with open(f"{place}/sent", "w") as file:
     file.write(str(sent))
@@ -333,40 +337,42 @@ with open(f"{place}/sent", "w") as file:
 def test_four_sources_and_the_recorder_at_once_and_a_planted_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """collectd, a scraper, line protocol, remote write and the sampler around one command, one export of all.
+    """Record one command with collectd, a scraper, line protocol, remote write and the sampler.
 
-    Of a thousand points a sender leaves five out, and five are reported.
+    A sender omits five of a thousand points; the report of losses has five.
     """
     collectd = program("collectd", "collectd-core")
     store = own_store(tmp_path, monkeypatch)
     monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path))
     (tmp_path / "collectd.conf").write_text(COLLECTD.format(place=tmp_path, port="PORT"))
     (tmp_path / "push.py").write_text(PUSHING)
-    lost = [17, 400, 401, 402, 999]
+    omitted = [17, 400, 401, 402, 999]
     with exporting(text=b"app_ratio 0.25\n") as url:
-        wanted = {
+        collectors = {
             "collectd": {"type": "graphite", "pickle_port": None},
             "app": {"type": "scrape", "targets": [url], "interval_s": 0.1},
             "power": {"type": "influxdb", "interval_s": 0.01},
             "prometheus": {"type": "remote-write"},
         }
-        (tmp_path / "c.json").write_text(json.dumps({"collectors": wanted}))
-        line = [sys.executable, "-m", "penstock", "monitor", "run", "--json", "-n", "four"]
-        line += ["-i", "0.5", "--config", str(tmp_path / "c.json"), "--", sys.executable]
-        line += [str(tmp_path / "push.py"), str(tmp_path), collectd, ",".join(map(str, lost))]
-        done = commands.run(line, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)["collected"]["collectors"]
-    assert {name: one["verdict"] for name, one in told.items() if name in ("app", "power")} == {
+        (tmp_path / "c.json").write_text(json.dumps({"collectors": collectors}))
+        argv = [sys.executable, "-m", "penstock", "monitor", "run", "--json", "-n", "four"]
+        argv += ["-i", "0.5", "--config", str(tmp_path / "c.json"), "--", sys.executable]
+        argv += [str(tmp_path / "push.py"), str(tmp_path), collectd, ",".join(map(str, omitted))]
+        result = commands.run(argv, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    reports = json.loads(result.stdout)["collected"]["collectors"]
+    assert {
+        name: report["verdict"] for name, report in reports.items() if name in ("app", "power")
+    } == {
         "app": "complete",
         "power": "complete",
     }
     out = tmp_path / "out"
     assert penstock("export", "four", "csv", "-o", str(out)).exit_code == 0
-    kept = json.loads((out / "losses.json").read_text())["series"]
-    assert {each["source"] for each in kept} == {*wanted, "samples", "utilisation"}
-    # by the series' own account
-    (power,) = (each for each in kept if each["source"] == "power")
+    series = json.loads((out / "losses.json").read_text())["series"]
+    assert {row["source"] for row in series} == {*collectors, "samples", "utilisation"}
+    # loss report of the series
+    (power,) = (row for row in series if row["source"] == "power")
     assert (power["lost"], power["gaps"], power["verdict"]) == (5, 3, "complete")
     assert power["interval_from"] == "told"
     assert power["stored"] + power["outside"] == int((tmp_path / "sent").read_text())
@@ -374,121 +380,121 @@ def test_four_sources_and_the_recorder_at_once_and_a_planted_loss(
     rows = columns_of(out / power["file"], power["column"])
     assert len(rows) == power["expected"] - 5
     assert float(rows[-1]) - float(rows[0]) + 1 == power["expected"]
-    assert not {float(n) for n in lost} & {float(cell) for cell in rows}
-    (app,) = (each for each in kept if each["metric"] == "app_ratio")
+    assert not {float(n) for n in omitted} & {float(cell) for cell in rows}
+    (app,) = (row for row in series if row["metric"] == "app_ratio")
     assert {float(cell) for cell in columns_of(out / app["file"], app["column"])} == {0.25}
-    (sent,) = (each for each in kept if each["source"] == "prometheus")
+    (sent,) = (row for row in series if row["source"] == "prometheus")
     cells = columns_of(out / sent["file"], sent["column"])
     assert [float(cell) for cell in cells] == list(range(50))
-    metrics = {each["metric"] for each in kept if each["source"] == "collectd"}
+    metrics = {row["metric"] for row in series if row["source"] == "collectd"}
     assert {"node.load.load.shortterm", "node.memory.memory-free"} <= metrics
-    # each of all these series has a value in that one export
-    for each in kept:
-        assert columns_of(out / each["file"], each["column"]), each
+    # every series has values in the export
+    for row in series:
+        assert columns_of(out / row["file"], row["column"]), row
     assert store.find("four", None).state == "ended"
 
 
 def columns_of(path: Path, column: str) -> list[str]:
-    """The cells of a column of a table that are not empty."""
+    """Non-empty cells of a column of a CSV file."""
     with path.open(newline="") as lines:
         return [row[column] for row in csv.DictReader(lines) if row[column]]
 
 
-# ---------------------------------------------------------------- what servers kept
+# ---------------------------------------------------------------- monitoring servers
 
 BEGIN = 1_700_000_000
 
 
 @contextlib.contextmanager
-def prometheus(place: Path, config: str, *words: str) -> Iterator[str]:
+def prometheus(place: Path, config: str, *options: str) -> Iterator[str]:
     server = program("prometheus", "prometheus")
     port = free_port()
     (place / "p.yml").write_text(config)
-    line = [
+    argv = [
         server,
         f"--config.file={place / 'p.yml'}",
         f"--storage.tsdb.path={place / 'tsdb'}",
         "--storage.tsdb.retention.time=100y",
         f"--web.listen-address=127.0.0.1:{port}",
-        *words,
+        *options,
     ]
-    with running(line, place / "prometheus.log"):
+    with running(argv, place / "prometheus.log"):
         url = f"http://127.0.0.1:{port}"
         until(lambda: answers(f"{url}/-/ready"))
         yield url
 
 
 def pushed(url: str, name: str, seconds: Sequence[int], begin: int) -> None:
-    """Points of value = second, by remote write of our own."""
+    """Send points whose value is their second by remote write."""
     for at in range(0, len(seconds), 5000):
         samples = [((begin + s) * 1000, float(s)) for s in seconds[at : at + 5000]]
         message = native.remote_write_message([(name, {"dev": "sda"})], [samples])
         host, port = url.removeprefix("http://").split(":")
-        words = {"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"}
-        status, said = post((host, int(port)), "/api/v1/write", snapped(message), **words)
-        assert status in (200, 204), said
+        headers = {"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"}
+        status, answer = post((host, int(port)), "/api/v1/write", snapped(message), **headers)
+        assert status in (200, 204), answer
 
 
 def check_seven_hours(
-    reader: PrometheusReader, begin: int, kept: np.ndarray[Any, Any], name: str
+    reader: PrometheusReader, begin: int, seconds: np.ndarray[Any, Any], name: str
 ) -> None:
-    whole = reader.read(name, begin * SECOND, (begin + 25_200) * SECOND, SECOND)
-    assert whole.query == name
-    assert whole.requests == 3
-    times = whole.points["utc_ns"].to_numpy()
-    assert (times == (begin + kept) * SECOND).all()
-    assert (whole.points["float"].to_numpy() == kept).all()
-    assert set(whole.points["labels"].to_pylist()) == {'{"dev":"sda"}'}
+    result = reader.read(name, begin * SECOND, (begin + 25_200) * SECOND, SECOND)
+    assert result.query == name
+    assert result.requests == 3
+    times = result.points["utc_ns"].to_numpy()
+    assert (times == (begin + seconds) * SECOND).all()
+    assert (result.points["float"].to_numpy() == seconds).all()
+    assert set(result.points["labels"].to_pylist()) == {'{"dev":"sda"}'}
 
 
 def test_seven_hours_of_prometheus_come_whole_in_three_requests(tmp_path: Path) -> None:
     program("prometheus", "prometheus")
     begin = int(time.time()) - 25_200 - 60
-    words = ("--web.enable-remote-write-receiver", "--query.lookback-delta=500ms")
-    with prometheus(tmp_path, "global: {}\n", *words) as url:
+    options = ("--web.enable-remote-write-receiver", "--query.lookback-delta=500ms")
+    with prometheus(tmp_path, "global: {}\n", *options) as url:
         seconds = [s for s in range(100) if not 40 <= s < 50]
-        # first what is older: it takes nothing of an hour before the newest
+        # older points first: Prometheus refuses points an hour older than the newest
         pushed(url, "holed", seconds, begin)
         pushed(url, "whole", range(25_201), begin)
         reader = PrometheusReader(url, {})
         check_seven_hours(reader, begin, np.arange(25_201), "whole")
-        # a hole stays a hole
+        # gaps stay gaps
         holed = reader.read("holed", begin * SECOND, (begin + 99) * SECOND, SECOND).points
         assert (holed["utc_ns"].to_numpy() // SECOND - begin).tolist() == seconds
         with pytest.raises(BadInput, match=r"found 'holed\{'; its error"):
             reader.read("holed{", 0, SECOND, SECOND)
 
 
-def test_what_prometheus_kept_of_an_experiment_is_fetched_into_it(tmp_path: Path) -> None:
+def test_points_of_prometheus_are_fetched_into_an_experiment(tmp_path: Path) -> None:
     program("prometheus", "prometheus")
     begin = int(time.time()) - 400
     environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
     environment.pop("PENSTOCK_SERVER", None)
 
-    def penstock(*words: str) -> str:
-        line = [sys.executable, "-m", "penstock", "monitor", *words]
-        done = commands.run(line, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout + done.stderr
+    def penstock(*argv: str) -> str:
+        command = [sys.executable, "-m", "penstock", "monitor", *argv]
+        result = commands.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        return result.stdout + result.stderr
 
-    words = ("--web.enable-remote-write-receiver", "--query.lookback-delta=500ms")
-    with prometheus(tmp_path, "global: {}\n", *words) as url:
-        # of 300 s all but ten; the experiment is of the middle 200
+    options = ("--web.enable-remote-write-receiver", "--query.lookback-delta=500ms")
+    with prometheus(tmp_path, "global: {}\n", *options) as url:
+        # 300 s with a gap of ten; the experiment covers the middle 200 s
         pushed(url, "turns", [s for s in range(301) if not 100 <= s < 110], begin)
         penstock("start", "x", "--at", str(begin + 50))
         penstock("stop", "x", "--at", str(begin + 250))
         fetch = ("fetch", "x", "--query", "turns * 2", "-m", "twice", "--from", url)
         assert "twice: 191 points" in penstock(*fetch)
-        # once more takes nothing new
+        # a second fetch adds nothing
         penstock(*fetch)
     rows = penstock("get", "x", "-m", "twice", "--partial").splitlines()
     values = [line.split(",")[1] for line in rows if line[:1].isdigit()]
     assert len(values) == 191 + values.count("")
-    told = [float(v) for v in values if v]
-    assert told == [2.0 * s for s in range(50, 251) if not 100 <= s < 110]
+    stored = [float(v) for v in values if v]
+    assert stored == [2.0 * s for s in range(50, 251) if not 100 <= s < 110]
 
 
-def test_prometheus_itself_sends_to_us_what_it_scraped(tmp_path: Path) -> None:
+def test_prometheus_sends_its_scraped_points_by_remote_write(tmp_path: Path) -> None:
     program("prometheus", "prometheus")
     sink = MemorySink()
     receiver = RemoteWriteReceiver("prometheus", {"port": 0})
@@ -507,24 +513,26 @@ def test_prometheus_itself_sends_to_us_what_it_scraped(tmp_path: Path) -> None:
                 lambda: len([r for r in sink.rows() if r["metric"] == "app_read_bytes_total"]) >= 5,
                 120,
             )
-            truth = json.loads(
+            scraped = json.loads(
                 urllib.request.urlopen(f"{url}/api/v1/query?query=app_read_bytes_total[10m]").read()
             )["data"]["result"][0]["values"]
     rows = [r for r in sink.rows() if r["metric"] == "app_read_bytes_total"]
     assert {(r["labels"], r["unit"], r["float"]) for r in rows} == {
         (f'{{"dev":"sda","instance":"{host}","job":"app"}}', "B", 4096.0)
     }
-    theirs = {round(t * 1000) * 1_000_000 for t, _ in truth}
-    ours = [int(str(r["utc_ns"])) for r in rows]
-    assert len(set(ours)) == len(ours)
-    assert {t for t in ours if t <= max(theirs)} == {t for t in theirs if t <= max(ours)}
+    scraped_ns = {round(t * 1000) * 1_000_000 for t, _ in scraped}
+    received_ns = [int(str(r["utc_ns"])) for r in rows]
+    assert len(set(received_ns)) == len(received_ns)
+    assert {t for t in received_ns if t <= max(scraped_ns)} == {
+        t for t in scraped_ns if t <= max(received_ns)
+    }
 
 
 @contextlib.contextmanager
 def victoriametrics(place: Path) -> Iterator[str]:
     server = program("victoria-metrics", "victoria-metrics")
     port = free_port()
-    line = [
+    argv = [
         server,
         f"-storageDataPath={place / 'v'}",
         f"-httpListenAddr=127.0.0.1:{port}",
@@ -532,7 +540,7 @@ def victoriametrics(place: Path) -> Iterator[str]:
         "-search.latencyOffset=0s",
         "-search.maxStalenessInterval=1s",
     ]
-    with running(line, place / "log"):
+    with running(argv, place / "log"):
         url = f"http://127.0.0.1:{port}"
         until(lambda: answers(f"{url}/health"))
         yield url
@@ -550,9 +558,9 @@ def test_seven_hours_of_victoriametrics(tmp_path: Path) -> None:
 def test_an_experiment_is_sent_to_a_server_and_read_back(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two hours of two nodes by remote write: each point is there once, though the first answer is lost.
+    """Two hours of two nodes are stored once although the answer to the first request is lost.
 
-    A Prometheus refuses them the second time, and what is of years ago; VictoriaMetrics takes both.
+    Prometheus refuses a second export and points that are years old; VictoriaMetrics accepts both.
     """
     program(
         *{"prometheus": ("prometheus",) * 2, "victoriametrics": ("victoria-metrics",) * 2}[kind]
@@ -562,21 +570,21 @@ def test_an_experiment_is_sent_to_a_server_and_read_back(
     nodes = {("disk.busy", node): (seconds, seconds * n + 0.25) for n, node in enumerate("ab")}
     made(store, "x", nodes, start_ns=begin * SECOND, lasted_s=7_200.0)
     made(store, "old", {("m", ""): ([0.0, 1.0], [1.0, 2.0])})
-    words = ("--web.enable-remote-write-receiver", "--query.lookback-delta=500ms")
+    options = ("--web.enable-remote-write-receiver", "--query.lookback-delta=500ms")
     with (
-        prometheus(tmp_path, "global: {}\n", *words)
+        prometheus(tmp_path, "global: {}\n", *options)
         if kind == "prometheus"
         else victoriametrics(tmp_path)
     ) as url:
-        with losing(url) as way:
-            done = penstock("export", "x", "remote-write", "--to", way)
-        assert done.exit_code == 0, done.output
-        assert "14402 points of 2 series in 5 requests" in done.stdout
+        with losing(url) as proxy:
+            result = penstock("export", "x", "remote-write", "--to", proxy)
+        assert result.exit_code == 0, result.output
+        assert "14402 points of 2 series in 5 requests" in result.stdout
         if kind == "victoriametrics":
             urllib.request.urlopen(f"{url}/internal/force_flush").read()
         query = 'disk_busy{penstock_experiment="x#1"}'
         end = (begin + 7_200) * SECOND
-        kept = PrometheusReader(url, {}).read(query, begin * SECOND, end, SECOND).points
+        table = PrometheusReader(url, {}).read(query, begin * SECOND, end, SECOND).points
         for name in ("x", "old"):
             if kind == "prometheus":
                 refusal = r"found status 400 \(out of (bounds|order).*; 0 points were sent before"
@@ -584,17 +592,17 @@ def test_an_experiment_is_sent_to_a_server_and_read_back(
                     penstock("export", name, "remote-write", "--to", url)
             else:
                 assert penstock("export", name, "remote-write", "--to", url).exit_code == 0
-    of: dict[str, list[tuple[int, float]]] = {"a": [], "b": []}
-    for row in kept.to_pylist():
-        of[json.loads(row["labels"])["node"]].append(
+    by_node: dict[str, list[tuple[int, float]]] = {"a": [], "b": []}
+    for row in table.to_pylist():
+        by_node[json.loads(row["labels"])["node"]].append(
             (row["utc_ns"] // SECOND - begin, row["float"])
         )
-    assert of == {
+    assert by_node == {
         node: [(s, s * n + 0.25) for s in range(7_201)] for n, node in enumerate(("a", "b"))
     }
 
 
-def test_influxdb_gives_what_it_was_given_and_its_answers_are_ours(tmp_path: Path) -> None:
+def test_influxdb_and_the_receiver_give_the_same_answers_and_points(tmp_path: Path) -> None:
     server = program("influxd", "influxdb")
     port, rpc = free_port(), free_port()
     (tmp_path / "i.conf").write_text(
@@ -604,15 +612,15 @@ def test_influxdb_gives_what_it_was_given_and_its_answers_are_ours(tmp_path: Pat
         f'[http]\n  bind-address = "127.0.0.1:{port}"\n'
     )
     sink = MemorySink()
-    ours = InfluxReceiver("i", {"port": 0})
+    receiver = InfluxReceiver("i", {"port": 0})
     with (
         running([server, "-config", str(tmp_path / "i.conf")], tmp_path / "log"),
-        Collecting({"i": ours}, sink),
+        Collecting({"i": receiver}, sink),
     ):
         url = f"http://127.0.0.1:{port}"
         until(lambda: answers(f"{url}/ping", 204))
-        words = {"Content-Type": "application/x-www-form-urlencoded"}
-        assert post(("127.0.0.1", port), "/query", b"q=CREATE+DATABASE+x", **words)[0] == 200
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        assert post(("127.0.0.1", port), "/query", b"q=CREATE+DATABASE+x", **headers)[0] == 200
         texts = [
             b'disk,host=a,dev=sd\\ a busy=0.5,ops=3i,name="a b",up=t 1700000000123456789\n',
             b"power,outlet=1 value=1.5 1700000001000000000\n" * 2,
@@ -625,19 +633,21 @@ def test_influxdb_gives_what_it_was_given_and_its_answers_are_ours(tmp_path: Pat
             b"",
         ]
         for text in texts:
-            theirs = post(("127.0.0.1", port), "/write?db=x", text)[0]
-            assert post(ours.address, "/write?db=x", text)[0] == theirs, text
+            status = post(("127.0.0.1", port), "/write?db=x", text)[0]
+            assert post(receiver.address, "/write?db=x", text)[0] == status, text
         reader = InfluxReader(url, {"database": "x"})
         start, end = 1_700_000_000 * SECOND, 1_700_000_003 * SECOND
         query = "SELECT * FROM %s WHERE time >= $start AND time <= $end GROUP BY *"
-        found = [reader.read(query % m, start, end, SECOND) for m in ("disk", "power", "good", "a")]
+        results = [
+            reader.read(query % m, start, end, SECOND) for m in ("disk", "power", "good", "a")
+        ]
         with pytest.raises(BadInput, match="its error"):
             reader.read("SELECT $start $end", start, end, SECOND)
-    assert [one.requests for one in found] == [1] * 4
-    assert str(start) in found[0].query
+    assert [result.requests for result in results] == [1] * 4
+    assert str(start) in results[0].query
 
     def plain(rows: Any) -> set[Any]:
-        # numbers of either kind are floats in its JSON
+        # InfluxDB's JSON has integers as floats
         return {
             (
                 r["metric"],
@@ -650,15 +660,15 @@ def test_influxdb_gives_what_it_was_given_and_its_answers_are_ours(tmp_path: Pat
             for r in rows
         }
 
-    theirs_all = plain([row for one in found for row in one.points.to_pylist()])
-    assert theirs_all == plain(sink.points("i").to_pylist())
-    assert len(theirs_all) == 4 + 2 + 1
+    stored = plain([row for result in results for row in result.points.to_pylist()])
+    assert stored == plain(sink.points("i").to_pylist())
+    assert len(stored) == 4 + 2 + 1
 
 
 LOADS = ("short", "mid", "long")
 
 
-def test_graphite_renders_what_carbon_kept(tmp_path: Path) -> None:
+def test_graphite_renders_the_points_of_carbon(tmp_path: Path) -> None:
     cache = program("carbon-cache", "graphite-carbon")
     program("graphite-manage", "graphite-web")
     lines, pickles, query = free_port(), free_port(), free_port()
@@ -677,9 +687,9 @@ def test_graphite_renders_what_carbon_kept(tmp_path: Path) -> None:
         "[all]\npattern = .*\nxFilesFactor = 0\naggregationMethod = average\n"
     )
     begin = int(time.time()) - 1000
-    kept = [s for s in range(100) if not 30 <= s < 40]
+    seconds = [s for s in range(100) if not 30 <= s < 40]
     log = tmp_path / "carbon.log"
-    line = [cache, f"--config={tmp_path / 'carbon.conf'}", "--nodaemon", "start"]
+    argv = [cache, f"--config={tmp_path / 'carbon.conf'}", "--nodaemon", "start"]
     web = (
         "import sys; sys.path[:0] = ['/usr/share/graphite-web', %r, '/usr/lib/python3/dist-packages']\n"
         "import os; os.environ['DJANGO_SETTINGS_MODULE'] = 'graphite.settings'\n"
@@ -698,16 +708,18 @@ def test_graphite_renders_what_carbon_kept(tmp_path: Path) -> None:
     )
     (tmp_path / "local_settings.py").write_text(settings)
     port = free_port()
-    with running(line, log):
+    with running(argv, log):
         until(lambda: _listens(lines))
-        with socket.create_connection(("127.0.0.1", lines)) as sent:
-            sent.sendall("".join(f"a.b {s} {begin + s}\n" for s in kept).encode())
-            sent.sendall("".join(f"node.load.load.{t}term 0.5 {begin}\n" for t in LOADS).encode())
+        with socket.create_connection(("127.0.0.1", lines)) as connection:
+            connection.sendall("".join(f"a.b {s} {begin + s}\n" for s in seconds).encode())
+            connection.sendall(
+                "".join(f"node.load.load.{t}term 0.5 {begin}\n" for t in LOADS).encode()
+            )
         until(lambda: (tmp_path / "whisper" / "a" / "b.wsp").exists(), 120)
-        words = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        words["GRAPHITE_SETTINGS_MODULE"] = "local_settings"
-        served = ["/usr/bin/python3", "-c", web % (str(tmp_path), port)]
-        with running(served, tmp_path / "web.log", env=words):
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        environment["GRAPHITE_SETTINGS_MODULE"] = "local_settings"
+        command = ["/usr/bin/python3", "-c", web % (str(tmp_path), port)]
+        with running(command, tmp_path / "web.log", env=environment):
             until(lambda: _listens(port), 120)
             reader = GraphiteReader(f"http://127.0.0.1:{port}", {})
             until(
@@ -715,10 +727,10 @@ def test_graphite_renders_what_carbon_kept(tmp_path: Path) -> None:
                     reader.read(
                         "a.b", begin * SECOND, (begin + 99) * SECOND, SECOND
                     ).points.num_rows
-                    == len(kept)
+                    == len(seconds)
                 )
             )
-            found = reader.read("a.b", begin * SECOND, (begin + 99) * SECOND, SECOND)
+            result = reader.read("a.b", begin * SECOND, (begin + 99) * SECOND, SECOND)
             until(lambda: len(list((tmp_path / "whisper/node/load/load").glob("*.wsp"))) == 3, 120)
             window = begin * SECOND, (begin + 99) * SECOND
             loads = reader.read("node.load.load.*", *window, SECOND).points
@@ -726,9 +738,9 @@ def test_graphite_renders_what_carbon_kept(tmp_path: Path) -> None:
     assert names == sorted(f"node.load.load.{t}term" for t in LOADS)
     frame = uses_of_points(recorded([Batch("g", 0, loads)], *window), {})
     assert set(frame["metric"]) == {"1 min", "5 min", "15 min"}
-    assert set(found.points["labels"].to_pylist()) == {"{}"}
-    assert (found.points["utc_ns"].to_numpy() // SECOND - begin).tolist() == kept
-    assert found.points["float"].to_pylist() == kept
+    assert set(result.points["labels"].to_pylist()) == {"{}"}
+    assert (result.points["utc_ns"].to_numpy() // SECOND - begin).tolist() == seconds
+    assert result.points["float"].to_pylist() == seconds
 
 
 def _listens(port: int) -> bool:
