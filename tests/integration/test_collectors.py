@@ -264,7 +264,7 @@ def test_collectd_and_sampler_report_the_same_processor_use(
     assert busy.value[: len(ends)].mean() == pytest.approx(sampled_percent, abs=100.0 / len(ends))
 
 
-def test_scrapes_of_node_exporter_are_stored_or_counted_as_missed(tmp_path: Path) -> None:
+def test_every_scrape_of_node_exporter_is_taken_or_counted_as_missed(tmp_path: Path) -> None:
     exporter = program("prometheus-node-exporter", "prometheus-node-exporter")
     port = free_port()
     url = f"http://127.0.0.1:{port}/metrics"
@@ -602,7 +602,7 @@ def test_an_experiment_is_sent_to_a_server_and_read_back(
     }
 
 
-def test_influxdb_and_the_receiver_give_the_same_answers_and_points(tmp_path: Path) -> None:
+def test_influxdb_gives_what_it_was_given_and_its_answers_are_ours(tmp_path: Path) -> None:
     server = program("influxd", "influxdb")
     port, rpc = free_port(), free_port()
     (tmp_path / "i.conf").write_text(
