@@ -1,4 +1,4 @@
-"""While penstock works as root, another user of the host tries all that it made."""
+"""Attacks of an unprivileged user on the files and sockets that penstock creates as root."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from tests.support.environment import environment_in
 
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: changes the user"),
 ]
 
 NOBODY = 65534
 SET_ID = stat.S_ISUID | stat.S_ISGID
 CAPABILITY = "security.capability"
-#: version 2, effective: permitted all, inheritable none, by halves (linux/capability.h)
+#: struct vfs_cap_data of version 2 with the effective bit: all capabilities permitted, none inheritable
+#: (linux/capability.h)
 ALL_CAPABILITIES = struct.pack("<IIIII", 0x02000001, 0xFFFFFFFF, 0, 0xFFFFFFFF, 0)
 PENSTOCK = [sys.executable, "-m", "penstock"]
 STUDY = """\
@@ -71,7 +72,7 @@ store: {allocation: none}
 
 
 class Ground:
-    """A state of its own where every user may pass: pytest's own directories are closed."""
+    """A state directory that every user can traverse, unlike pytest's directories."""
 
     def __init__(self) -> None:
         self.base = Path(tempfile.mkdtemp(prefix="penstock-attack-", dir="/var/tmp"))
@@ -81,59 +82,59 @@ class Ground:
         for name in ("backing", "mount", "out"):
             (self.base / name).mkdir(mode=0o700)
 
-    def call(self, *words: str) -> None:
-        """A command to its end, which is to succeed."""
-        done = commands.run(
-            [*PENSTOCK, *words], env=self.environment, capture_output=True, text=True, cwd=self.base
+    def call(self, *argv: str) -> None:
+        """Run a command; fail if it fails."""
+        result = commands.run(
+            [*PENSTOCK, *argv], env=self.environment, capture_output=True, text=True, cwd=self.base
         )
-        assert done.returncode == 0, done.stderr
+        assert result.returncode == 0, result.stderr
 
     @contextlib.contextmanager
-    def beside(self, *words: str) -> Iterator[None]:
-        """A command at work meanwhile."""
-        said = self.base / "out" / "log"
-        with open(said, "ab") as log:
+    def background(self, *argv: str) -> Iterator[None]:
+        """Run a command in the background."""
+        path = self.base / "out" / "log"
+        with open(path, "ab") as log:
             child = commands.popen(
-                [*PENSTOCK, *words], env=self.environment, stdout=log, stderr=log, cwd=self.base
+                [*PENSTOCK, *argv], env=self.environment, stdout=log, stderr=log, cwd=self.base
             )
         try:
             yield
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{words[0]} said: {said.read_text()}") from error
+            raise AssertionError(f"{error}\n{argv[0]} printed: {path.read_text()}") from error
         finally:
             child.send_signal(signal.SIGINT)
             child.wait(60)
 
-    def made(self) -> list[Path]:
-        """Everything below the state and the runtime, whatever made it; disks are left out."""
-        found = []
+    def created(self) -> list[Path]:
+        """Paths in the state and runtime directories, without the contents of disks."""
+        paths = []
         for top in self.base.iterdir():
             if top.name.startswith(("state", "run")):
-                found.append(top)
+                paths.append(top)
                 for folder, folders, files in os.walk(top):
-                    here = Path(folder)
-                    folders[:] = [n for n in folders if not is_disk(here / n)]
-                    found += [here / n for n in (*folders, *files)]
-        return found
+                    path = Path(folder)
+                    folders[:] = [n for n in folders if not is_disk(path / n)]
+                    paths += [path / n for n in (*folders, *files)]
+        return paths
 
     def sockets(self) -> list[Path]:
-        """Those of its daemons that run."""
-        found = []
-        for path in self.made():
+        """Sockets of the running daemons."""
+        paths = []
+        for path in self.created():
             with contextlib.suppress(FileNotFoundError):
                 if stat.S_ISSOCK(path.lstat().st_mode):
-                    found.append(path)
-        return found
+                    paths.append(path)
+        return paths
 
     def disk_up(self, *options: str) -> Path:
-        """Puts a standing disk up; gives its server's socket."""
-        places = ("--backing", f"{self.base}/backing", "--mount", f"{self.base}/mount")
-        self.call("disk", "up", "none", *places, *options)
-        (found,) = (path for path in self.sockets() if "disk" in path.name)
-        return found
+        """Start a persistent disk; return the socket of its server."""
+        directories = ("--backing", f"{self.base}/backing", "--mount", f"{self.base}/mount")
+        self.call("disk", "up", "none", *directories, *options)
+        (server_socket,) = (path for path in self.sockets() if "disk" in path.name)
+        return server_socket
 
     def end(self) -> None:
-        """Takes everything back."""
+        """Stop nodes and the disk, undo all changes and remove the directory."""
         if list(self.base.glob("state-passable/clusters/*")):
             self.call("nodes", "down")
         if os.path.ismount(self.base / "mount"):
@@ -143,7 +144,7 @@ class Ground:
 
 
 def is_disk(path: Path) -> bool:
-    """Whether something is mounted there that programs keep their own files in."""
+    """True for a mount point with files of programs, not of penstock."""
     return os.path.ismount(path) and not path.name.startswith("marks-")
 
 
@@ -157,23 +158,23 @@ def ground() -> Iterator[Ground]:
 
 
 def _tries(path: str) -> Iterator[tuple[str, Callable[[], object]]]:
-    """What another user could want with a path."""
-    beside = f"{path}.{os.getpid()}"
+    """Accesses to a path that another user may attempt."""
+    sibling = f"{path}.{os.getpid()}"
     yield "read", lambda: os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
     yield "write", lambda: os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
     yield "list", lambda: os.listdir(path)
     yield "follow", lambda: os.readlink(path)
     yield "create in it", lambda: os.mknod(f"{path}/{os.getpid()}")
-    yield "create beside it", lambda: os.mknod(beside)
-    yield "replace", lambda: os.rename(path, beside)
+    yield "create next to it", lambda: os.mknod(sibling)
+    yield "replace", lambda: os.rename(path, sibling)
     yield "remove", lambda: os.unlink(path)
     yield "chmod", lambda: os.chmod(path, 0o777)
     yield "link to", lambda: os.link(path, f"/var/tmp/{os.getpid()}")
     yield "connect", lambda: socket.socket(socket.AF_UNIX).connect(path)
 
 
-def as_nobody(what: Callable[[], object]) -> object:
-    """What a process of another user gets from `what`, as JSON carries it."""
+def as_nobody(action: Callable[[], object]) -> object:
+    """Result of `action` in a process of user `nobody`, passed as JSON."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
@@ -183,60 +184,59 @@ def as_nobody(what: Callable[[], object]) -> object:
             os.setgid(NOBODY)
             os.setuid(NOBODY)
             with open(writes, "w") as out:
-                json.dump(what(), out)
+                json.dump(action(), out)
         finally:
             os._exit(0)
     os.close(writes)
-    with open(reads) as answer:
-        got: object = json.load(answer)
+    with open(reads) as pipe:
+        result: object = json.load(pipe)
     os.waitpid(child, 0)
-    return got
+    return result
 
 
 def attacked(paths: list[Path]) -> list[str]:
-    """What `nobody` can do with the paths."""
+    """Accesses to the paths in which user `nobody` succeeds."""
 
     def attack() -> list[str]:
-        done = []
+        succeeded = []
         for path in map(str, paths):
-            for what, attempt in _tries(path):
+            for access, attempt in _tries(path):
                 with contextlib.suppress(OSError):
                     attempt()
-                    done.append(f"{what} {path}")
-        return done
+                    succeeded.append(f"{access} {path}")
+        return succeeded
 
-    done = as_nobody(attack)
-    assert isinstance(done, list)
-    return done
+    succeeded = as_nobody(attack)
+    assert isinstance(succeeded, list)
+    return succeeded
 
 
 def open_to_others(paths: list[Path]) -> list[str]:
-    """Paths that give others any permission; a namespace bound to a name has the kernel's own (nsfs)."""
-    found, nsfs = [], Path("/proc/self/ns/net").stat().st_dev
+    """Paths with any permission for others, except links and bind mounts of namespaces (nsfs)."""
+    rows, nsfs = [], Path("/proc/self/ns/net").stat().st_dev
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
             mode = status.st_mode
             if mode & 0o007 and not stat.S_ISLNK(mode) and status.st_dev != nsfs:
-                found.append(f"{mode & 0o7777:o} {path}")
-    return found
+                rows.append(f"{mode & 0o7777:o} {path}")
+    return rows
 
 
-def awaited(what: Callable[[], bool], within_s: float = 60.0) -> None:
-    """Waits until it is so."""
+def awaited(condition: Callable[[], bool], within_s: float = 60.0) -> None:
+    """Poll a condition until it is true; fail after `within_s`."""
     until = time.monotonic() + within_s
-    while not what():
+    while not condition():
         assert time.monotonic() < until
         time.sleep(0.05)
 
 
-#: what no one guesses in a name
+#: random part of a name
 SECRET = re.compile(r"[0-9a-f]{12}")
 
 
 def learnable(path: Path, base: Path) -> bool:
-    """Whether another user can come to know what it is called: names on the way that cannot be guessed have
-    to be listed where they lie."""
+    """True if another user can learn the path: every directory with a random name in it can be listed."""
     for part in (path, *path.parents):
         if part == base:
             return True
@@ -246,18 +246,18 @@ def learnable(path: Path, base: Path) -> bool:
     return True
 
 
-def judged(ground: Ground, *, least_sockets: int = 1) -> None:
-    paths = [path for path in ground.made() if learnable(path, ground.base)]
+def assert_closed(ground: Ground, *, least_sockets: int = 1) -> None:
+    paths = [path for path in ground.created() if learnable(path, ground.base)]
     assert len(ground.sockets()) >= least_sockets
-    # what a traced program of any user writes its annotations to; nothing is stored of it
+    # traced programs of any user write annotations to `marks`; it stores nothing
     allowed = {f"write {path}" for path in paths if path.name == "marks"}
-    assert "\n".join(done for done in attacked(paths) if done not in allowed) == ""
+    assert "\n".join(access for access in attacked(paths) if access not in allowed) == ""
     passable = {"state-passable", "run-passable"}
     closed = [p for p in paths if not passable & {part.name for part in (p, *p.parents)}]
     assert "\n".join(open_to_others(closed)) == ""
 
 
-def test_the_attack_succeeds_where_nothing_is_closed(ground: Ground) -> None:
+def test_the_attack_succeeds_on_open_files(ground: Ground) -> None:
     place = ground.base / "run-planted"
     place.mkdir()
     place.chmod(0o777)
@@ -266,41 +266,41 @@ def test_the_attack_succeeds_where_nothing_is_closed(ground: Ground) -> None:
         listener.bind(str(planted))
         planted.chmod(0o666)
         listener.listen()
-        done = attacked(ground.made())
-    assert {f"create in it {place}", f"replace {planted}"} <= set(done)
+        succeeded = attacked(ground.created())
+    assert {f"create in it {place}", f"replace {planted}"} <= set(succeeded)
 
 
-def test_a_standing_disk(ground: Ground) -> None:
-    found = ground.disk_up()
-    judged(ground)
-    found.parent.chmod(0o755)
-    assert attacked([found]) == []  # the socket's own mode keeps others out, too
-    found.chmod(0o666)
-    assert f"connect {found}" in attacked([found])  # planted, and found
+def test_a_persistent_disk(ground: Ground) -> None:
+    server_socket = ground.disk_up()
+    assert_closed(ground)
+    server_socket.parent.chmod(0o755)
+    assert attacked([server_socket]) == []  # the mode of the socket denies access, too
+    server_socket.chmod(0o666)
+    assert f"connect {server_socket}" in attacked([server_socket])  # planted: an open socket
 
 
 def test_a_caller_of_another_user_gets_no_answer(ground: Ground) -> None:
-    found = ground.disk_up()
-    found.parent.chmod(0o755)
-    found.chmod(0o666)
+    server_socket = ground.disk_up()
+    server_socket.parent.chmod(0o755)
+    server_socket.chmod(0o666)
 
-    def asked() -> str:
-        with socket.socket(socket.AF_UNIX) as asker:
-            asker.settimeout(10)
-            asker.connect(str(found))
+    def ping() -> str:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(10)
+            client.connect(str(server_socket))
             try:
-                asker.sendall(b'{"cmd": "ping"}\n')
-                return asker.recv(4096).decode()
+                client.sendall(b'{"cmd": "ping"}\n')
+                return client.recv(4096).decode()
             except ConnectionError:
                 return ""
 
-    assert json.loads(asked())["ok"]
-    assert as_nobody(asked) == ""
+    assert json.loads(ping())["ok"]
+    assert as_nobody(ping) == ""
 
 
-def acting(top: Path) -> list[str]:
-    """Files below that give who runs or opens them more: setuid, setgid, capabilities, devices."""
-    found = []
+def privileged_files(top: Path) -> list[str]:
+    """Files that grant privileges to their users: setuid, setgid, capabilities and devices."""
+    rows = []
     for path in top.rglob("*"):
         mode = path.lstat().st_mode
         if stat.S_ISREG(mode):
@@ -308,26 +308,26 @@ def acting(top: Path) -> list[str]:
         else:
             privileged = stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
         if privileged:
-            found.append(f"{stat.filemode(mode)} {path.name}")
-    return found
+            rows.append(f"{stat.filemode(mode)} {path.name}")
+    return rows
 
 
 def mapped_write(path: str) -> None:
-    """Changes the first bytes by way of a mapping, which clears no bits by itself."""
+    """Change the first bytes through a mapping, which does not clear setuid bits by itself."""
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapping:
         mapping[:4] = b"mine"
         mapping.flush()
 
 
 def chmod_open(path: str, mode: int) -> None:
-    """By descriptor."""
+    """Write a file and set its mode with fchmod."""
     with open(path, "wb") as file:
         file.write(b"mine")
         os.fchmod(file.fileno(), mode)
 
 
 def owned_tries(at: str) -> Iterator[tuple[str, Callable[[], object]]]:
-    """How the owner of a disk could leave what acts on the host, with files `had-…` that did before."""
+    """Attempts of a disk's owner to leave privileged files on the host; `had-…` files exist before."""
     own = f"{at}/own"
     yield "file", lambda: Path(own).write_bytes(b"mine")
     yield "chmod u+s", lambda: os.chmod(own, 0o4755)
@@ -365,71 +365,72 @@ def owned_tries(at: str) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "rename what was there", lambda: os.rename(f"{at}/had-kept", f"{at}/moved")
 
 
-def test_the_owner_of_a_disk_leaves_nothing_that_acts_on_the_host(ground: Ground) -> None:
+def test_the_owner_of_a_disk_leaves_no_privileged_files_on_the_host(ground: Ground) -> None:
     backing, at = ground.base / "backing", ground.base / "mount"
-    before = Path("/bin/true").read_bytes()
+    program = Path("/bin/true").read_bytes()
     for name in ("mapped", "truncated", "opened", "allocated", "kept"):
-        (backing / f"had-{name}").write_bytes(before)
+        (backing / f"had-{name}").write_bytes(program)
         (backing / f"had-{name}").chmod(0o6755)
         if name != "kept":
             os.setxattr(backing / f"had-{name}", CAPABILITY, ALL_CAPABILITIES)
     os.mknod(backing / "had-device", stat.S_IFCHR | 0o600, os.makedev(1, 11))
-    assert len(acting(backing)) == 6  # the search finds them
+    assert len(privileged_files(backing)) == 6  # planted: the search finds them
     ground.disk_up("--owner", f"{NOBODY}:{NOBODY}")
 
     def attack() -> dict[str, str]:
         os.umask(0)
-        said = {}
-        for what, attempt in owned_tries(str(at)):
+        errors = {}
+        for action, attempt in owned_tries(str(at)):
             try:
                 attempt()
-                said[what] = ""
+                errors[action] = ""
             except OSError as error:
-                said[what] = error.strerror or "?"
-        return said
+                errors[action] = error.strerror or "?"
+        return errors
 
-    said = as_nobody(attack)
-    assert isinstance(said, dict)
-    assert {what for what, error in said.items() if error} == {
+    errors = as_nobody(attack)
+    assert isinstance(errors, dict)
+    assert {action for action, error in errors.items() if error} == {
         *("device", "open a device", "capability")
     }
-    assert sorted(acting(backing)) == ["-rwsr-sr-x moved", "crw------- had-device"]
-    assert (backing / "moved").read_bytes() == before
+    assert sorted(privileged_files(backing)) == ["-rwsr-sr-x moved", "crw------- had-device"]
+    assert (backing / "moved").read_bytes() == program
     assert (backing / "had-mapped").read_bytes()[:4] == b"mine"
-    for path in backing.rglob("*"):  # and the mount says what is so
+    for path in backing.rglob("*"):  # the mount reports the stored modes
         assert path.lstat().st_mode == (at / path.relative_to(backing)).lstat().st_mode
-    assert (backing / "group").stat().st_mode & stat.S_ISGID  # of a directory: who made it
-    # of others than the owner, too: a node's root is the host's
-    (at / "by-root").write_bytes(before)
+    # setgid of a directory only sets the group of new files
+    assert (backing / "group").stat().st_mode & stat.S_ISGID
+    # the same rules apply to root: root of a node is root of the host
+    (at / "by-root").write_bytes(program)
     (at / "by-root").chmod(0o6755)
     with pytest.raises(PermissionError):
         os.mknod(at / "node", stat.S_IFBLK | 0o600, os.makedev(1, 3))
     with pytest.raises(PermissionError):
         os.setxattr(at / "by-root", CAPABILITY, ALL_CAPABILITIES)
-    assert sorted(acting(backing)) == ["-rwsr-sr-x moved", "crw------- had-device"]
+    assert sorted(privileged_files(backing)) == ["-rwsr-sr-x moved", "crw------- had-device"]
 
 
-def test_without_an_owner_root_keeps_what_it_makes(ground: Ground) -> None:
+def test_without_an_owner_root_can_create_privileged_files(ground: Ground) -> None:
     ground.disk_up()
     (ground.base / "mount" / "f").write_bytes(b"")
     (ground.base / "mount" / "f").chmod(0o6755)
     os.mknod(ground.base / "mount" / "null", stat.S_IFCHR | 0o600, os.makedev(1, 3))
-    assert sorted(acting(ground.base / "backing")) == ["-rwsr-sr-x f", "crw------- null"]
+    assert sorted(privileged_files(ground.base / "backing")) == ["-rwsr-sr-x f", "crw------- null"]
 
 
 def test_virtual_nodes(ground: Ground) -> None:
     (ground.base / "cluster.yaml").write_text(PLATFORM)
     ground.call("nodes", "up", "cluster.yaml")
-    judged(ground)
+    assert_closed(ground)
 
 
 def test_a_trace_with_annotations(ground: Ground) -> None:
-    words = ["trace", "--mode", "trace", "-o", f"{ground.base}/out/T", "--", "sleep", "20"]
-    with ground.beside(*words):
-        awaited(lambda: any(path.name == "marks" for path in ground.made()))
+    argv = ["trace", "--mode", "trace", "-o", f"{ground.base}/out/T", "--", "sleep", "20"]
+    with ground.background(*argv):
+        awaited(lambda: any(path.name == "marks" for path in ground.created()))
         awaited(lambda: len(ground.sockets()) > 0)
-        judged(ground)
-        (marks,) = (path for path in ground.made() if path.name == "marks")
+        assert_closed(ground)
+        (marks,) = (path for path in ground.created() if path.name == "marks")
         before = used(marks)
 
         def flood() -> int:
@@ -441,51 +442,53 @@ def test_a_trace_with_annotations(ground: Ground) -> None:
 
 
 def used(path: Path) -> int:
-    """Bytes that the file system of a path has no more."""
-    found = os.statvfs(path)
-    return (found.f_blocks - found.f_bfree) * found.f_frsize
+    """Used bytes of the file system of a path."""
+    status = os.statvfs(path)
+    return (status.f_blocks - status.f_bfree) * status.f_frsize
 
 
 def test_a_monitored_command(ground: Ground) -> None:
-    words = ["monitor", "run", "-i", "0.1", "-o", f"{ground.base}/out/M", "--", "sleep", "20"]
-    with ground.beside(*words):
+    argv = ["monitor", "run", "-i", "0.1", "-o", f"{ground.base}/out/M", "--", "sleep", "20"]
+    with ground.background(*argv):
         awaited(lambda: len(ground.sockets()) > 0)
-        judged(ground)
+        assert_closed(ground)
 
 
 def test_a_server_of_pages(ground: Ground) -> None:
-    """Its receivers at work for an experiment; what they keep is as closed as the rest."""
+    """Its receivers store points of an experiment in files that others cannot open."""
     receivers = Receivers.of(ground.base / "out")
-    with ground.beside("serve", "--port", "0", "--config", str(receivers.config)):
+    with ground.background("serve", "--port", "0", "--config", str(receivers.config)):
         runtime = ground.base / "run"
-        awaited(lambda: any(runtime.glob("serve-*.header")))  # it is the last one to be written
+        awaited(lambda: any(runtime.glob("serve-*.header")))  # the last file that the server writes
         (file,) = runtime.glob("serve-*.json")
         served = json.loads(file.read_text())
-        right = {"Authorization": f"Bearer {served['experiments_token']}"}
-        begin = urllib.request.Request(f"{served['url']}exp/attacked", b"", right)
-        with urllib.request.urlopen(begin, timeout=60) as answer:
+        authorized = {"Authorization": f"Bearer {served['experiments_token']}"}
+        request = urllib.request.Request(f"{served['url']}exp/attacked", b"", authorized)
+        with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 201
         awaited(lambda: listens(receivers.influx))
         assert posted(receivers.influx, "/write", b"m v=1 1") == 204
 
-        def write() -> list[int]:
-            wrong = ({"Authorization": "Token x"}, {"Authorization": ""})
-            return [posted(receivers.influx, "/write", b"m v=1 2", **words) for words in wrong]
+        def rejected_writes() -> list[int]:
+            rejected = ({"Authorization": "Token x"}, {"Authorization": ""})
+            return [
+                posted(receivers.influx, "/write", b"m v=1 2", **headers) for headers in rejected
+            ]
 
-        assert as_nobody(write) == [401, 401]
-        assert any(path.suffix == ".batches" for path in ground.made())
-        judged(ground, least_sockets=0)
+        assert as_nobody(rejected_writes) == [401, 401]
+        assert any(path.suffix == ".batches" for path in ground.created())
+        assert_closed(ground, least_sockets=0)
 
 
 def test_a_study(ground: Ground) -> None:
     (ground.base / "attacked.study.yaml").write_text(STUDY)
-    with ground.beside("run", "attacked.study.yaml", "-o", f"{ground.base}/out/study"):
+    with ground.background("run", "attacked.study.yaml", "-o", f"{ground.base}/out/study"):
         work = ground.base / "state-passable" / "work"
         awaited(lambda: any(path.name == "file" for path in work.rglob("*")))
-        judged(ground)
+        assert_closed(ground)
         (place,) = work.iterdir()
-        work.chmod(0o755)  # planted: what is below can be found, and is
+        work.chmod(0o755)  # planted: the directories below can be found
         assert f"list {place}" not in attacked([place])
         place.chmod(0o755)
-        found = [path for path in ground.made() if learnable(path, ground.base)]
-        assert f"list {place}" in attacked(found)
+        paths = [path for path in ground.created() if learnable(path, ground.base)]
+        assert f"list {place}" in attacked(paths)
