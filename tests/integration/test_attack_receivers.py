@@ -1,4 +1,4 @@
-"""`penstock serve --config` with every receiver, tried by who may send it anything, and by another user."""
+"""Attacks on `penstock serve --config` by clients of its receivers and by another user."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ native: Any = importlib.import_module("penstock._native")
 INPUTS = {target.name: target for target in targets()}
 #: inputs of each kind
 MANY = 60
-#: names that would lead elsewhere, were they ever a path, a command, a line of something else
+#: names that are dangerous as a path, a command or a line of another format
 NAMES = (
     *("../../../../tmp/penstock-attacked", "/tmp/penstock-attacked", "..", ".", "a/../../b"),
     *(
@@ -45,36 +45,38 @@ NAMES = (
 
 
 class Server(test_experiment_server.Server):
-    """With an experiment of its user's, and a token of another."""
+    """A server with an experiment of its user and a token of another user."""
 
-    def __init__(self, place: Path, elsewhere: int) -> None:
-        self.at = Receivers.of(place, elsewhere)
+    def __init__(self, place: Path, prometheus_port: int) -> None:
+        self.at = Receivers.of(place, prometheus_port)
         super().__init__(place, "--config", str(self.at.config))
         assert self.http.post("/exp/mine").status_code == 201
         ports = (self.at.lines, self.at.pickles, self.at.influx, self.at.remote)
         for port in ports:
             until(lambda port=port: listens(port))  # type: ignore[misc]
-        made = commands.run(
+        result = commands.run(
             [sys.executable, "-m", "penstock", "monitor", "token", "mallory"],
             env=self.environment,
             capture_output=True,
             text=True,
             check=True,
         )
-        self.mallory = {"Authorization": f"Bearer {made.stdout.split()[-1]}"}
+        self.mallory = {"Authorization": f"Bearer {result.stdout.split()[-1]}"}
 
-    def ask(self, path: str, said: Any, who: dict[str, str] | None = None) -> httpx.Response:
-        where = f"{self.url}/api/v1/experiments/{path}"
-        return httpx.post(where, json=said, headers=who or self.right, timeout=300)
+    def ask(
+        self, path: str, document: Any, headers: dict[str, str] | None = None
+    ) -> httpx.Response:
+        url = f"{self.url}/api/v1/experiments/{path}"
+        return httpx.post(url, json=document, headers=headers or self.right, timeout=300)
 
     def stored(self, metric: str) -> list[str]:
-        """Rows of a metric of the experiment."""
-        words = {"metric": metric}
-        answer = self.http.get("/exp/mine/data", params=words)
+        """Stored rows of a metric of the experiment."""
+        query = {"metric": metric}
+        answer = self.http.get("/exp/mine/data", params=query)
         return answer.text.splitlines()[1:] if answer.is_success else []
 
-    def lives(self) -> None:
-        """Each receiver still takes a point, which is kept; nothing went wrong that nobody foresaw."""
+    def assert_alive(self) -> None:
+        """Assert that each receiver still stores a point and that the log has no traceback."""
         assert self.process.poll() is None
         now_ns = time.time_ns()
         name, seconds = f"alive_{now_ns}", now_ns / 1e9
@@ -85,9 +87,9 @@ class Server(test_experiment_server.Server):
         assert posted(self.at.remote, "/api/v1/write", snapped(bytes(message))) == 204
         for end in (".line", ".pickle", "_influx", "_remote"):
             until(lambda end=end: len(self.stored(name + end)) == 1)  # type: ignore[misc]
-        said = (self.place / "log").read_text()
-        assert "Traceback" not in said, said
-        assert "xception" not in said, said
+        log = (self.place / "log").read_text()
+        assert "Traceback" not in log, log
+        assert "xception" not in log, log
 
     def end(self) -> None:
         super().end()
@@ -95,25 +97,25 @@ class Server(test_experiment_server.Server):
 
 
 def sent(port: int, data: bytes) -> bytes:
-    """What is said to bytes that are sent as they are."""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as wire:
-        said = b""
+    """Send bytes to a port; return the answer."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        answer = b""
         with contextlib.suppress(ConnectionError):
-            wire.sendall(data)
-            wire.shutdown(socket.SHUT_WR)
-            while piece := wire.recv(65536):
-                said += piece
-        return said
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            while piece := connection.recv(65536):
+                answer += piece
+        return answer
 
 
 def files(place: Path) -> set[str]:
-    """What lies there, but for what databases keep beside themselves."""
-    found = {str(p.relative_to(place)) for p in place.rglob("*")}
-    return {name for name in found if not name.endswith(("-wal", "-shm", "-journal"))}
+    """Relative paths in a directory, without the journals of databases."""
+    paths = {str(p.relative_to(place)) for p in place.rglob("*")}
+    return {name for name in paths if not name.endswith(("-wal", "-shm", "-journal"))}
 
 
 def pickled(data: bytes) -> bytes:
-    """As Carbon takes it."""
+    """Frame of Carbon's pickle protocol."""
     return struct.pack("!L", len(data)) + data
 
 
@@ -125,7 +127,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         running.end()
 
 
-WAYS: dict[str, Callable[[Server, bytes], object]] = {
+SENDERS: dict[str, Callable[[Server, bytes], object]] = {
     "line-protocol": lambda s, d: posted(s.at.influx, "/write", d),
     "graphite-lines": lambda s, d: sent(s.at.lines, d),
     "graphite-pickle": lambda s, d: sent(s.at.pickles, pickled(d)),
@@ -134,12 +136,12 @@ WAYS: dict[str, Callable[[Server, bytes], object]] = {
 }
 
 
-@pytest.mark.parametrize("kind", WAYS)
-def test_what_is_nearly_right_is_answered_and_the_rest_goes_on(server: Server, kind: str) -> None:
+@pytest.mark.parametrize("kind", SENDERS)
+def test_mutated_input_is_answered_and_the_server_continues(server: Server, kind: str) -> None:
     for number in range(MANY):
-        answer = WAYS[kind](server, input_of(INPUTS[kind], 1, number))
+        answer = SENDERS[kind](server, input_of(INPUTS[kind], 1, number))
         assert isinstance(answer, bytes) or answer in (204, 400), (number, answer)
-    server.lives()
+    server.assert_alive()
 
 
 def test_datagrams(server: Server) -> None:
@@ -148,7 +150,7 @@ def test_datagrams(server: Server) -> None:
             data = input_of(INPUTS["graphite-lines"], 2, number)
             wire.sendto(data, ("127.0.0.1", server.at.lines))
         wire.sendto(b"x" * 65_000, ("127.0.0.1", server.at.lines))
-    server.lives()
+    server.assert_alive()
 
 
 TARGETS = (
@@ -173,25 +175,27 @@ HEADS = (
 )
 
 
-@pytest.mark.parametrize("door", ["influx", "remote"])
-def test_requests_that_are_none(server: Server, door: str) -> None:
-    port = getattr(server.at, door)
+@pytest.mark.parametrize("receiver", ["influx", "remote"])
+def test_malformed_http_requests(server: Server, receiver: str) -> None:
+    port = getattr(server.at, receiver)
     token = "Authorization: Token a-token-of-the-receivers"
     for target in TARGETS:
         for method in ("POST", "GET", "TRACE"):
-            said = sent(port, f"{method} {target} HTTP/1.1\r\nHost: x\r\n{token}\r\n\r\n".encode())
-            assert said.startswith((b"HTTP/1.1 2", b"HTTP/1.1 4")), (method, target, said)
+            answer = sent(
+                port, f"{method} {target} HTTP/1.1\r\nHost: x\r\n{token}\r\n\r\n".encode()
+            )
+            assert answer.startswith((b"HTTP/1.1 2", b"HTTP/1.1 4")), (method, target, answer)
     for head in HEADS:
         length = "" if head.startswith(("Content-L", "Transfer")) else "Content-Length: 7\r\n"
         text = f"POST /write HTTP/1.1\r\nHost: x\r\n{token}\r\n{length}{head}\r\n\r\na v=1 1"
-        said = sent(port, text.encode("latin-1"))
-        right = tuple(b"HTTP/1.1 %d" % status for status in (1, 204, 4, 501))
-        assert said == b"" or said.startswith(right), (head, said)
-    server.lives()
+        answer = sent(port, text.encode("latin-1"))
+        expected = tuple(b"HTTP/1.1 %d" % status for status in (1, 204, 4, 501))
+        assert answer == b"" or answer.startswith(expected), (head, answer)
+    server.assert_alive()
 
 
-class Runs:
-    """What runs a command where it is unpickled by Python's own reader."""
+class Command:
+    """An object whose unpickling by Python runs a command."""
 
     def __init__(self, proof: Path) -> None:
         self.proof = proof
@@ -200,27 +204,27 @@ class Runs:
         return os.system, (f"touch {self.proof}",)
 
 
-def test_a_pickle_runs_nothing(server: Server, tmp_path: Path) -> None:
+def test_a_pickle_executes_no_code(server: Server, tmp_path: Path) -> None:
     proof = tmp_path / "ran"
-    assert pickle.loads(pickle.dumps(Runs(proof))) == 0
-    assert proof.exists()  # it would
+    assert pickle.loads(pickle.dumps(Command(proof))) == 0
+    assert proof.exists()  # planted: Python's reader runs the command
     proof.unlink()
     for protocol in range(6):
-        for what in (Runs(proof), [Runs(proof)], [("a.b", (1_700_000_000, Runs(proof)))]):
-            sent(server.at.pickles, pickled(pickle.dumps(what, protocol)))
+        for value in (Command(proof), [Command(proof)], [("a.b", (1_700_000_000, Command(proof)))]):
+            sent(server.at.pickles, pickled(pickle.dumps(value, protocol)))
     for text in (
         f"cposix\nsystem\n(S'touch {proof}'\ntR.",
         f"(S'touch {proof}'\niposix\nsystem\n.",
     ):
         sent(server.at.pickles, pickled(text.encode()))
-    server.lives()
+    server.assert_alive()
     assert not proof.exists()
 
 
-def test_names_lead_nowhere(server: Server) -> None:
+def test_names_are_not_used_as_paths_or_commands(server: Server) -> None:
     planted = Path("/tmp/penstock-attacked")
     assert not planted.exists()
-    server.lives()
+    server.assert_alive()
     before = files(server.place)
     for name in NAMES:
         line = name.encode("utf-8", "surrogatepass")
@@ -231,27 +235,27 @@ def test_names_lead_nowhere(server: Server) -> None:
         posted(server.at.remote, "/write", snapped(bytes(message)))
         server.ask("mine/fetched", {"server": "prom", "query": name, "metric": name[:500]})
         server.ask("mine/collectors", {"collector": name[:500], "on": False})
-    server.lives()
+    server.assert_alive()
     new = {Path(name) for name in files(server.place) - before}
     assert {name.parent.name.partition("-")[0] for name in new} == {".mine.1"}, new
     assert all(name.name == "fetched.jsonl" or len(name.stem) == 16 for name in new), new
     assert not planted.exists()
 
 
-def test_a_source_of_a_collector_is_its_own(server: Server) -> None:
+def test_a_source_belongs_to_its_collector(server: Server) -> None:
     for source in ("collectd", "influx", "remote"):
-        words = {"X-Penstock-Batch": f"{source} 7"}
-        status = posted(server.at.influx, "/write", b"a v=1 1", **words)
+        headers = {"X-Penstock-Batch": f"{source} 7"}
+        status = posted(server.at.influx, "/write", b"a v=1 1", **headers)
         assert status == 409, source
     assert posted(server.at.influx, "/write", b"a v=1 1", Authorization="Token x") == 401
     assert posted(server.at.influx, "/write", b"a v=1 1", Authorization="") == 401
-    server.lives()
+    server.assert_alive()
 
 
-def test_anothers_experiment_is_out_of_reach(server: Server) -> None:
-    """Breaks where a token opens what is another user's."""
-    hers = server.mallory
-    said: tuple[tuple[str, Any], ...] = (
+def test_experiments_of_other_users_are_inaccessible(server: Server) -> None:
+    """A token gives no access to experiments of other users."""
+    foreign_token = server.mallory
+    requests: tuple[tuple[str, Any], ...] = (
         ("collectors", {"collector": "influx", "on": False}),
         ("fetched", {}),
         ("fetched", {"server": "prom", "query": "up", "metric": "m"}),
@@ -259,60 +263,63 @@ def test_anothers_experiment_is_out_of_reach(server: Server) -> None:
         ("points", {"source": "s", "number": 0, "metric": "m", "utc_ns": [1], "float": [1.0]}),
     )
     for name in ("mine", "mine%231", "root/mine", "..%2Froot%2Fmine"):
-        for call, words in said:
-            assert server.ask(f"{name}/{call}", words, hers).status_code == 404, (name, call)
+        for call, document in requests:
+            assert server.ask(f"{name}/{call}", document, foreign_token).status_code == 404, (
+                name,
+                call,
+            )
         for method in ("GET", "PUT", "DELETE"):
-            answer = httpx.request(method, f"{server.url}/exp/{name}", headers=hers)
+            answer = httpx.request(method, f"{server.url}/exp/{name}", headers=foreign_token)
             assert answer.status_code in (400, 404), (name, method)
-    assert httpx.get(f"{server.url}/exp", headers=hers).text == ""
-    server.lives()
-    one = server.http.get("/api/v1/experiments/mine").json()
-    assert (one["state"], one["notes"]) == ("running", [])
+    assert httpx.get(f"{server.url}/exp", headers=foreign_token).text == ""
+    server.assert_alive()
+    experiment = server.http.get("/api/v1/experiments/mine").json()
+    assert (experiment["state"], experiment["notes"]) == ("running", [])
 
 
-def test_servers_elsewhere_are_those_of_the_configuration(server: Server) -> None:
-    """Breaks where a request chooses what the server asks for it."""
-    with answering((200, {}, MATRIX)) as (port, asked):
+def test_only_configured_servers_are_queried(server: Server) -> None:
+    """A request cannot choose a server that is not configured."""
+    with answering((200, {}, MATRIX)) as (port, queries):
         for name in (f"http://127.0.0.1:{port}", f"127.0.0.1:{port}", "file:///etc/passwd", ""):
-            said = {"server": name, "query": "up", "metric": "m"}
-            assert server.ask("mine/fetched", said).status_code in (400, 404), name
-            answer = server.http.get("/exp/mine/data", params=said)
+            request = {"server": name, "query": "up", "metric": "m"}
+            assert server.ask("mine/fetched", request).status_code in (400, 404), name
+            answer = server.http.get("/exp/mine/data", params=request)
             assert answer.status_code in (400, 404), name
-    assert asked == []
-    server.lives()
+    assert queries == []
+    server.assert_alive()
 
 
-def test_a_server_elsewhere_may_say_anything(tmp_path: Path) -> None:
+def test_invalid_answers_of_a_queried_server(tmp_path: Path) -> None:
     deep = b"[" * 200_000
-    with answering((200, {}, MATRIX)) as (inner, reached):
-        away = {"Location": f"http://127.0.0.1:{inner}/api/v1/query_range"}
-        row = b'{"status":"success","data":{"resultType":"matrix","result":[%s]}}'
-        said = (
-            *((302, away, b""), (307, away, b""), (200, {}, deep), (200, {}, b"\xff\xfe")),
+    with answering((200, {}, MATRIX)) as (inner, redirected):
+        redirect = {"Location": f"http://127.0.0.1:{inner}/api/v1/query_range"}
+        matrix = b'{"status":"success","data":{"resultType":"matrix","result":[%s]}}'
+        answers = (
+            *((302, redirect, b""), (307, redirect, b""), (200, {}, deep), (200, {}, b"\xff\xfe")),
             (200, {"Content-Encoding": "gzip"}, b"no gzip"),
             (200, {"Content-Encoding": "gzip"}, gzip.compress(b" " * (300 << 20), 1)),
-            (200, {}, row % b'{"metric":{"__name__":"../../x"},"values":[["a","b"]]}'),
-            (200, {}, row % b'{"metric":[],"values":[[1e999,"1"]]}'),
-            (200, {}, row % b'{"metric":{},"values":[[1e300,"1"],[-1e300,"NaN"]]}'),
-            (200, {}, row % (b'{"metric":{"l":"%s"},"values":[[1,"1"]]}' % (b"x" * 100_000))),
+            (200, {}, matrix % b'{"metric":{"__name__":"../../x"},"values":[["a","b"]]}'),
+            (200, {}, matrix % b'{"metric":[],"values":[[1e999,"1"]]}'),
+            (200, {}, matrix % b'{"metric":{},"values":[[1e300,"1"],[-1e300,"NaN"]]}'),
+            (200, {}, matrix % (b'{"metric":{"l":"%s"},"values":[[1,"1"]]}' % (b"x" * 100_000))),
             (500, {}, b"no"),
         )
-        with answering(*said) as (port, asked):
+        with answering(*answers) as (port, queries):
             server = Server(tmp_path, port)
             try:
-                for number in range(len(said)):
-                    words = {"server": "prom", "query": "up", "metric": f"m{number}"}
-                    answer = server.ask("mine/fetched", words)
+                for number in range(len(answers)):
+                    request = {"server": "prom", "query": "up", "metric": f"m{number}"}
+                    answer = server.ask("mine/fetched", request)
                     assert answer.status_code in (201, 400, 502), answer.text
-                assert len(asked) == len(said)
-                server.lives()
+                assert len(queries) == len(answers)
+                server.assert_alive()
             finally:
                 server.end()
-        assert reached == []
+        assert redirected == []
 
 
-def test_a_receiver_that_is_off_takes_nothing_and_goes_on(server: Server) -> None:
-    """Breaks where a switch that is turned fast leaves a receiver without its experiment."""
+def test_receivers_continue_after_fast_switching(server: Server) -> None:
+    """A receiver that is switched on and off fast still has its experiment."""
     draw = random.Random(1)
     for _ in range(30):
         name = draw.choice(("collectd", "influx", "remote", "no such"))
@@ -322,10 +329,10 @@ def test_a_receiver_that_is_off_takes_nothing_and_goes_on(server: Server) -> Non
         server.ask("mine/collectors", {"collector": name, "on": True})
     for port in (server.at.lines, server.at.pickles, server.at.influx, server.at.remote):
         until(lambda port=port: listens(port))  # type: ignore[misc]
-    server.lives()
+    server.assert_alive()
 
 
-def test_too_much_of_everything(server: Server) -> None:
+def test_oversized_input(server: Server) -> None:
     sent(server.at.lines, b"x" * (1 << 22))
     sent(server.at.lines, b"a 1 1700000000\n" * 300_000)
     sent(server.at.pickles, struct.pack("!L", (1 << 32) - 1))
@@ -336,11 +343,11 @@ def test_too_much_of_everything(server: Server) -> None:
     bomb = gzip.compress(b"\0" * (256 << 20), 1)
     assert posted(server.at.influx, "/write", bomb, **{"Content-Encoding": "gzip"}) == 400
     many = "".join(f"m{n} v=1 1\n" for n in range(100_500)).encode()
-    # of a source of its own, whose series are as many as there may be
-    words = {"X-Penstock-Batch": "many 0"}
-    assert posted(server.at.influx, "/write", many, **words) == 400
+    # a separate source exceeds the limit of series per source
+    headers = {"X-Penstock-Batch": "many 0"}
+    assert posted(server.at.influx, "/write", many, **headers) == 400
     tags = ",".join(f"t{n}=v" for n in range(10_000))
     assert posted(server.at.influx, "/write", f"m,{tags} v=1 1".encode()) == 400
     assert posted(server.at.remote, "/write", b"\xff\xff\xff\xff\x0f" + b"x" * 100) == 400
     assert posted(server.at.remote, "/write", snapped(b"\n\xff\xff\xff\xff\x0f")) == 400
-    server.lives()
+    server.assert_alive()

@@ -1,4 +1,4 @@
-"""penstock disk on the command line: what is asked, refused, shown, and left behind."""
+"""penstock disk on the command line: options, refusals, output and cleanup."""
 
 from __future__ import annotations
 
@@ -30,47 +30,47 @@ pytestmark = [*HOST, BOTH_TRANSPORTS]
 
 @dataclass
 class Command:
-    """penstock with a state of its own, and a disk's directories."""
+    """penstock disk with a separate state directory and the directories of a disk."""
 
     base: Path
     environment: dict[str, str]
 
-    def __call__(self, *words: Any, status: int = 0) -> str:
-        done = self.run(*words)
-        assert done.returncode == status, done.stderr
-        return done.stdout if status == 0 else done.stderr
+    def __call__(self, *argv: Any, status: int = 0) -> str:
+        result = self.run(*argv)
+        assert result.returncode == status, result.stderr
+        return result.stdout if status == 0 else result.stderr
 
-    def run(self, *words: Any) -> subprocess.CompletedProcess[str]:
+    def run(self, *argv: Any) -> subprocess.CompletedProcess[str]:
         return commands.run(
-            [sys.executable, "-m", "penstock", "disk", *map(str, words)],
+            [sys.executable, "-m", "penstock", "disk", *map(str, argv)],
             env=self.environment,
             capture_output=True,
             text=True,
             timeout=120,
         )
 
-    def failed(self, *words: Any) -> str:
-        """What a command prints that ends with status 1 for what it reports."""
-        done = self.run(*words)
-        assert done.returncode == 1, done.stderr
-        return done.stdout
+    def failed(self, *argv: Any) -> str:
+        """Output of a command that ends with status 1."""
+        result = self.run(*argv)
+        assert result.returncode == 1, result.stderr
+        return result.stdout
 
     @property
     def mount(self) -> Path:
         return self.base / "m"
 
-    def up(self, *words: Any, status: int = 0) -> str:
-        where = ("--backing", self.base / "b", "--mount", self.mount)
-        return self("up", "none", *where, *words, status=status)
+    def up(self, *options: Any, status: int = 0) -> str:
+        directories = ("--backing", self.base / "b", "--mount", self.mount)
+        return self("up", "none", *directories, *options, status=status)
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Command]:
     for name in "bm":
         (tmp_path / name).mkdir()
-    known = with_known_host(tmp_path / "state")
-    state = {"PENSTOCK_STATE": str(known), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
-    command = Command(tmp_path, {**os.environ, **state})
+    state = with_known_host(tmp_path / "state")
+    variables = {"PENSTOCK_STATE": str(state), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
+    command = Command(tmp_path, {**os.environ, **variables})
     yield command
     if mounts_at(command.mount):
         command("down", command.mount)
@@ -84,23 +84,23 @@ def test_up_set_status_events_down(disk: Command):
     )
     assert os.statvfs(disk.mount).f_blocks * 4096 == 1 << 30
     assert os.stat(disk.mount).st_uid == 77
-    found = json.loads(disk("set", disk.mount, "limits.read=10MB/s", "slow.factor=10", "--json"))
-    assert found["found"]["limits"] == {"read_bps": 10e6}  # not 10 MiB
-    assert found["planned_ns"] <= found["applied_ns"] <= found["verified_ns"]
+    event = json.loads(disk("set", disk.mount, "limits.read=10MB/s", "slow.factor=10", "--json"))
+    assert event["found"]["limits"] == {"read_bps": 10e6}  # not 10 MiB
+    assert event["planned_ns"] <= event["applied_ns"] <= event["verified_ns"]
     disk("set", disk.mount, "limits.read=max", "slow=max", "bad_space.share=50%", "readahead=off")
     status = json.loads(disk("status", "--json"))["disks"][0]
     assert sorted(status["active"]) == ["bad_space", "readahead", "servers"]
     assert status["settings"]["bad_space"]["share"] == 0.5
     assert "bad_space" in disk("status")
-    made = json.loads(disk("events", disk.mount, "--json"))["events"]
-    assert [sorted(e["asked"]) for e in made] == [
+    events = json.loads(disk("events", disk.mount, "--json"))["events"]
+    assert [sorted(e["asked"]) for e in events] == [
         ["limits", "servers"],
         ["limits", "slow"],
         ["bad_space", "limits", "readahead", "slow"],
     ]
-    shown = disk("events", disk.mount)
-    assert "limits.read_bps=10 MB/s" in shown
-    assert all(len(line) <= 100 for line in shown.splitlines())
+    table = disk("events", disk.mount)
+    assert "limits.read_bps=10 MB/s" in table
+    assert all(len(line) <= 100 for line in table.splitlines())
 
 
 def test_an_unknown_disk_and_an_impossible_one(disk: Command):
@@ -112,7 +112,7 @@ def test_an_unknown_disk_and_an_impossible_one(disk: Command):
     assert "volatile" in disk("cut", disk.mount, status=1)
 
 
-def test_a_disk_whose_way_is_not_known_well_enough_is_refused(
+def test_a_disk_with_an_uncertain_request_path_is_refused(
     disk: Command, monkeypatch: pytest.MonkeyPatch
 ):
     for name in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
@@ -129,7 +129,7 @@ def test_a_disk_whose_way_is_not_known_well_enough_is_refused(
     assert not (disk.base / "run" / "standing-disks.json").exists()
 
 
-def test_a_schedule_is_shown_before_it_is_kept(disk: Command):
+def test_a_dry_run_shows_a_schedule_without_storing_it(disk: Command):
     disk.up()
     file = disk.base / "s.yaml"
     file.write_text(
@@ -137,14 +137,14 @@ def test_a_schedule_is_shown_before_it_is_kept(disk: Command):
         "- {at: 0s, phase: load, full: true}\n"
     )
     picture = disk.base / "s.svg"
-    shown = disk("schedule", disk.mount, file, "--dry-run", "--svg", picture)
-    assert "limits.read_bps" in shown
+    table = disk("schedule", disk.mount, file, "--dry-run", "--svg", picture)
+    assert "limits.read_bps" in table
     assert picture.read_text().startswith("<svg")
     assert json.loads(disk("events", disk.mount, "--json"))["pending"] == []
     assert "3 changes planned" in disk("schedule", disk.mount, file)
-    until = time.monotonic() + 20
+    deadline = time.monotonic() + 20
     while len(json.loads(disk("events", disk.mount, "--json"))["events"]) < 2:
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
     assert "1 change waited" in disk("mark", disk.mount, "load")
     file.write_text("- {at: 1h, read_only: true}\n")
     assert "1 change planned" in disk("schedule", disk.mount, file)
@@ -152,60 +152,60 @@ def test_a_schedule_is_shown_before_it_is_kept(disk: Command):
     assert "s.yaml:2:" in disk("schedule", disk.mount, file, status=2)
 
 
-def test_a_cut_disk_has_what_was_flushed(disk: Command):
+def test_a_power_cut_loses_files_that_were_not_flushed(disk: Command):
     disk.up("--volatile")
     (disk.mount / "lost").write_bytes(b"x" * 10_000)
     assert "1 names" in disk("cut", disk.mount)
     assert os.listdir(disk.mount) == []
 
 
-def test_a_disk_whose_server_has_died_is_named_with_what_to_do(disk: Command):
+def test_a_disk_with_a_dead_server_is_reported_with_a_remedy(disk: Command):
     disk.up()
     pid = json.loads((disk.base / "run" / "standing-disks.json").read_text())["pid"]
     os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}/exe").exists():
         time.sleep(0.01)
-    said = disk.failed("status")
-    assert f"{disk.mount}: its server is gone (process {pid}" in said
-    assert "penstock undo" in said
+    status = disk.failed("status")
+    assert f"{disk.mount}: its server is gone (process {pid}" in status
+    assert "penstock undo" in status
     assert json.loads(disk.failed("status", "--json")) == {
         "disks": [],
         "dead": [{"mount": str(disk.mount), "pid": pid}],
     }
-    for words in (("status",), ("down",), ("set", "slow.factor=2"), ("cut",)):
-        refused = disk(words[0], disk.mount, *words[1:], status=2)
-        assert "is gone" in refused
-        assert "penstock undo" in refused
+    for argv in (("status",), ("down",), ("set", "slow.factor=2"), ("cut",)):
+        message = disk(argv[0], disk.mount, *argv[1:], status=2)
+        assert "is gone" in message
+        assert "penstock undo" in message
     commands.run(
         [sys.executable, "-m", "penstock", "undo"], env=disk.environment, check=True, timeout=60
     )
     assert disk("status") == "No disk is up.\n"
 
 
-def test_a_disk_that_programs_use_is_not_taken_from_them(disk: Command):
+def test_a_disk_in_use_is_stopped_only_with_force(disk: Command):
     disk.up()
-    waits = ["tail", "-f", "/dev/null"]
-    inside = subprocess.Popen(waits, cwd=disk.mount)
+    wait = ["tail", "-f", "/dev/null"]
+    inside = subprocess.Popen(wait, cwd=disk.mount)
     with open(disk.mount / "f", "w") as file:
-        writer = subprocess.Popen(waits, stdout=file)
+        writer = subprocess.Popen(wait, stdout=file)
     mapped = [sys.executable, "-c", MAPPED, str(disk.mount / "f")]
     holder = subprocess.Popen(mapped, stdout=subprocess.PIPE)
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"mapped\n"
     programs = [inside, writer, holder]
     try:
-        said = disk("down", disk.mount, status=1)
+        message = disk("down", disk.mount, status=1)
         for program in programs:
-            assert f"(process {program.pid})" in said
-        assert "tail (process" in said
-        assert "--force" in said
+            assert f"(process {program.pid})" in message
+        assert "tail (process" in message
+        assert "--force" in message
         assert mounts_at(disk.mount)
         for program in programs[1:]:
             program.kill()
             program.wait()
-        said = disk("down", disk.mount, status=1)
-        assert f"tail (process {inside.pid})" in said
-        assert said.count("(process") == 1
+        message = disk("down", disk.mount, status=1)
+        assert f"tail (process {inside.pid})" in message
+        assert message.count("(process") == 1
         disk("down", disk.mount, "--force")
     finally:
         for program in programs:
@@ -225,16 +225,16 @@ time.sleep(60)
 """
 
 
-def test_what_is_over_is_not_in_force_and_status_says_what_is(disk: Command):
-    where = ("--backing", disk.base / "b", "--mount", disk.mount)
-    disk("up", "service-5ms", *where, "--time-scale", "500")
+def test_status_shows_only_active_changes(disk: Command):
+    directories = ("--backing", disk.base / "b", "--mount", disk.mount)
+    disk("up", "service-5ms", *directories, "--time-scale", "500")
     disk("set", disk.mount, "slow.factor=10", "limits.write_iops=100IOPS")
     (status,) = json.loads(disk("status", "--json"))["disks"]
     assert status["time_scale"] == 500
     assert status["active"] == ["limits.write_iops", "slow"]
-    said = disk("status")
-    assert "service-5ms at 1/500 speed" in said
-    assert "limits.write_iops=100 IOPS, slow.factor=10" in said
+    table = disk("status")
+    assert "service-5ms at 1/500 speed" in table
+    assert "limits.write_iops=100 IOPS, slow.factor=10" in table
     disk("set", disk.mount, "slow.factor=max", "limits.write_iops=max")
     assert json.loads(disk("status", "--json"))["disks"][0]["active"] == []
     assert "in force: nothing with a profile" in disk("events", disk.mount)
@@ -243,21 +243,21 @@ def test_what_is_over_is_not_in_force_and_status_says_what_is(disk: Command):
     assert "1,000 requests of credit left" in disk("status")
 
 
-def test_names_that_are_no_text_hide_no_program(disk: Command):
+def test_programs_and_files_with_undecodable_names_are_reported(disk: Command):
     disk.up()
-    file = os.fsencode(disk.mount) + b"/a\x0c\xc2\x85\xff\nb"
-    Path(os.fsdecode(file)).write_bytes(b"x")
-    # prctl(2), PR_SET_NAME: a name that is no UTF-8 and would clear the screen
-    named = f"import ctypes; ctypes.CDLL(None).prctl(15, {bytes([0xFF])!r} + b'\\x1b[2J', 0, 0, 0)"
-    program = [sys.executable, "-c", f"{named}\n{MAPPED}", file]
+    path = os.fsencode(disk.mount) + b"/a\x0c\xc2\x85\xff\nb"
+    Path(os.fsdecode(path)).write_bytes(b"x")
+    # prctl(2), PR_SET_NAME: a name that is not UTF-8 and clears the screen
+    rename = f"import ctypes; ctypes.CDLL(None).prctl(15, {bytes([0xFF])!r} + b'\\x1b[2J', 0, 0, 0)"
+    program = [sys.executable, "-c", f"{rename}\n{MAPPED}", path]
     holder = subprocess.Popen(program, stdout=subprocess.PIPE)
     assert holder.stdout is not None
     try:
         assert holder.stdout.readline() == b"mapped\n"
-        said = disk("down", disk.mount, status=1)
-        assert f"(process {holder.pid})" in said
-        assert "\x1b" not in said
-        assert "\\x1b[2J" in said
+        message = disk("down", disk.mount, status=1)
+        assert f"(process {holder.pid})" in message
+        assert "\x1b" not in message
+        assert "\\x1b[2J" in message
     finally:
         holder.kill()
         holder.wait()

@@ -1,4 +1,4 @@
-"""Every verb that takes a trace or a run, on everything that penstock itself has just written."""
+"""Run every verb that accepts a trace or a run on every kind of bundle that penstock writes."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ observers:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with one of everything; a study's results are in `out`."""
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with one bundle of each kind; the results of a study are in `out`."""
     place = tmp_path_factory.mktemp("written")
     (place / "scratch").mkdir()
     program = place / "program.py"
@@ -72,60 +72,60 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = STUDY.replace("PYTHON", sys.executable).replace("PROGRAM", str(program))
     (place / "commits.study.yaml").write_text(text)
 
-    def penstock(*words: object, allowed: tuple[int, ...] = (0,)) -> None:
+    def penstock(*argv: object, allowed: tuple[int, ...] = (0,)) -> None:
         tool = Path(sys.executable).with_name("penstock")
-        line = [tool, *map(str, words)]
-        done = commands.run(line, capture_output=True, text=True, timeout=100, cwd=place)
-        assert done.returncode in allowed, (words, done.stderr)
+        command = [tool, *map(str, argv)]
+        result = commands.run(command, capture_output=True, text=True, timeout=100, cwd=place)
+        assert result.returncode in allowed, (argv, result.stderr)
 
-    program_here = (sys.executable, program, place / "scratch", 20)
+    workload = (sys.executable, program, place / "scratch", 20)
     for mode in ("trace", "count"):
-        penstock("trace", "--mode", mode, "-o", place / mode, "--", *program_here)
+        penstock("trace", "--mode", mode, "-o", place / mode, "--", *workload)
     penstock("replay", place / "trace", "--on", place / "scratch", "-o", place / "replayed")
     penstock("export", place / "trace", "fio", "-o", place / "jobs")
     penstock("import", *(place / "jobs").glob("thread-*.log"), "-o", place / "imported")
     penstock("monitor", "run", "-o", place / "monitored", "--", "sleep", "0.1")
-    # a host that is too busy for the disk makes no run valid: its traces are there all the same
+    # on a busy host no run is valid; the traces exist nevertheless
     penstock("run", place / "commits.study.yaml", "-o", place / "out", allowed=(0, 1))
-    # of these only the name of what they leave is looked at
-    for verb, left in (("predicted", "prediction.json"), ("explored", "exploration.json")):
+    # of these only the file names are read
+    for verb, file in (("predicted", "prediction.json"), ("explored", "exploration.json")):
         (place / verb).mkdir()
-        (place / verb / left).write_text("{}")
+        (place / verb / file).write_text("{}")
     shutil.copytree(ROOT / "tests/golden/access-patterns-archive", place / "older")
     return place
 
 
-def penstock_verbs(made: Path, name: str, place: Path) -> dict[str, tuple[int | str, str]]:
-    """Status and stderr of each verb: no traceback, and one line where it refuses."""
-    found = outcomes(f"{made}/{name}", place)
-    for verb, (status, said) in found.items():
-        assert status in (0, 1, 2), (name, verb, said)
+def results_of_verbs(bundles: Path, name: str, place: Path) -> dict[str, tuple[int | str, str]]:
+    """Status and stderr of each verb: no traceback, and one line with status 2."""
+    results = outcomes(f"{bundles}/{name}", place)
+    for verb, (status, stderr) in results.items():
+        assert status in (0, 1, 2), (name, verb, stderr)
         if status == 2:
-            lines = said.splitlines()
-            assert (len(lines), lines[0][:10]) == (1, "penstock: "), (name, verb, said)
-    return found
+            lines = stderr.splitlines()
+            assert (len(lines), lines[0][:10]) == (1, "penstock: "), (name, verb, stderr)
+    return results
 
 
-def refusals(found: dict[str, tuple[int | str, str]]) -> dict[str, str]:
-    assert all(status in (0, 2) for status, _ in found.values()), found
-    return {verb: said for verb, (status, said) in found.items() if status}
+def refusals(results: dict[str, tuple[int | str, str]]) -> dict[str, str]:
+    assert all(status in (0, 2) for status, _ in results.values()), results
+    return {verb: stderr for verb, (status, stderr) in results.items() if status}
 
 
 @pytest.mark.parametrize("name", ["trace", "replayed", "imported", "out:r001"])
-def test_what_holds_single_calls_is_taken_by_every_verb(
-    made: Path, tmp_path: Path, name: str
+def test_every_verb_accepts_a_bundle_with_single_calls(
+    bundles: Path, tmp_path: Path, name: str
 ) -> None:
-    assert refusals(penstock_verbs(made, name, tmp_path)) == {}
+    assert refusals(results_of_verbs(bundles, name, tmp_path)) == {}
 
 
-def test_what_holds_counts_is_taken_by_verbs_that_need_no_calls(made: Path, tmp_path: Path) -> None:
-    found = penstock_verbs(made, "count", tmp_path)
-    refused = refusals(found)
-    assert set(refused) == {verb for verb in found if verb.startswith("calls")}
-    assert all("--mode trace" in said for said in refused.values())
+def test_verbs_that_need_no_calls_accept_counts(bundles: Path, tmp_path: Path) -> None:
+    results = results_of_verbs(bundles, "count", tmp_path)
+    messages = refusals(results)
+    assert set(messages) == {verb for verb in results if verb.startswith("calls")}
+    assert all("--mode trace" in stderr for stderr in messages.values())
 
 
-#: what holds no trace, the words that say so, and the verbs that take it all the same
+#: bundles without a trace: part of the message, and the verbs that accept them nevertheless
 NOT_TRACED = {
     "monitored": ("`penstock monitor` wrote it; nothing was traced", {"compare"}),
     "older:r001": ("the run was not traced", {"compare"}),
@@ -135,59 +135,62 @@ NOT_TRACED = {
 
 
 @pytest.mark.parametrize("name", NOT_TRACED)
-def test_what_was_not_traced_is_told_in_one_line(made: Path, tmp_path: Path, name: str) -> None:
-    words, taken = NOT_TRACED[name]
-    found = penstock_verbs(made, name, tmp_path)
-    refused = refusals(found)
-    assert set(found) - set(refused) == taken
-    for verb, said in refused.items():
-        # these two take much besides, and say what they found none of
-        other = "calls: workload show", "calls: workload convert"
-        assert words in said or (verb in other and "no traced operations" in said), (verb, said)
-    if name != "older:r001":
-        status, said = run("replay", made / name, "--on", made / "scratch")
-        assert (status, said.count("\n"), words in said) == (2, 1, True), said
-
-
-def test_a_study_s_results_are_looked_at_whole_or_one_is_asked_for(
-    made: Path, tmp_path: Path
+def test_a_bundle_without_a_trace_is_refused_in_one_line(
+    bundles: Path, tmp_path: Path, name: str
 ) -> None:
-    found = penstock_verbs(made, "out", tmp_path)
-    # a host that is too busy for the disk leaves nothing to analyse: status 1, and it says so
-    status, said = found.pop("analyse")
-    assert status == 0 or (status == 1 and "no valid run" in said), said
-    assert (found["report"][0], found["serve"][0]) == (0, 0), found
-    assert found["calls: plot in the terminal"][0] == 0, found
-    # planted: a study that was not traced has no offsets to draw
-    status, said = run("plot", made / "older", "offsets")
-    assert (status, "the study was not traced" in said, said.count("\n")) == (2, True, 1), said
-    # two studies are compared by the order of their treatments; of no valid run there is none
-    status, said = found["compare"]
-    few = "valid run" in said or "fewer than two treatments" in said
-    assert status == 0 or (status in (1, 2) and few), said
-    exports = [verb for verb in found if verb.startswith("calls: export")]
+    reason, accepting = NOT_TRACED[name]
+    results = results_of_verbs(bundles, name, tmp_path)
+    messages = refusals(results)
+    assert set(results) - set(messages) == accepting
+    for verb, stderr in messages.items():
+        # these two accept other input, too; their message names the missing operations
+        general = "calls: workload show", "calls: workload convert"
+        assert reason in stderr or (verb in general and "no traced operations" in stderr), (
+            verb,
+            stderr,
+        )
+    if name != "older:r001":
+        status, stderr = run("replay", bundles / name, "--on", bundles / "scratch")
+        assert (status, stderr.count("\n"), reason in stderr) == (2, 1, True), stderr
+
+
+def test_verbs_accept_a_study_or_ask_for_one_run(bundles: Path, tmp_path: Path) -> None:
+    results = results_of_verbs(bundles, "out", tmp_path)
+    # on a busy host no run is valid: status 1 with a message
+    status, stderr = results.pop("analyse")
+    assert status == 0 or (status == 1 and "no valid run" in stderr), stderr
+    assert (results["report"][0], results["serve"][0]) == (0, 0), results
+    assert results["calls: plot in the terminal"][0] == 0, results
+    # planted: a study without a trace has no offsets to plot
+    status, stderr = run("plot", bundles / "older", "offsets")
+    assert (status, "the study was not traced" in stderr, stderr.count("\n")) == (2, True, 1), (
+        stderr
+    )
+    # studies are compared by the order of their treatments, which needs valid runs
+    status, stderr = results["compare"]
+    too_few_runs = "valid run" in stderr or "fewer than two treatments" in stderr
+    assert status == 0 or (status in (1, 2) and too_few_runs), stderr
+    exports = [verb for verb in results if verb.startswith("calls: export")]
     assert exports
     for verb in exports:
-        assert f"expected one of them: {made}/out:r001" in found[verb][1], found[verb]
+        assert f"expected one of them: {bundles}/out:r001" in results[verb][1], results[verb]
 
 
-def test_a_treatment_is_its_valid_runs_or_it_is_said_that_there_is_none(
-    made: Path, tmp_path: Path
-) -> None:
-    refused = refusals(penstock_verbs(made, "out:t01", tmp_path))
-    manifest = json.loads((made / "out" / "runs" / "r001" / "manifest.json").read_text())
-    if refused:
+def test_a_treatment_is_refused_only_without_valid_runs(bundles: Path, tmp_path: Path) -> None:
+    messages = refusals(results_of_verbs(bundles, "out:t01", tmp_path))
+    manifest = json.loads((bundles / "out" / "runs" / "r001" / "manifest.json").read_text())
+    if messages:
         assert not manifest["valid"] or manifest["treatment_id"] != "t01"
-    assert all("none valid" in said for said in refused.values()), refused
+    assert all("none valid" in stderr for stderr in messages.values()), messages
 
 
-def test_runs_of_a_study_are_compared(made: Path) -> None:
+def test_runs_of_a_study_are_compared(bundles: Path) -> None:
     tool = Path(sys.executable).with_name("penstock")
-    words = [tool, "compare", f"{made}/out:r001", f"{made}/out:r002", "--json"]
-    told = json.loads(commands.run(words, capture_output=True, check=True).stdout)
+    argv = [tool, "compare", f"{bundles}/out:r001", f"{bundles}/out:r002", "--json"]
+    comparison = json.loads(commands.run(argv, capture_output=True, check=True).stdout)
     (row,) = [
         row
-        for row in told["differences"]
+        for row in comparison["differences"]
         if (row["path"], row["direction"]) == ("node1.data/journal", "sync")
     ]
     assert sorted((row["a"]["requests"], row["b"]["requests"])) == [5, 40]
