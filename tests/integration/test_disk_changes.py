@@ -1,4 +1,4 @@
-"""Disks that change while they are up: patches, schedules, and who keeps to them."""
+"""Changes of disks in use: patches, schedules, and the times at which they are applied."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.host.processes.daemon import Daemon, connect
 from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # noqa: F401 - a fixture
 
 pytestmark = HOST
-#: a change is applied so soon after its time [ns]
+#: a change is applied within this time after its date [ns]
 PUNCTUAL_NS = 5_000_000
 
 
@@ -56,17 +56,17 @@ class Client:
 
 
 def rates(log: Path, op: str, start_ns: int, steps: int, step_s: float) -> np.ndarray:
-    """Bytes/s answered in the steps after `start_ns`."""
+    """Delivered rate of each step after `start_ns` [bytes/s]."""
     frame = read_disk_log(log).to_pandas()
     frame = frame[frame["op"] == op]
     step = ((frame["done_ns"] - start_ns) // int(step_s * 1e9)).to_numpy()
-    moved = np.zeros(steps)
-    inside = (step >= 0) & (step < steps)
-    np.add.at(moved, step[inside], frame["size_bytes"].to_numpy()[inside])
-    return moved / step_s
+    delivered_bytes = np.zeros(steps)
+    in_range = (step >= 0) & (step < steps)
+    np.add.at(delivered_bytes, step[in_range], frame["size_bytes"].to_numpy()[in_range])
+    return delivered_bytes / step_s
 
 
-def test_a_limit_leaves_the_other_as_it_was(bench: Bench):
+def test_a_limit_does_not_change_other_limits(bench: Bench):
     bench.up(flat(0.0))
     server = bench.server
     server.patch("d", {"limits": {"read_bps": 4e6}})
@@ -86,7 +86,7 @@ def test_a_limit_leaves_the_other_as_it_was(bench: Bench):
         assert event["error"] is None
 
 
-def test_what_is_usual_may_be_said(bench: Bench):
+def test_usual_settings_are_accepted(bench: Bench):
     bucket = {"baseline": 100.0, "burst": 3000.0, "capacity": 5.4e6, "initial": 1}
     bench.up(flat(0.0))
     for patch in (
@@ -97,16 +97,16 @@ def test_what_is_usual_may_be_said(bench: Bench):
         assert bench.server.patch("d", patch)["error"] is None
 
 
-def test_nonsense_changes_nothing(bench: Bench):
+def test_invalid_patches_change_nothing(bench: Bench):
     bench.up(flat(0.0))
-    for patch, words in [
+    for patch, message in [
         ({"limits": {"read_bps": -1}}, "above 0"),
         ({"limits": {"read_bps": 1e6}, "speed": 3}, "speed"),
         ({"slow": {"factor": 0}}, "factor"),
         ({"read_only": True, "bad_space": {"share": 7, "mode": "error"}}, "share"),
         ({"power_cut": True}, "volatile"),
     ]:
-        with pytest.raises(PenstockError, match=words):
+        with pytest.raises(PenstockError, match=message):
             bench.server.patch("d", patch)
     assert bench.server.events("d")["settings"] == {}
 
@@ -116,9 +116,9 @@ def test_one_key_twice_at_one_date_is_refused_and_equal_dates_keep_their_order(b
     bench.up(flat(0.0))
     now = time.monotonic_ns()
     limits = {"limits": {"read_bps": 1e6}}
-    same = [{"at_ns": now, "patch": limits}, {"at_ns": now, "patch": {"limits": None}}]
+    conflicting = [{"at_ns": now, "patch": limits}, {"at_ns": now, "patch": {"limits": None}}]
     with pytest.raises(PenstockError, match="limits is set twice"):
-        bench.server.schedule("d", same)
+        bench.server.schedule("d", conflicting)
     assert bench.server.events("d")["pending"] == []
     at = now + 50_000_000
     bench.server.schedule("d", [
@@ -129,19 +129,24 @@ def test_one_key_twice_at_one_date_is_refused_and_equal_dates_keep_their_order(b
     ])  # fmt: skip
     assert len(bench.server.events("d")["pending"]) == 4
     wait_until(lambda: not bench.server.events("d")["pending"])
-    made = bench.server.events("d")["events"]
-    assert [list(e["asked"]) for e in made] == [["read_only"], ["limits"], ["limits"], ["servers"]]
-    assert made[1]["asked"]["limits"] == {"write_bps": 2e6}
+    events = bench.server.events("d")["events"]
+    assert [list(e["asked"]) for e in events] == [
+        ["read_only"],
+        ["limits"],
+        ["limits"],
+        ["servers"],
+    ]
+    assert events[1]["asked"]["limits"] == {"write_bps": 2e6}
 
 
-def wait_until(true: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    until = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < until
+def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def test_phases_and_counters_set_changes_off(bench: Bench):
+def test_phases_and_counters_trigger_changes(bench: Bench):
     bench.up(flat(0.0))
     path = bench.file("f", MIB)
     bench.server.schedule("d", [
@@ -153,35 +158,35 @@ def test_phases_and_counters_set_changes_off(bench: Bench):
         "read_bytes",
     ]
     assert bench.server.mark("other") == 0
-    began = time.monotonic_ns()
-    assert bench.server.mark("load", t_ns=began) == 1
+    start_ns = time.monotonic_ns()
+    assert bench.server.mark("load", t_ns=start_ns) == 1
     wait_until(lambda: len(bench.server.events("d")["events"]) == 1)
-    assert bench.server.events("d")["events"][0]["planned_ns"] == began + 30_000_000
+    assert bench.server.events("d")["events"][0]["planned_ns"] == start_ns + 30_000_000
     path.read_bytes()
     wait_until(lambda: not bench.server.events("d")["pending"])
     assert bench.server.events("d")["settings"]["servers"] == 3
 
 
-def test_a_request_that_waits_is_answered_at_the_new_pace(bench: Bench):
+def test_a_waiting_request_is_completed_at_the_new_rate(bench: Bench):
     bench.up(flat(0.0))
     path = bench.file("f", MIB)
     bench.server.patch("d", {"limits": {"read_bps": 4096.0}})
     page = mmap.mmap(-1, 65536)
     fd = direct(path)
-    took: list[float] = []
+    durations_s: list[float] = []
 
     def read() -> None:
-        began = time.monotonic()
+        start = time.monotonic()
         os.preadv(fd, [page], 0)
-        took.append(time.monotonic() - began)
+        durations_s.append(time.monotonic() - start)
 
     reader = threading.Thread(target=read)
-    reader.start()  # 16 s at this limit
+    reader.start()  # takes 16 s at this limit
     time.sleep(0.2)
-    assert not took
+    assert not durations_s
     bench.server.patch("d", {"limits": {"read_bps": "max"}})
     reader.join(10)
-    assert took
+    assert durations_s
     os.close(fd)
 
 
@@ -203,21 +208,21 @@ def test_fail_slow_and_its_recovery_are_in_the_delivered_rate(bench: Bench, tmp_
     stats = bench.server.stats("d")
     bench.server.log("d", None)
     served = read_disk_log(log).to_pandas()
-    # the times that the device was asked for: drawn, whatever the host was doing
-    began = served["t_ns"] - served["compensation_ns"]
-    slow = (began > start + 1.5 * second) & (began < start + 2.9 * second)
-    after = (began > start + 3.5 * second) & (began < start + 3.9 * second)
+    # sampled service times do not depend on the load of the host
+    arrival_ns = served["t_ns"] - served["compensation_ns"]
+    slow = (arrival_ns > start + 1.5 * second) & (arrival_ns < start + 2.9 * second)
+    after = (arrival_ns > start + 3.5 * second) & (arrival_ns < start + 3.9 * second)
     assert set(served["service_ns"][slow]) == {20_000_000}
     assert set(served["service_ns"][after]) == {2_000_000}
-    took_ns = (served["done_ns"] - began).to_numpy()
+    latency_ns = (served["done_ns"] - arrival_ns).to_numpy()
     late = stats["late_count"] / len(served)
     if late > 0.05:
         pytest.skip(f"busy host: {100 * late:.0f} % late")
-    half = ((began - start) // (second // 2)).to_numpy()
-    delivered = [float(np.median(took_ns[half == step])) for step in range(8)]
-    # one client: its rate is the inverse of the time it was given; visible and gone within half a second
-    assert delivered[3:6] == pytest.approx([10 * delivered[0]] * 3, rel=0.1)
-    assert delivered[7] == pytest.approx(delivered[0], rel=0.1)
+    half_second = ((arrival_ns - start) // (second // 2)).to_numpy()
+    medians_ns = [float(np.median(latency_ns[half_second == step])) for step in range(8)]
+    # the rate of one client is the inverse of the latency; each change takes effect within half a second
+    assert medians_ns[3:6] == pytest.approx([10 * medians_ns[0]] * 3, rel=0.1)
+    assert medians_ns[7] == pytest.approx(medians_ns[0], rel=0.1)
 
 
 OWNER = """
@@ -244,7 +249,7 @@ time.sleep(600)
 """
 
 
-def owned_elsewhere(base: Path, profile: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+def start_owner(base: Path, profile: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
     import json
 
     for name in ("one", "two"):
@@ -261,8 +266,8 @@ def owned_elsewhere(base: Path, profile: str) -> tuple[subprocess.Popen[str], di
 
 
 @pytest.mark.timed
-def test_ten_changes_in_opposite_directions_after_the_owner_was_killed(tmp_path: Path):
-    owner, facts = owned_elsewhere(tmp_path, flat(0.0))
+def test_schedules_continue_after_the_owner_was_killed(tmp_path: Path):
+    owner, facts = start_owner(tmp_path, flat(0.0))
     server: Daemon = connect("disk", facts["pid"], facts["socket"])
     try:
         clients = [Client(tmp_path / f"m-{name}" / "f", False) for name in ("one", "two")]
@@ -274,34 +279,34 @@ def test_ten_changes_in_opposite_directions_after_the_owner_was_killed(tmp_path:
             time.sleep(0.05)
         for client in clients:
             client.stop()
-        made = {n: server.call("events", disk_id=n)["events"] for n in ("one", "two")}
+        events = {n: server.call("events", disk_id=n)["events"] for n in ("one", "two")}
         stats = server.call("stats", disk_id="one")
         for name in ("one", "two"):
             server.call("log", disk_id=name, path=None)
     finally:
         owner.kill()
         server.stop()
-    waits_ns = [e["applied_ns"] - e["planned_ns"] for n in made for e in made[n]]
-    assert [len(made[n]) for n in made] == [5, 5]
-    assert all(e["error"] is None for n in made for e in made[n])
-    assert min(waits_ns) >= 0
-    wrong = [f"changes {max(waits_ns) / 1e6:.1f} ms late"] if max(waits_ns) > PUNCTUAL_NS else []
-    for name, wanted in (("one", [8, 2, 8, 2, 8]), ("two", [2, 8, 2, 8, 2])):
-        seen = rates(tmp_path / f"log-{name}", "read", facts["start"], 20, 0.25) / 1e6
-        for step, rate in enumerate(wanted):
-            # in force within a quarter of a second, and held for the rest of the second
-            held = seen[4 * step + 1 : 4 * step + 4]
-            if held != pytest.approx(rate, rel=0.1):
-                wrong.append(f"{name}: {held} MB/s in second {step}, {rate} asked for")
+    delays_ns = [e["applied_ns"] - e["planned_ns"] for n in events for e in events[n]]
+    assert [len(events[n]) for n in events] == [5, 5]
+    assert all(e["error"] is None for n in events for e in events[n])
+    assert min(delays_ns) >= 0
+    errors = [f"changes {max(delays_ns) / 1e6:.1f} ms late"] if max(delays_ns) > PUNCTUAL_NS else []
+    for name, expected in (("one", [8, 2, 8, 2, 8]), ("two", [2, 8, 2, 8, 2])):
+        delivered = rates(tmp_path / f"log-{name}", "read", facts["start"], 20, 0.25) / 1e6
+        for step, rate in enumerate(expected):
+            # the limit is in force after a quarter of a second, until the end of the second
+            rest = delivered[4 * step + 1 : 4 * step + 4]
+            if rest != pytest.approx(rate, rel=0.1):
+                errors.append(f"{name}: {rest} MB/s in second {step}; expected {rate} MB/s")
     busy = stats["host_busy_ns"] / stats["host_cpu_ns"]
-    if wrong and busy > 0.9:
-        pytest.skip(f"busy host: its processors were {100 * busy:.0f} % busy: {'; '.join(wrong)}")
-    assert not wrong
+    if errors and busy > 0.9:
+        pytest.skip(f"busy host: its processors were {100 * busy:.0f} % busy: {'; '.join(errors)}")
+    assert not errors
 
 
 @pytest.mark.timed
-def test_the_log_and_the_table_of_changes_say_exactly_what_every_request_met(bench: Bench):
-    """Served once more in virtual time, with the changes at their times, each request is due when it was."""
+def test_the_log_and_the_changes_reproduce_the_due_times(bench: Bench):
+    """A simulation with the logged requests and changes gives the same due times."""
     overhead = {"overhead": {"kind": "lognormal", "mean_s": 0.002, "sigma": 0.4}}
     both = {"sequential": overhead, "random": overhead}
     profile = flat(0.0, servers=4, read=both, write=both)
@@ -326,15 +331,15 @@ def test_the_log_and_the_table_of_changes_say_exactly_what_every_request_met(ben
     time.sleep((start - time.monotonic_ns()) / 1e9 + 0.15 * len(changes) + 0.1)
     for client in clients:
         client.stop()
-    made = bench.server.events("d")["events"]
-    assert len(made) == 1 + len(changes)
+    events = bench.server.events("d")["events"]
+    assert len(events) == 1 + len(changes)
     stats = bench.server.stats("d")
     bench.server.log("d", None)
-    table = columns(read_disk_log(log), 0.0)
-    again = schedule(table, profile, int(stats["seed"]), made)
-    assert len(table.due) > 100
-    np.testing.assert_array_equal(again.done, table.due)
-    np.testing.assert_array_equal(again.service, table.service)
-    # planted: without one of the changes it is another schedule
-    other = schedule(table, profile, int(stats["seed"]), [*made[:2], *made[3:]])
-    assert (other.done != table.due).any()
+    logged = columns(read_disk_log(log), 0.0)
+    simulated = schedule(logged, profile, int(stats["seed"]), events)
+    assert len(logged.due) > 100
+    np.testing.assert_array_equal(simulated.done, logged.due)
+    np.testing.assert_array_equal(simulated.service, logged.service)
+    # planted: without one of the changes the due times differ
+    incomplete = schedule(logged, profile, int(stats["seed"]), [*events[:2], *events[3:]])
+    assert (incomplete.done != logged.due).any()

@@ -1,6 +1,6 @@
-"""A database on a disk whose power is cut: what it had acknowledged is there, unless it does not flush.
+"""Databases on a disk with power cuts: acknowledged rows survive, unless the database does not flush.
 
-PENSTOCK_POWER_CUTS sets how many cuts each database goes through, one after the other.
+PENSTOCK_POWER_CUTS sets the number of consecutive cuts of each database.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ psql.kill()
 
 
 class Postgres:
-    """A database of another user on a volatile disk."""
+    """A PostgreSQL database of another user on a volatile disk."""
 
     def __init__(self, base: Path, server: DiskServer) -> None:
         assert BIN is not None
@@ -86,12 +86,12 @@ class Postgres:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str) -> bool:
-        """Starts it; whether it came up."""
+        """Start the server; true if it accepts connections."""
         (self._data / "postmaster.pid").unlink(missing_ok=True)
-        words = ["-D", str(self._data), "-k", str(self._socket), "-p", "54997", "-h", "", *options]
+        argv = ["-D", str(self._data), "-k", str(self._socket), "-p", "54997", "-h", "", *options]
         with open(self._base / "log", "ab") as log:
             self._process = subprocess.Popen(
-                [f"{BIN}/postgres", *words], stdout=log, stderr=log, **self._as
+                [f"{BIN}/postgres", *argv], stdout=log, stderr=log, **self._as
             )  # type: ignore[call-overload]
         ready = [f"{BIN}/pg_isready", "-h", str(self._socket), "-p", "54997"]
         while subprocess.run(ready, capture_output=True).returncode:
@@ -101,23 +101,23 @@ class Postgres:
         return True
 
     def ask(self, query: str) -> str:
-        """The answer to a query, empty where there is none."""
-        ran = subprocess.run([*self._psql, "-c", query], capture_output=True, text=True)
-        return ran.stdout.strip()
+        """Answer to a query; empty if there is none."""
+        result = subprocess.run([*self._psql, "-c", query], capture_output=True, text=True)
+        return result.stdout.strip()
 
     def acknowledged_before_a_cut(self, number: int = 0) -> set[int]:
-        """Inserts rows one by one until the power is cut; those that were acknowledged."""
-        words = ["/usr/bin/python3", "-c", WRITER, *self._psql]
-        seen = acknowledged(words, self.server, number, self._processes)
+        """Insert rows until the power is cut; returns the acknowledged ones."""
+        argv = ["/usr/bin/python3", "-c", WRITER, *self._psql]
+        rows = acknowledged(argv, self.server, number, self._processes)
         self.kill()
-        return seen
+        return rows
 
     def rows(self) -> set[int]:
-        """The rows that are there."""
+        """Stored rows."""
         return set(map(int, self.ask("select i from t").split()))
 
     def kill(self) -> None:
-        """As the machine would end with its power: all of its processes at once."""
+        """Kill all processes at once, as a loss of power does."""
         for pid in self._processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -126,14 +126,14 @@ class Postgres:
         self._process = None
 
     def _processes(self) -> list[int]:
-        """The first is the parent of the others."""
+        """Process numbers; the first is the parent of the others."""
         if self._process is None:
             return []
         parent = str(self._process.pid)
-        found = subprocess.run(
+        children = subprocess.run(
             ["ps", "-o", "pid=", "--ppid", parent], capture_output=True, text=True
         )
-        return [self._process.pid, *map(int, found.stdout.split())]
+        return [self._process.pid, *map(int, children.stdout.split())]
 
 
 @pytest.fixture
@@ -147,45 +147,44 @@ def postgres() -> Iterator[Postgres]:
 
 
 def acknowledged(
-    words: list[str], server: DiskServer, number: int, others: Callable[[], list[int]] = list
+    argv: list[str], server: DiskServer, number: int, more_processes: Callable[[], list[int]] = list
 ) -> set[int]:
-    """Numbers that a program prints until the power is cut, at a moment that depends on the cut's number.
+    """Numbers that a program prints until the power is cut; the number of the cut determines its time.
 
-    Every other cut is torn. Without power no program goes on: this one and the `others` are stopped, and
-    killed once the power is back. Otherwise they would go on by name on the disk that came back.
+    Every other cut is torn. The program and `more_processes` are stopped before the cut and killed after it.
+    Otherwise they would continue on the disk after the cut.
     """
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as writer:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
-        said = [writer.stdout.readline() for _ in range(20 + 37 * number % 101)]
-        pids = [writer.pid, *others()]
+        lines = [writer.stdout.readline() for _ in range(20 + 37 * number % 101)]
+        pids = [writer.pid, *more_processes()]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         server.power_cut("d", mode="torn" if number % 2 else "lost", seed=number)
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        said += writer.stdout.readlines()
-    return {int(line) for line in said if line}
+        lines += writer.stdout.readlines()
+    return {int(line) for line in lines if line}
 
 
 @needs_postgres
-def test_a_database_has_what_it_had_acknowledged(postgres: Postgres):
+def test_postgres_has_all_acknowledged_rows(postgres: Postgres):
     assert postgres.start()
     postgres.ask("create table t (i serial primary key, pad text)")
     expected: set[int] = set()
     for number in range(CUTS):
         expected |= postgres.acknowledged_before_a_cut(number)
         assert postgres.start()
-        found = postgres.rows()
-        assert expected <= found
-        assert (
-            len(found - expected) <= number + 1
-        )  # a row each that was there, but not yet said to be
+        rows = postgres.rows()
+        assert expected <= rows
+        # each cut may leave one committed row that was not acknowledged
+        assert len(rows - expected) <= number + 1
     # planted: a database that flushes nothing
     postgres.kill()
     assert postgres.start("-c", "fsync=off")
-    seen = postgres.acknowledged_before_a_cut()
-    came_up = postgres.start()
-    assert not came_up or not seen <= postgres.rows()
+    acknowledged_rows = postgres.acknowledged_before_a_cut()
+    started = postgres.start()
+    assert not started or not acknowledged_rows <= postgres.rows()
 
 
 SQLITE = """
@@ -217,40 +216,42 @@ class Lite:
         return self.bench.mount / "t.db"
 
     def acknowledged_before_a_cut(self, number: int) -> set[int]:
-        words = [sys.executable, "-c", SQLITE, str(self.path), self.journal, self.synchronous]
-        return acknowledged(words, self.bench.server, number)
+        argv = [sys.executable, "-c", SQLITE, str(self.path), self.journal, self.synchronous]
+        return acknowledged(argv, self.bench.server, number)
 
     def rows(self) -> set[int]:
-        """The rows that are there; the database is whole."""
+        """Stored rows; the integrity check passes."""
         with contextlib.closing(sqlite3.connect(self.path)) as database:
             assert database.execute("pragma integrity_check").fetchall() == [("ok",)]
             return {i for (i,) in database.execute("select i from t")}
 
 
 @pytest.mark.parametrize(
-    ("journal", "synchronous", "loses"),
+    ("journal", "synchronous", "lost_rows"),
     [("wal", "full", 0), ("delete", "extra", 0), ("delete", "full", 1)],
 )
-def test_sqlite_has_what_it_had_acknowledged(
-    bench: Bench, journal: str, synchronous: str, loses: int
+def test_sqlite_has_all_acknowledged_rows(
+    bench: Bench, journal: str, synchronous: str, lost_rows: int
 ):
-    """A rollback journal whose removal is not made durable may come back and take the last commit with it:
-    that is what `extra` is for (sqlite.org/pragma.html#pragma_synchronous)."""
+    """All acknowledged rows survive; with `full` and a rollback journal the last one may be lost.
+
+    The removal of the journal is durable only with `extra` (sqlite.org/pragma.html#pragma_synchronous).
+    """
     bench.up(flat(0.0002), volatile=True)
     database = Lite(bench, journal, synchronous)
     for number in range(CUTS):
-        seen = database.acknowledged_before_a_cut(number)
-        found = database.rows()
-        assert found == set(range(1, max(found) + 1))
-        assert max(seen) - loses <= max(found) <= max(seen) + 1
+        acknowledged_rows = database.acknowledged_before_a_cut(number)
+        rows = database.rows()
+        assert rows == set(range(1, max(rows) + 1))
+        assert max(acknowledged_rows) - lost_rows <= max(rows) <= max(acknowledged_rows) + 1
 
 
-def test_sqlite_without_flushes_loses_what_it_had_acknowledged(bench: Bench):
+def test_sqlite_without_flushes_loses_acknowledged_rows(bench: Bench):
     bench.up(flat(0.0002), volatile=True)
     database = Lite(bench, "wal", "off")
-    seen = database.acknowledged_before_a_cut(0)
+    acknowledged_rows = database.acknowledged_before_a_cut(0)
     try:
-        found = database.rows()
+        rows = database.rows()
     except (sqlite3.Error, AssertionError):
-        return  # not even a database any more
-    assert not seen <= found
+        return  # the file is no valid database
+    assert not acknowledged_rows <= rows

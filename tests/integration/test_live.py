@@ -1,4 +1,4 @@
-"""Alerts that end real runs, on the host, on nodes, on a host of a campaign; what the live stream tells."""
+"""Alerts that end runs on the host, on nodes and on a host of a campaign; events of the live stream."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: control groups, tracing"),
 ]
 TOKEN = "a-token-of-many-letters"
-#: the command never ends by itself; what it leaves in the background must end with it
+#: the command runs until it is ended; its background process must end with it
 STUDY = """
 penstock: 1
 name: hot
@@ -58,29 +58,29 @@ NODES = "{nodes: [{name: n, count: 2}]}"
 
 @pytest.fixture
 def ground() -> Iterator[Ground]:
-    where = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
-    where.mkdir(mode=0o755)
-    made = Ground.made(where)
-    yield made
-    undone = made.penstock("undo", "--all")
-    shutil.rmtree(where, ignore_errors=True)
-    assert undone.returncode == 0, undone.stderr
+    directory = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
+    directory.mkdir(mode=0o755)
+    created = Ground.made(directory)
+    yield created
+    result = created.penstock("undo", "--all")
+    shutil.rmtree(directory, ignore_errors=True)
+    assert result.returncode == 0, result.stderr
 
 
-def of_mark(mark: str) -> list[int]:
-    """Processes whose command line has a word."""
-    found = []
+def processes_with(argument: str) -> list[int]:
+    """Processes with an argument in their command line."""
+    pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if mark.encode() in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
+            if argument.encode() in path.read_bytes().split(b"\0"):
+                pids.append(int(path.parent.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 @pytest.mark.parametrize(
-    ("platform", "rule", "more"),
+    ("platform", "rule", "hosts"),
     [
         ("{nodes: [{name: here}]}", HOST, ""),
         (NODES, NODE, ""),
@@ -89,70 +89,72 @@ def of_mark(mark: str) -> list[int]:
     ids=["host", "nodes", "hosts"],
 )
 def test_an_alert_ends_the_run_and_the_study(
-    ground: Ground, platform: str, rule: str, more: str
+    ground: Ground, platform: str, rule: str, hosts: str
 ) -> None:
-    """Fails where the command outlives its alert, where the run counts, or where anything is left."""
+    """The alert ends the command; the run is invalid; nothing remains on the host."""
     mark = f"mark-{ground.where.name}"
     text = STUDY.replace("PLATFORM", platform).replace("RULE", rule).replace("MARK", mark)
     if platform == NODES:
         text = text.replace("workload:", "workload:\n  on: all")
-    (ground.where / "s.yaml").write_text(text + more + "\n")
+    (ground.where / "s.yaml").write_text(text + hosts + "\n")
     out = ground.where / "out"
-    done = ground.penstock(
+    result = ground.penstock(
         "run", "--no-report", str(ground.where / "s.yaml"), "-o", str(out), "--json"
     )
-    assert done.returncode == 1, done.stderr
-    said = json.loads(done.stdout)
-    assert said["runs"] == 1  # as after a workload that failed, the study stops
-    assert "alert" in said["stopped_because"]
-    assert of_mark(mark) == []
+    assert result.returncode == 1, result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["runs"] == 1  # the study stops as after a failed workload
+    assert "alert" in summary["stopped_because"]
+    assert processes_with(mark) == []
     (bundle,) = bundles(out)
     manifest = bundle.manifest
     assert (manifest["state"], manifest["valid"]) == ("aborted", False)
     assert manifest["reason"].startswith(f"alert: {rule} for 300ms then abort: ")
     assert manifest["times"]["wall_s"] < 100
     rows = pq.read_table(bundle.path / "alerts.parquet").to_pylist()
-    ended = [r for r in rows if r["aborted"]]
-    assert len(ended) == 1
-    assert 300_000_000 <= ended[0]["fired_ns"] - ended[0]["since_ns"] < 2_000_000_000
-    assert ended[0]["fired_ns"] <= manifest["times"]["end_ns"]
+    aborted = [r for r in rows if r["aborted"]]
+    assert len(aborted) == 1
+    assert 300_000_000 <= aborted[0]["fired_ns"] - aborted[0]["since_ns"] < 2_000_000_000
+    assert aborted[0]["fired_ns"] <= manifest["times"]["end_ns"]
     assert [r["action"] for r in rows if r["metric"] == "memory_available"] == ["note"]
     if platform != NODES:
-        assert (bundle.path / "workload" / "said").read_text() == "ended\n"  # it had time to end
+        assert (
+            bundle.path / "workload" / "said"
+        ).read_text() == "ended\n"  # the command handled SIGTERM
     assert not Journal(ground.where / "state" / "journal.jsonl").open_entries()
-    if platform == NODES or more:  # what follows is the same wherever the runs are made
+    if platform == NODES or hosts:  # the rest is the same for every platform
         return
-    more_words = ("--resume", "--keep-going", "--no-report", "--json")
-    done = ground.penstock("run", str(ground.where / "s.yaml"), "-o", str(out), *more_words)
-    said = json.loads(done.stdout)
-    assert (said["runs"], said["valid_runs"]) == (2, 0)
-    done = ground.penstock("analyse", str(out), "--json")
-    assert done.returncode == 1  # without a valid run there is no answer, but there are findings
-    findings = json.loads(done.stdout)["findings"]
+    options = ("--resume", "--keep-going", "--no-report", "--json")
+    result = ground.penstock("run", str(ground.where / "s.yaml"), "-o", str(out), *options)
+    summary = json.loads(result.stdout)
+    assert (summary["runs"], summary["valid_runs"]) == (2, 0)
+    result = ground.penstock("analyse", str(out), "--json")
+    assert result.returncode == 1  # without a valid run there are findings but no answer
+    findings = json.loads(result.stdout)["findings"]
     fired = [f for f in findings if f["code"] == "alert-fired" and "abort" in f["statement"]]
     assert [f["evidence"]["ended"] for f in fired] == [["r001", "r002"]]
 
 
-def test_an_alert_ends_a_command_of_the_monitor(ground: Ground) -> None:
-    words = ["monitor", "run", "-i", "0.1", "--name", "x", "--json"]
+def test_an_alert_ends_a_monitored_command(ground: Ground) -> None:
+    argv = ["monitor", "run", "-i", "0.1", "--name", "x", "--json"]
     busy = ["--", "sh", "-c", "while :; do :; done"]
-    done = ground.penstock(*words, "--alert", f"{HOST} for 200ms then abort", *busy)
-    assert done.returncode == 124, done.stderr
-    said = json.loads(done.stdout)
-    assert said["aborted"]
-    assert [a["aborted"] for a in said["alerts"]] == [True]
-    listed = json.loads(ground.penstock("monitor", "list", "--json").stdout)["experiments"]
-    assert [e["state"] for e in listed] == ["aborted"]
-    # one that only notes leaves the command's own status
+    result = ground.penstock(*argv, "--alert", f"{HOST} for 200ms then abort", *busy)
+    assert result.returncode == 124, result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["aborted"]
+    assert [a["aborted"] for a in summary["alerts"]] == [True]
+    experiments = json.loads(ground.penstock("monitor", "list", "--json").stdout)["experiments"]
+    assert [e["state"] for e in experiments] == ["aborted"]
+    # an alert without abort leaves the status of the command
     quick = ["--", "sh", "-c", "sleep 1; exit 7"]
-    done = ground.penstock(*words, "--alert", "memory_available > 1 MiB", *quick)
-    assert done.returncode == 7
-    assert not json.loads(done.stdout)["aborted"]
-    assert "alert: memory_available > 1 MiB" in done.stderr
+    result = ground.penstock(*argv, "--alert", "memory_available > 1 MiB", *quick)
+    assert result.returncode == 7
+    assert not json.loads(result.stdout)["aborted"]
+    assert "alert: memory_available > 1 MiB" in result.stderr
 
 
 class Stream:
-    """What a server's live stream says, collected by another thread."""
+    """Events of a server's live stream, collected by a thread."""
 
     def __init__(self, url: str) -> None:
         self.events: list[tuple[str, Any, int]] = []
@@ -160,15 +162,15 @@ class Stream:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        with contextlib.suppress(httpx.HTTPError):  # the server ends before we do
+        with contextlib.suppress(httpx.HTTPError):  # the server ends before the test
             self._follow()
 
     def _follow(self) -> None:
-        right = {"Authorization": f"Bearer {TOKEN}"}
-        address = f"{self._url}/api/v1/live"
-        with httpx.stream("GET", address, headers=right, timeout=600) as answer:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        url = f"{self._url}/api/v1/live"
+        with httpx.stream("GET", url, headers=headers, timeout=600) as response:
             name = ""
-            for line in answer.iter_lines():
+            for line in response.iter_lines():
                 if line.startswith("event: "):
                     name = line[7:]
                 elif line.startswith("data: "):
@@ -177,20 +179,20 @@ class Stream:
     def of(self, name: str) -> list[Any]:
         return [value for event, value, _ in list(self.events) if event == name]
 
-    def until(self, holds: Any, within_s: float = 120) -> None:
-        last = time.monotonic() + within_s
-        while not holds():
-            assert time.monotonic() < last, [e[:2] for e in self.events[-5:]]
+    def until(self, condition: Any, within_s: float = 120) -> None:
+        deadline = time.monotonic() + within_s
+        while not condition():
+            assert time.monotonic() < deadline, [e[:2] for e in self.events[-5:]]
             time.sleep(0.1)
 
 
-#: some of a run's phases, of which several last milliseconds, in their order
+#: some phases of a run in their order; several last milliseconds
 PHASES = ("arm", "workload", "disarm")
 
 
-def written_in_order(value: list[Any]) -> bool:
-    """True of an event `patterns` that tells that a file `f` is written in order."""
-    files = [file for traced in value for file in traced["files"]]
+def written_in_order(event: list[Any]) -> bool:
+    """True if an event `patterns` reports sequential writes to a file `f`."""
+    files = [file for program in event for file in program["files"]]
     return any(
         file["path"].endswith("/f")
         and file["direction"] == "write"
@@ -199,8 +201,8 @@ def written_in_order(value: list[Any]) -> bool:
     )
 
 
-def test_the_stream_tells_what_a_traced_study_does(ground: Ground) -> None:
-    """A real study beside a real server: phases, samples of its own spool, patterns, ends, findings."""
+def test_the_live_stream_reports_a_traced_study(ground: Ground) -> None:
+    """A study and a server: phases, samples, patterns, ends of runs and findings."""
     token = ground.where / "token"
     token.write_text(TOKEN)
     token.chmod(0o600)
@@ -219,7 +221,7 @@ def test_the_stream_tells_what_a_traced_study_does(ground: Ground) -> None:
             "RULE", "cpu_busy > 101%"
         )
         head, _, tail = text.partition("  command: |")
-        # each run lasts until the stream has said of it what is looked for
+        # each run lasts until the stream has reported its samples and patterns
         command = (
             "dd if=/dev/zero of={run_dir}/f bs=4k count=30000 conv=notrunc; "
             f"while ! test -e {ground.where}/go-{{word}}; do sleep 0.1; done"
@@ -229,41 +231,41 @@ def test_the_stream_tells_what_a_traced_study_does(ground: Ground) -> None:
         text = text.replace("100ms}}", "100ms}, trace: {}}")
         (ground.where / "s.yaml").write_text(text)
         out = str(ground.where / "out")
-        line = [sys.executable, "-m", "penstock", "run", str(ground.where / "s.yaml"), "-o", out]
-        line += ["--no-report"]
+        argv = [sys.executable, "-m", "penstock", "run", str(ground.where / "s.yaml"), "-o", out]
+        argv += ["--no-report"]
         study = commands.popen(
-            line, env=ground.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            argv, env=ground.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         for run in ("r001", "r002"):
 
             def of_run(run: str = run) -> list[tuple[str, Any]]:
-                """Events since the run's workload began."""
+                """Events since the start of the run's workload."""
                 events = [(name, value) for name, value, _ in stream.events]
                 for place, (name, value) in enumerate(events):
                     if name == "phase" and (value["phase"], value["run_id"]) == ("workload", run):
                         return events[place:]
                 return []
 
-            def told(run: str = run, of_run: Any = of_run) -> bool:
+            def reported(run: str = run, of_run: Any = of_run) -> bool:
                 used = [v for name, v in of_run() if name == "use" and v["name"] == f"hot {run}"]
                 seen = [v for name, v in of_run() if name == "patterns"]
                 return len(used) > 5 and any(map(written_in_order, seen))
 
-            stream.until(told)
+            stream.until(reported)
             (ground.where / f"go-{of_run()[0][1]['levels']['word']}").touch()
         _, errors = study.communicate(timeout=250)
         assert study.returncode == 0, errors
         stream.until(lambda: any(f["code"] != "alert-fired" for v in stream.of("found") for f in v))
-        nows = [said for value in stream.of("now") for said in value if said["kind"] == "study"]
+        nows = [item for value in stream.of("now") for item in value if item["kind"] == "study"]
         assert nows[0]["planned"] == 2
         phases = [p for p in stream.of("phase") if p["study"] == "hot"]
         assert phases[-1]["phase"] == "analysing"
         for bundle in bundles(ground.where / "out"):
             rows = pq.read_table(bundle.path / "phases.parquet").to_pylist()
-            wanted = {row["phase_id"] for row in rows} & {*PHASES}
-            own = [p["phase"] for p in phases if p["run_id"] == bundle.manifest["run_id"]]
-            assert wanted == {*PHASES}
-            assert [p for p in own if p in PHASES] == [*PHASES]
+            recorded = {row["phase_id"] for row in rows} & {*PHASES}
+            streamed = [p["phase"] for p in phases if p["run_id"] == bundle.manifest["run_id"]]
+            assert recorded == {*PHASES}
+            assert [p for p in streamed if p in PHASES] == [*PHASES]
         used = [v for v in stream.of("use") if v["name"].startswith("hot r00")]
         assert {"hot r001", "hot r002"} <= {v["name"] for v in used}
         assert all("cgroup_cpu_busy" in v["values"] for v in used[3:6])
