@@ -1,4 +1,4 @@
-"""A state directory that is full or takes no writes: nothing is changed that the journal does not hold."""
+"""A full or read-only state directory: nothing is changed without an entry in the journal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ pytestmark = [
 
 @dataclass
 class Ground:
-    """A state directory on a file system of its own of a few pages, and places beside it."""
+    """A state directory on a small separate file system, and directories next to it."""
 
     where: Path
 
@@ -65,9 +65,9 @@ class Ground:
     def state(self) -> Path:
         return self.where / "state"
 
-    def run(self, *words: object) -> subprocess.CompletedProcess[str]:
+    def run(self, *argv: object) -> subprocess.CompletedProcess[str]:
         return commands.run(
-            [PENSTOCK, *map(str, words)],
+            [PENSTOCK, *map(str, argv)],
             capture_output=True,
             text=True,
             timeout=100,
@@ -75,25 +75,25 @@ class Ground:
             cwd=self.where,
         )
 
-    def done(self, *words: object) -> dict[str, Any]:
-        done = self.run(*words, "--json")
-        assert done.returncode == 0, done.stderr
-        return dict(json.loads(done.stdout))
+    def result(self, *argv: object) -> dict[str, Any]:
+        result = self.run(*argv, "--json")
+        assert result.returncode == 0, result.stderr
+        return dict(json.loads(result.stdout))
 
-    def refused(self, *words: object, status: int = 1, full: str = "journal") -> None:
-        """One line that says what is full, and the status of a failure."""
-        done = self.run(*words)
-        assert done.returncode == status, done.stderr
-        said = [line for line in done.stderr.splitlines() if line.startswith("penstock: ")]
+    def refused(self, *argv: object, status: int = 1, subject: str = "journal") -> None:
+        """Assert one line of stderr that names the full file, and the exit status."""
+        result = self.run(*argv)
+        assert result.returncode == status, result.stderr
+        messages = [line for line in result.stderr.splitlines() if line.startswith("penstock: ")]
         lines = [
             line
-            for line in said
+            for line in messages
             if "measuring the cost of tracing" not in line and "too busy for it" not in line
         ]
-        assert len(lines) == 1, done.stderr
-        assert "Traceback" not in done.stderr
-        assert full in lines[0]
-        assert any(why in lines[0] for why in ("No space left", "Read-only", "disk is full"))
+        assert len(lines) == 1, result.stderr
+        assert "Traceback" not in result.stderr
+        assert subject in lines[0]
+        assert any(reason in lines[0] for reason in ("No space left", "Read-only", "disk is full"))
 
     def fill(self) -> None:
         with open(self.state / "filler", "ab", buffering=0) as file:
@@ -109,18 +109,18 @@ class Ground:
         assert _libc.mount(b"t", os.fsencode(self.state), b"tmpfs", flags, None) == 0
 
     def seen(self) -> dict[str, Any]:
-        """What is on the host because of it."""
-        found = hierarchies()
-        roots = {*found.v1.values(), *([found.unified] if found.unified else [])}
+        """Mounts, groups, processes and namespaces of this state directory."""
+        layout = hierarchies()
+        roots = {*layout.v1.values(), *([layout.unified] if layout.unified else [])}
         mark = os.fsencode(self.state)
         return {
-            "mounts": [m for m in mounts() if self._ours(m.point)],
+            "mounts": [m for m in mounts() if self._below(m.point)],
             "groups": sorted(str(p) for r in roots for p in r.glob("penstock-full-*")),
             "processes": [p for p in Path("/proc").glob("[0-9]*") if _carries(p, mark)],
             "namespaces": sorted((self.where / "run").glob("netns-*")),
         }
 
-    def _ours(self, point: str) -> bool:
+    def _below(self, point: str) -> bool:
         return point.startswith(f"{self.where}/") and point != str(self.state)
 
 
@@ -143,32 +143,32 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
     with_known_host(tmp_path / "state")
-    there = Ground(tmp_path)
-    yield there
-    there.take_writes(True)
+    created = Ground(tmp_path)
+    yield created
+    created.take_writes(True)
     (tmp_path / "state" / "filler").unlink(missing_ok=True)
-    there.run("undo", "--all")
+    created.run("undo", "--all")
     _libc.umount2(point, _DETACH)
 
 
-def test_nothing_is_put_up_with_a_full_journal(ground: Ground) -> None:
+def test_nothing_is_started_with_a_full_journal(ground: Ground) -> None:
     ground.fill()
     before = ground.seen()
     ground.refused("disk", "up", "none", "--backing", "backing", "--mount", "disk")
     ground.refused("nodes", "up", "platform.yaml")
-    ran = ("--", "touch", ground.where / "ran")
-    ground.refused("trace", *ran, status=125)
+    command = ("--", "touch", ground.where / "ran")
+    ground.refused("trace", *command, status=125)
     assert not (ground.where / "ran").exists()
-    # a command is no less worth for not being recorded
-    monitored = ground.run("monitor", "run", *ran)
+    # the command of a monitor runs nevertheless
+    monitored = ground.run("monitor", "run", *command)
     assert (monitored.returncode, (ground.where / "ran").exists()) == (0, True), monitored.stderr
     assert "nothing is recorded" in monitored.stderr
     assert "the command runs without being sampled" in monitored.stderr
     (ground.where / "s.study.yaml").write_text(STUDY)
-    done = ground.run("run", "s.study.yaml", "-o", "out")
-    assert done.returncode == 1, done.stderr
-    assert "disk is full" in done.stderr or "journal" in done.stderr
-    assert "Traceback" not in done.stderr
+    result = ground.run("run", "s.study.yaml", "-o", "out")
+    assert result.returncode == 1, result.stderr
+    assert "disk is full" in result.stderr or "journal" in result.stderr
+    assert "Traceback" not in result.stderr
     assert ground.seen() == before
 
 
@@ -184,49 +184,49 @@ def test_a_setting_of_the_host_is_not_changed_with_a_full_journal(ground: Ground
     assert setting.read_text() == "65536\n"
 
 
-def test_a_disk_is_not_changed_with_a_full_journal_and_can_be_taken_down(ground: Ground) -> None:
-    ground.done("disk", "up", "none", "--backing", "backing", "--mount", "disk")
+def test_a_full_journal_allows_only_the_stop_of_a_disk(ground: Ground) -> None:
+    ground.document("disk", "up", "none", "--backing", "backing", "--mount", "disk")
     (ground.where / "plan.yaml").write_text("- {at: 30s, limits.read: 1MB/s}\n")
-    ground.done("disk", "set", "disk", "limits.read=9MB/s", "volatile=true")
+    ground.document("disk", "set", "disk", "limits.read=9MB/s", "volatile=true")
     ground.fill()
-    for words in (
+    for argv in (
         ("set", "disk", "limits.read=1MB/s"),
         ("set", "disk", "none"),
         ("schedule", "disk", "plan.yaml"),
         ("cut", "disk"),
         ("up", "none", "--backing", "other-backing", "--mount", "other"),
     ):
-        ground.refused("disk", *words)
-    found = ground.done("disk", "events", "disk")
-    assert found["settings"]["limits"]["read_bps"] == 9e6
-    assert found["pending"] == []
-    assert [e["asked"] for e in found["events"]] == [
+        ground.refused("disk", *argv)
+    events = ground.document("disk", "events", "disk")
+    assert events["settings"]["limits"]["read_bps"] == 9e6
+    assert events["pending"] == []
+    assert [e["asked"] for e in events["events"]] == [
         {"limits": {"read_bps": 9e6}, "volatile": True}
     ]
     assert mounts_at(ground.where / "other") == []
-    ground.done("disk", "down", "disk")
+    ground.document("disk", "down", "disk")
     assert ground.seen()["mounts"] == []
     assert Journal().open_entries() == []
 
 
-def test_a_disk_comes_down_though_the_journal_takes_no_writes(ground: Ground) -> None:
-    ground.done("disk", "up", "none", "--backing", "backing", "--mount", "disk")
+def test_a_disk_can_be_stopped_with_a_read_only_journal(ground: Ground) -> None:
+    ground.document("disk", "up", "none", "--backing", "backing", "--mount", "disk")
     ground.take_writes(False)
     ground.refused("disk", "set", "disk", "limits.read=1MB/s")
     ground.refused("disk", "down", "disk")
     assert ground.seen()["mounts"] == []
     ground.take_writes(True)
-    assert {u["outcome"] for u in ground.done("undo")["undone"]} == {"gone"}
+    assert {u["outcome"] for u in ground.document("undo")["undone"]} == {"gone"}
     assert Journal().open_entries() == []
 
 
-def test_nodes_are_not_changed_with_a_full_journal_and_can_be_taken_down(ground: Ground) -> None:
+def test_a_full_journal_allows_only_the_stop_of_nodes(ground: Ground) -> None:
     before = ground.seen()
-    up = ground.done("nodes", "up", "platform.yaml")
+    up = ground.document("nodes", "up", "platform.yaml")
     group = up["nodes"][0]["paths"]
     ground.fill()
-    then = _values(ground, group)
-    for word in (
+    values = _values(ground, group)
+    for setting in (
         "cpus=0.3",
         "cpuset=0",
         "memory=64MiB",
@@ -235,12 +235,12 @@ def test_nodes_are_not_changed_with_a_full_journal_and_can_be_taken_down(ground:
         "disk.data.limits.read=1MB/s",
         "link.net.out=1MB/s",
     ):
-        ground.refused("nodes", "set", "n-0", word)
-        assert _values(ground, group) == then, word
-    ground.done("nodes", "down")
+        ground.refused("nodes", "set", "n-0", setting)
+        assert _values(ground, group) == values, setting
+    ground.document("nodes", "down")
     after = ground.seen()
-    until = time.monotonic() + 10
-    while after["processes"] and time.monotonic() < until:
+    deadline = time.monotonic() + 10
+    while after["processes"] and time.monotonic() < deadline:
         time.sleep(0.1)
         after = ground.seen()
     assert after == before
@@ -248,7 +248,7 @@ def test_nodes_are_not_changed_with_a_full_journal_and_can_be_taken_down(ground:
 
 
 def _values(ground: Ground, group: dict[str, str]) -> dict[str, Any]:
-    node = ground.done("nodes", "status")["clusters"][0]["nodes"][0]
+    node = ground.document("nodes", "status")["clusters"][0]["nodes"][0]
     texts = {}
     for place in set(group.values()):
         for path in Path(place).glob("*"):
@@ -258,23 +258,23 @@ def _values(ground: Ground, group: dict[str, str]) -> dict[str, Any]:
     return {"texts": texts, "disk": node["disks"]["data"]["now"], "links": links}
 
 
-def test_undo_names_what_somebody_else_has_set_with_all_values(ground: Ground) -> None:
-    up = ground.done("nodes", "up", "platform.yaml")
-    ground.done("nodes", "set", "n-0", "memory=96MiB", "cpus=0.5")
-    assert ground.done("undo") == {"undone": [], "failed": 0}
+def test_undo_reports_all_values_of_a_setting_changed_by_others(ground: Ground) -> None:
+    up = ground.document("nodes", "up", "platform.yaml")
+    ground.document("nodes", "set", "n-0", "memory=96MiB", "cpus=0.5")
+    assert ground.document("undo") == {"undone": [], "failed": 0}
     memory = Path(up["nodes"][0]["paths"]["memory"])
     limit = memory / "memory.max"
     if not limit.exists():
         limit = memory / "memory.limit_in_bytes"
     limit.write_text(str(80 << 20))
-    rows = ground.done("undo")["undone"]
+    rows = ground.document("undo")["undone"]
     assert [(row["target"], row["outcome"]) for row in rows] == [(str(limit), "left")]
     for value in (80 << 20, 96 << 20):
         assert str(value) in rows[0]["note"]
     assert limit.read_text().strip() == str(80 << 20)
     for supervisor in {e.owner.pid for e in Journal().open_entries()}:
         os.kill(supervisor, 9)
-    rows = ground.done("undo")["undone"]
+    rows = ground.document("undo")["undone"]
     assert [row["target"] for row in rows if row["outcome"] == "left"] == [str(limit)]
-    assert ground.done("undo") == {"undone": [], "failed": 0}
+    assert ground.document("undo") == {"undone": [], "failed": 0}
     assert not memory.exists()

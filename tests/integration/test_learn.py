@@ -1,4 +1,4 @@
-"""`penstock learn` with a real fio: measured, killed, gone on with; directories that cannot be measured."""
+"""`penstock learn` with fio: measurement, kill and resumption; unsuitable directories."""
 
 from __future__ import annotations
 
@@ -36,57 +36,57 @@ def ground(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     return prepared(tmp_path)
 
 
-def penstock(words: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def penstock(argv: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return commands.run(
-        [*LINE, *words], env=environment, capture_output=True, text=True, check=False
+        [*LINE, *argv], env=environment, capture_output=True, text=True, check=False
     )
 
 
 @pytest.mark.timed
 @pytest.mark.long
 @pytest.mark.timeout(240)
-def test_learning_is_killed_and_gone_on_with(ground: tuple[Path, dict[str, str]]) -> None:
+def test_a_killed_measurement_is_resumed(ground: tuple[Path, dict[str, str]]) -> None:
     device, environment = ground
     out = device.parent / "out"
-    words = [str(device), "-o", str(out), "--adaptive", *SMALL, "--json"]
+    argv = [str(device), "-o", str(out), "--adaptive", *SMALL, "--json"]
     first = subprocess.Popen(
-        [*LINE, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*LINE, *argv], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    until = time.monotonic() + 90
-    while not (out / "runs" / "r003").exists() and time.monotonic() < until:
+    deadline = time.monotonic() + 90
+    while not (out / "runs" / "r003").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=60)
-    made = {b.path.name: (b.path / "manifest.json").stat().st_mtime_ns for b in bundles(out)}
-    assert len(made) >= 3
+    finished = {b.path.name: (b.path / "manifest.json").stat().st_mtime_ns for b in bundles(out)}
+    assert len(finished) >= 3
     assert not (out / "model.json").exists()
 
-    refused = penstock(words, environment)
+    refused = penstock(argv, environment)
     assert refused.returncode == 2
     assert "--resume" in refused.stderr
-    other = penstock([*words, "--resume", "--dimension=request=8KiB"], environment)
-    assert other.returncode == 2
-    assert "another space" in other.stderr
+    mismatch = penstock([*argv, "--resume", "--dimension=request=8KiB"], environment)
+    assert mismatch.returncode == 2
+    assert "another space" in mismatch.stderr
 
-    done = penstock([*words, "--resume", "--predict", "scan size=2MiB"], environment)
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
+    result = penstock([*argv, "--resume", "--predict", "scan size=2MiB"], environment)
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
     assert answer["points"] == 10
     assert answer["left_out"] == []
     assert answer["overlap"]["runs"] == 3
     (task,) = answer["predictions"]
     assert task["bound"] == "lower"
     assert 0 < task["low"] < task["time_s"]
-    for name, when in made.items():  # nothing that was finished is made again
-        assert (out / "runs" / name / "manifest.json").stat().st_mtime_ns == when
+    for name, mtime_ns in finished.items():  # finished runs are not repeated
+        assert (out / "runs" / name / "manifest.json").stat().st_mtime_ns == mtime_ns
     assert clean(device)
-    assert len(bundles(out)) == 14  # 10 points and 4 scans, of one study
+    assert len(bundles(out)) == 14  # one study with 10 points and 4 scans
 
     # the model alone predicts the same, and prints its tree
-    again = penstock(
+    prediction = penstock(
         [str(out / "model.json"), "--predict", "scan size=2MiB", "--json"], environment
     )
-    assert json.loads(again.stdout)["predictions"] == answer["predictions"]
+    assert json.loads(prediction.stdout)["predictions"] == answer["predictions"]
     page = penstock([str(out / "model.json")], environment).stdout
     assert page.startswith((out / "tree.txt").read_text())
     assert max(map(len, page.splitlines())) <= 100
@@ -95,7 +95,7 @@ def test_learning_is_killed_and_gone_on_with(ground: tuple[Path, dict[str, str]]
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("arguments", "status", "message"),
     [
         (["{device}/none"], 2, "found no directory"),
         (["{device}", "-o", "{device}/out"], 2, "inside the directory"),
@@ -106,11 +106,11 @@ def test_learning_is_killed_and_gone_on_with(ground: tuple[Path, dict[str, str]]
         (["{device}", "--dimension", "size=100TiB", "-o", "{out}"], 1, "needed for"),
     ],
 )
-def test_what_cannot_be_measured_is_said_and_leaves_nothing(
+def test_bad_input_is_reported_and_leaves_nothing(
     ground: tuple[Path, dict[str, str]],
-    words: list[str],
+    arguments: list[str],
     status: int,
-    said: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -119,12 +119,12 @@ def test_what_cannot_be_measured_is_said_and_leaves_nothing(
     for name in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
         monkeypatch.setenv(name, environment[name])
     monkeypatch.chdir(device.parent)
-    filled = [w.format(device=device, out=out) for w in words]
+    filled = [w.format(device=device, out=out) for w in arguments]
     monkeypatch.setattr(sys, "argv", ["penstock", "learn", *filled])
-    with pytest.raises(SystemExit) as end:
+    with pytest.raises(SystemExit) as exit_info:
         main()
-    assert end.value.code == status
-    assert said in capsys.readouterr().err
+    assert exit_info.value.code == status
+    assert message in capsys.readouterr().err
     assert not out.exists()
     assert {p.name.removesuffix("-passable") for p in device.parent.iterdir()} <= {
         "device",
@@ -135,22 +135,22 @@ def test_what_cannot_be_measured_is_said_and_leaves_nothing(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
-def test_a_directory_that_fills_up_and_one_that_is_read_only(
+def test_a_full_and_a_read_only_directory(
     ground: tuple[Path, dict[str, str]],
 ) -> None:
     device, environment = ground
     out = device.parent / "out"
-    words = [str(device), "-o", str(out), *SMALL]
+    argv = [str(device), "-o", str(out), *SMALL]
     mounted = commands.run(
         ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(device)], capture_output=True
     )
     if mounted.returncode != 0:
-        pytest.skip("cannot mount here")
+        pytest.skip("mounting fails on this host")
     try:
-        # what penstock sees as free is gone when the data are laid out
+        # planted: penstock sees more free space than there is
         module = "penstock.campaign.preparation.disk_space"
         hog = f"import {module} as s; s.free_bytes = lambda path: (1 << 40, 0)\n{LINE[2]}"
-        large = [*words, "--dimension=size=6MiB"]
+        large = [*argv, "--dimension=size=6MiB"]
         full = commands.run(
             [LINE[0], "-c", hog, "learn", *large], env=environment, capture_output=True, text=True
         )
@@ -159,13 +159,13 @@ def test_a_directory_that_fills_up_and_one_that_is_read_only(
         assert "Traceback" not in full.stderr
         assert clean(device)
         assert not (out / "model.json").exists()
-        # and when it is known before, nothing begins
+        # with the actual free space nothing is started
         shutil.rmtree(out)
-        known = penstock(large, environment)
-        assert (known.returncode, "needed for" in known.stderr) == (1, True), known.stderr
+        refused = penstock(large, environment)
+        assert (refused.returncode, "needed for" in refused.stderr) == (1, True), refused.stderr
         assert not out.exists()
         commands.run(["mount", "-o", "remount,ro", str(device)], check=True)
-        read_only = penstock(words, environment)
+        read_only = penstock(argv, environment)
         assert read_only.returncode == 2
         assert "cannot be written to" in read_only.stderr
         assert not out.exists()

@@ -1,4 +1,4 @@
-"""The sampler's process around a run: what it records, what it owes, and how it ends."""
+"""The process of the sampler during a run: samples, accounting and end."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def journal(tmp_path: Path) -> Journal:
 
 @pytest.fixture
 def monitor(journal: Journal, tmp_path: Path) -> Iterator[Monitor]:
-    with Monitor(journal, tmp_path, 20 * MS) as opened:
-        yield opened
+    with Monitor(journal, tmp_path, 20 * MS) as sampler:
+        yield sampler
     assert journal.open_entries() == []
 
 
 @pytest.mark.timed
-def test_samples_sit_on_the_grid_and_are_accounted_for(monitor: Monitor, tmp_path: Path) -> None:
+def test_samples_are_on_the_grid_and_accounted_for(monitor: Monitor, tmp_path: Path) -> None:
     monitor.start(None, {}, tmp_path)
     time.sleep(0.5)
     result = monitor.stop()
@@ -69,14 +69,16 @@ def test_samples_sit_on_the_grid_and_are_accounted_for(monitor: Monitor, tmp_pat
     assert not list(tmp_path.glob("samples.spool*"))
 
 
-def test_a_run_of_less_than_its_interval_can_be_drawn(journal: Journal, tmp_path: Path) -> None:
+def test_a_run_shorter_than_the_interval_has_several_samples(
+    journal: Journal, tmp_path: Path
+) -> None:
     with Monitor(journal, tmp_path, 1000 * MS) as slow:
         slow.start(None, {}, tmp_path)
         time.sleep(0.85)
         result = slow.stop()
     receipt = result.receipt
     assert (receipt["interval_ns"], receipt["used_ns"]) == (1000 * MS, 100 * MS)
-    # only the sample of the interval is owed: how busy the host is must not make a run incomplete
+    # only the sample of the interval is expected: a busy host must not make a run incomplete
     assert (receipt["samples"], receipt["expected"], receipt["complete"]) == (1, 1, "complete")
     times = np.unique(result.tables["samples"].column("t_ns").to_numpy())
     assert len(times) == 1 + receipt["between"] > 3
@@ -86,51 +88,51 @@ def test_a_run_of_less_than_its_interval_can_be_drawn(journal: Journal, tmp_path
 
 @pytest.mark.timed
 @pytest.mark.parametrize(("in_flight", "percent"), [(0, 0.0), (1, 100.0)])
-def test_a_disk_is_seen_by_its_own_counters(
+def test_a_disk_is_sampled_through_its_counters(
     monitor: Monitor, tmp_path: Path, in_flight: int, percent: float
 ) -> None:
     page = tmp_path / "data.stats"
-    words = [int.from_bytes(b"PKDISK01", "little"), 2, time.monotonic_ns(), *range(100, 120)]
-    words[3 + 12] = in_flight
-    page.write_bytes(struct.pack("<23Q", *words).ljust(4096, b"\0"))
+    counters = [int.from_bytes(b"PKDISK01", "little"), 2, time.monotonic_ns(), *range(100, 120)]
+    counters[3 + 12] = in_flight
+    page.write_bytes(struct.pack("<23Q", *counters).ljust(4096, b"\0"))
     monitor.start(None, {"data": page}, tmp_path)
     time.sleep(0.15)
     tables = monitor.stop().tables
     disk = tables["samples"].to_pandas().query("source == 'emulated_disk'")
     assert set(disk.entity) == {"data"}
     assert set(disk[disk.metric == "reads"].value) == {100.0}
-    used = tables["utilisation"].to_pandas().query("kind == 'emulated_disk' and metric == 'busy'")
-    assert len(used) > 1
-    # the page has not changed since: what is in flight has been so all the time
-    assert used.value.median() == pytest.approx(percent, abs=5)
+    busy = tables["utilisation"].to_pandas().query("kind == 'emulated_disk' and metric == 'busy'")
+    assert len(busy) > 1
+    # the page does not change: its request is in flight all the time
+    assert busy.value.median() == pytest.approx(percent, abs=5)
 
 
-def test_what_a_killed_sampler_had_written_is_kept(tmp_path: Path, runtime: Path) -> None:
-    """Breaks where a kill of the sampler loses the whole run's samples, or the run is said to be complete."""
+def test_samples_of_a_killed_sampler_are_kept(tmp_path: Path, runtime: Path) -> None:
+    """A kill of the sampler loses only later samples, and the run is reported as partial."""
     journal = Journal(tmp_path / "journal.jsonl")
-    with Monitor(journal, tmp_path, 10_000_000) as watching:
-        watching.start(None, None, tmp_path)
-        assert watching._daemon is not None
-        until = time.monotonic() + 60
+    with Monitor(journal, tmp_path, 10_000_000) as sampling:
+        sampling.start(None, None, tmp_path)
+        assert sampling._daemon is not None
+        deadline = time.monotonic() + 60
         spool, sizes = tmp_path / "samples.spool", {0}
-        while len(sizes) < 3:  # the first sample is written at once, the others after a while
-            assert time.monotonic() < until
+        while len(sizes) < 3:  # the first sample is written at once, the others later
+            assert time.monotonic() < deadline
             time.sleep(0.02)
             sizes.add(spool.stat().st_size)
-        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        os.kill(watching._daemon.pid, signal.SIGKILL)
+        killed_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        os.kill(sampling._daemon.pid, signal.SIGKILL)
         time.sleep(0.5)
-        found = watching.stop()
-        assert found.receipt["died"]
-        assert found.receipt["complete"] == "partial"
-        assert found.receipt["missed"] >= 40
-        times = found.tables["samples"]["t_ns"].to_numpy()
-        assert 0 < len(np.unique(times)) == found.receipt["samples"]
-        assert times.max() <= before
-        # the next run has a sampler of its own
-        watching.start(None, None, tmp_path)
+        result = sampling.stop()
+        assert result.receipt["died"]
+        assert result.receipt["complete"] == "partial"
+        assert result.receipt["missed"] >= 40
+        times = result.tables["samples"]["t_ns"].to_numpy()
+        assert 0 < len(np.unique(times)) == result.receipt["samples"]
+        assert times.max() <= killed_ns
+        # the next run has a new sampler
+        sampling.start(None, None, tmp_path)
         time.sleep(0.2)
-        assert "died" not in watching.stop().receipt
+        assert "died" not in sampling.stop().receipt
     assert journal.open_entries() == []
 
 
@@ -143,7 +145,9 @@ def test_one_sampler_serves_many_runs(monitor: Monitor, tmp_path: Path) -> None:
         assert samples.t_ns.is_monotonic_increasing
 
 
-def test_what_does_not_fit_is_refused(monitor: Monitor, journal: Journal, tmp_path: Path) -> None:
+def test_misuse_of_the_monitor_is_refused(
+    monitor: Monitor, journal: Journal, tmp_path: Path
+) -> None:
     with pytest.raises(PenstockError, match="not started"):
         monitor.stop()
     monitor.start(None, {}, tmp_path)
@@ -160,7 +164,7 @@ def test_what_does_not_fit_is_refused(monitor: Monitor, journal: Journal, tmp_pa
 @pytest.mark.host
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: control groups")
 @pytest.mark.skipif(hierarchies().layout == "none", reason="kernel: no control groups")
-def test_the_run_s_group_is_told_from_the_host(
+def test_the_control_group_has_its_own_processor_time(
     monitor: Monitor, journal: Journal, tmp_path: Path
 ) -> None:
     with create_run_cgroup("monitor", 256 << 20, journal) as group:
@@ -169,28 +173,28 @@ def test_the_run_s_group_is_told_from_the_host(
         launch([sys.executable, "-S", "-c", busy], group)
         time.sleep(0.1)
         result = monitor.stop()
-        spent_ns = _spent(result.tables["samples"].to_pandas(), "cpu_time")
-        whole_ns = group.cpu_ns()
-    assert whole_ns is not None
-    # from the first sample to the last, and the group did nothing outside
-    assert spent_ns == pytest.approx(whole_ns, rel=0.05)
+        spent_ns = _increase(result.tables["samples"].to_pandas(), "cpu_time")
+        group_ns = group.cpu_ns()
+    assert group_ns is not None
+    # all processor time of the group is between the first and the last sample
+    assert spent_ns == pytest.approx(group_ns, rel=0.05)
     assert spent_ns >= 0.38e9
-    used = (
+    utilisation = (
         result.tables["utilisation"].to_pandas().query("kind == 'cgroup_cpu' and metric == 'busy'")
     )
     seconds = np.diff(np.unique(result.tables["samples"].column("t_ns").to_numpy())) / 1e9
     cpus = os.cpu_count() or 1
-    assert float((used.value / 100 * seconds).sum()) * cpus == pytest.approx(
+    assert float((utilisation.value / 100 * seconds).sum()) * cpus == pytest.approx(
         spent_ns / 1e9, rel=1e-6
     )
 
 
-def _spent(samples: pd.DataFrame, metric: str) -> float:
+def _increase(samples: pd.DataFrame, metric: str) -> float:
     frame = samples[(samples.source == "cgroup") & (samples.metric == metric)]
     return float(frame.value.iloc[-1] - frame.value.iloc[0])
 
 
-def test_it_ends_with_its_owner(tmp_path: Path, runtime: Path) -> None:
+def test_the_sampler_ends_with_its_owner(tmp_path: Path, runtime: Path) -> None:
     journal_path = tmp_path / "owner.jsonl"
     program = (
         "import sys, os, signal\n"
@@ -199,19 +203,19 @@ def test_it_ends_with_its_owner(tmp_path: Path, runtime: Path) -> None:
         "print(start_daemon('sampler', {}, Journal(sys.argv[1])).pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = commands.run(
+    result = commands.run(
         [sys.executable, "-c", program, str(journal_path)], stdout=subprocess.PIPE, text=True
     )
-    identity = Identity.of(int(done.stdout))
-    until = time.monotonic() + 10
-    while identity is not None and identity.alive and time.monotonic() < until:
+    identity = Identity.of(int(result.stdout))
+    deadline = time.monotonic() + 10
+    while identity is not None and identity.alive and time.monotonic() < deadline:
         time.sleep(0.05)
     assert identity is None or not identity.alive
     assert [u.kind for u in undo(Journal(journal_path))] == ["process"]
     assert not list(runtime.glob("*.sock"))
 
 
-def test_a_daemon_that_cannot_start_says_why(journal: Journal, tmp_path: Path) -> None:
+def test_a_daemon_that_cannot_start_reports_the_reason(journal: Journal, tmp_path: Path) -> None:
     from penstock.host.processes.daemon import start_daemon
 
     with pytest.raises(PenstockError, match=r"sampler: not understood.*expected i64"):
@@ -224,7 +228,7 @@ def test_undo_ends_an_orphan_that_would_outlive(tmp_path: Path, runtime: Path) -
     from penstock.host.processes.daemon import start_daemon
 
     daemon = start_daemon("sampler", {"outlive_owner": True}, journal)
-    assert undo(journal, own=True) == [], "it answers for itself"
+    assert undo(journal, own=True) == [], "the daemon is alive and owns its entry"
     outcomes = undo(journal, everything=True)
     assert [(u.kind, u.outcome) for u in outcomes] == [("process", "undone")]
     assert not daemon.alive
@@ -232,9 +236,16 @@ def test_undo_ends_an_orphan_that_would_outlive(tmp_path: Path, runtime: Path) -
     assert json.dumps([vars(u) for u in outcomes])
 
 
-def monitor_run(*words: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-c", "from penstock.cli import main; main()", "monitor", "run", *words]
-    return commands.run(line, capture_output=True, text=True)
+def monitor_run(*argv: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-c",
+        "from penstock.cli import main; main()",
+        "monitor",
+        "run",
+        *argv,
+    ]
+    return commands.run(command, capture_output=True, text=True)
 
 
 def test_the_command_keeps_its_status_and_leaves_a_bundle(
@@ -245,14 +256,14 @@ def test_the_command_keeps_its_status_and_leaves_a_bundle(
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     out = tmp_path / "out"
     shell = ["sh", "-c", "echo said; sleep 0.2; exit 7"]
-    done = monitor_run("-i", "0.02", "-o", str(out), "--json", "--", *shell)
-    assert done.returncode == 7, done.stderr
-    told = json.loads(done.stdout)
-    assert told["exit_status"] == 7
-    assert "said" in done.stderr
+    result = monitor_run("-i", "0.02", "-o", str(out), "--json", "--", *shell)
+    assert result.returncode == 7, result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["exit_status"] == 7
+    assert "said" in result.stderr
     bundle = Bundle.open(out)
     assert {"samples", "utilisation", "clocks", "phases"} <= set(bundle.tables)
-    assert bundle.manifest["receipts"]["monitor"]["samples"] == told["receipt"]["samples"] > 5
+    assert bundle.manifest["receipts"]["monitor"]["samples"] == summary["receipt"]["samples"] > 5
     assert bundle.manifest["state"] == "failed"
     assert not list(out.glob("samples.spool*"))
     assert Journal(tmp_path / "state" / "journal.jsonl").open_entries() == []
@@ -266,15 +277,15 @@ def test_the_command_keeps_its_status_and_leaves_a_bundle(
         (signal.SIGINT, 3, "trap 'echo ending; exit 3' INT; echo up; while :; do sleep 0.05; done"),
     ],
 )
-def test_a_signal_is_the_command_s_and_the_experiment_is_ended(
+def test_a_signal_is_passed_to_the_command_and_ends_the_experiment(
     tmp_path: Path, number: int, status: int, command: str
 ) -> None:
-    """Breaks where penstock dies of it: the command would go on, its experiment run for ever."""
+    """penstock survives the signal, ends its command and the experiment."""
     program = str(Path(sys.executable).with_name("penstock"))
-    own = os.environ | {"PENSTOCK_STATE": str(tmp_path / "state")}
-    words = [program, "monitor", "run", "-i", "0.05", "--name", "x", "--", "sh", "-c", command]
+    environment = os.environ | {"PENSTOCK_STATE": str(tmp_path / "state")}
+    argv = [program, "monitor", "run", "-i", "0.05", "--name", "x", "--", "sh", "-c", command]
     with subprocess.Popen(
-        words, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == "up\n"
@@ -282,15 +293,15 @@ def test_a_signal_is_the_command_s_and_the_experiment_is_ended(
         out, err = run.communicate(timeout=120)
     assert run.returncode == status, err
     assert "samples" in out
-    told = commands.run(
-        [program, "monitor", "list", "--json"], env=own, capture_output=True, text=True
+    result = commands.run(
+        [program, "monitor", "list", "--json"], env=environment, capture_output=True, text=True
     )
-    (one,) = json.loads(told.stdout)["experiments"]
-    assert (one["state"], one["name"]) == ("aborted", "x")
+    (experiment,) = json.loads(result.stdout)["experiments"]
+    assert (experiment["state"], experiment["name"]) == ("aborted", "x")
     assert Journal(tmp_path / "state" / "journal.jsonl").open_entries() == []
 
 
-def test_what_cannot_be_run_is_125_and_what_is_wrong_is_2(
+def test_status_is_125_without_a_program_and_2_for_bad_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
@@ -301,15 +312,15 @@ def test_what_cannot_be_run_is_125_and_what_is_wrong_is_2(
     assert monitor_run("-i", "0.001", "--", "true").returncode == 2
 
 
-def test_what_a_killed_monitor_had_begun_to_write_is_undone(tmp_path: Path) -> None:
+def test_undo_removes_the_partial_bundle_of_a_killed_monitor(tmp_path: Path) -> None:
     program = [str(Path(sys.executable).with_name("penstock"))]
-    own = os.environ | {"PENSTOCK_STATE": str(tmp_path / "state")}
-    words = [*program, "monitor", "run", "-o", str(tmp_path / "out"), "--", "sleep", "60"]
-    with subprocess.Popen(words, env=own, start_new_session=True) as monitoring:
-        until = time.monotonic() + 30
+    environment = os.environ | {"PENSTOCK_STATE": str(tmp_path / "state")}
+    argv = [*program, "monitor", "run", "-o", str(tmp_path / "out"), "--", "sleep", "60"]
+    with subprocess.Popen(argv, env=environment, start_new_session=True) as monitoring:
+        deadline = time.monotonic() + 30
         while not list(tmp_path.glob(".out.partial/samples.spool")):
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
             time.sleep(0.02)
         monitoring.kill()
-    commands.run([*program, "undo"], env=own, check=True, capture_output=True, timeout=60)
+    commands.run([*program, "undo"], env=environment, check=True, capture_output=True, timeout=60)
     assert [p.name for p in tmp_path.iterdir()] == ["state"]
