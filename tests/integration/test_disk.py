@@ -1,4 +1,4 @@
-"""Emulated disks on this host: real mounts, real fio, each check with its planted failure."""
+"""Emulated disks on this host: mounts, fio, and a planted failure for each check."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ MIB = 1 << 20
 
 
 def fio(**options: Any) -> dict[str, Any]:
-    words = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    done = subprocess.run(
-        ["fio", "--name=t", "--output-format=json", *words],
+    arguments = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    result = subprocess.run(
+        ["fio", "--name=t", "--output-format=json", *arguments],
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     )
-    return json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]
+    return json.loads(result.stdout[result.stdout.index("{") :])["jobs"][0]
 
 
 def valid_or_again(attempt, tries: int = 3):
-    """The attempt's (result, certificate) once the certificate says that the host was quiet enough.
+    """Result and certificate of the first attempt with a valid certificate.
 
-    Skips, never passes, when other load on the machine made every one of the tries invalid.
+    Skips if other load of the host made all attempts invalid.
     """
     reason = ""
     for _ in range(tries):
@@ -78,9 +78,9 @@ def test_names_attributes_and_data_pass_through(bench: Bench):
     os.chmod(m / "a", 0o640)
     os.chown(m / "a", 12345, 54321)
     os.utime(m / "a", ns=(1_000_000_000_123_456_789, 2_000_000_000_987_654_321))
-    seen = os.stat(b / "a")
-    assert (seen.st_mode & 0o777, seen.st_uid, seen.st_gid) == (0o640, 12345, 54321)
-    assert (seen.st_atime_ns, seen.st_mtime_ns) == (
+    status = os.stat(b / "a")
+    assert (status.st_mode & 0o777, status.st_uid, status.st_gid) == (0o640, 12345, 54321)
+    assert (status.st_atime_ns, status.st_mtime_ns) == (
         1_000_000_000_123_456_789,
         2_000_000_000_987_654_321,
     )
@@ -105,7 +105,7 @@ def test_names_attributes_and_data_pass_through(bench: Bench):
     assert os.statvfs(m).f_blocks == os.statvfs(b).f_blocks
 
 
-def test_an_unlinked_open_file_goes_on(bench: Bench):
+def test_an_unlinked_open_file_remains_usable(bench: Bench):
     bench.up(flat(0.0))
     with open(bench.mount / "gone", "w+b", buffering=0) as file:
         file.write(b"x" * 100_000)
@@ -118,18 +118,18 @@ def test_an_unlinked_open_file_goes_on(bench: Bench):
         assert os.fstat(file.fileno()).st_size == 10
 
 
-def test_files_belong_to_who_made_them(bench: Bench):
+def test_files_belong_to_their_creators(bench: Bench):
     with tempfile.TemporaryDirectory() as place:  # pytest's own directory is closed to others
         os.chmod(place, 0o755)
         mount = Path(place)
         bench.server.add("open", mount, bench.backing, flat(0.0))
         try:
-            _made_by_nobody(mount, bench.backing)
+            _create_as_nobody(mount, bench.backing)
         finally:
             bench.server.remove("open")
 
 
-def _made_by_nobody(mount: Path, backing: Path) -> None:
+def _create_as_nobody(mount: Path, backing: Path) -> None:
     os.chmod(mount, 0o777)
     script = (
         f"import os; m={str(mount)!r}; open(m+'/f','w').write('x'); os.mkdir(m+'/d');"
@@ -187,18 +187,18 @@ def test_a_tree_copied_through_the_mount_is_the_same(bench: Bench):
     bench.up(flat(0.0))
     source = Path(native.__file__).parent / "host"
     shutil.copytree(source, bench.mount / "copy", symlinks=True)
-    done = subprocess.run(["diff", "-r", source, bench.backing / "copy"], capture_output=True)
-    assert done.returncode == 0, done.stdout[:500]
+    result = subprocess.run(["diff", "-r", source, bench.backing / "copy"], capture_output=True)
+    assert result.returncode == 0, result.stdout[:500]
 
 
 # Counters, log, control
 
 
 def union_ns(log: pd.DataFrame) -> float:
-    """For how long some request was at the device: it got there before the server read it."""
-    began = log["t_ns"] - log["compensation_ns"]
-    until = log["done_ns"].cummax().shift(fill_value=0)
-    return float((log["done_ns"] - began.clip(lower=until)).clip(lower=0).sum())
+    """Time with at least one request at the device; a request arrives before the server reads it."""
+    arrival = log["t_ns"] - log["compensation_ns"]
+    earlier = log["done_ns"].cummax().shift(fill_value=0)
+    return float((log["done_ns"] - arrival.clip(lower=earlier)).clip(lower=0).sum())
 
 
 def test_requests_are_counted_and_logged_one_by_one(bench: Bench):
@@ -232,7 +232,7 @@ def test_requests_are_counted_and_logged_one_by_one(bench: Bench):
     assert (frame["done_ns"] >= frame["due_ns"]).all()
 
 
-def test_the_simulator_gets_the_same_draws(bench: Bench):
+def test_the_simulator_samples_the_same_service_times(bench: Bench):
     overhead = {"overhead": {"kind": "lognormal", "mean_s": 0.001, "sigma": 0.6}}
     both = {"sequential": overhead, "random": overhead}
     profile = flat(0.0, read=both, write=both)
@@ -251,13 +251,13 @@ def test_the_simulator_gets_the_same_draws(bench: Bench):
         profile, 11, np.arange(n, dtype=np.uint64) * 10**9, np.zeros(n, np.uint8), device,
         np.full(n, 4096, np.uint64),
     )  # fmt: skip
-    drawn = np.frombuffer(simulated["service_ns"], np.uint64)
-    assert run["requests"]["service_ns"].to_pylist() == drawn.tolist()
-    assert len(set(drawn.tolist())) > 5
+    service_ns = np.frombuffer(simulated["service_ns"], np.uint64)
+    assert run["requests"]["service_ns"].to_pylist() == service_ns.tolist()
+    assert len(set(service_ns.tolist())) > 5
 
 
-def test_the_end_of_a_file_takes_the_time_of_what_is_there(bench: Bench):
-    """The kernel asks for whole pages and reads ahead; a limit counts what the file has."""
+def test_reads_past_the_end_of_a_file_cost_only_its_bytes(bench: Bench):
+    """The kernel requests complete pages and reads ahead; a limit counts only bytes of the file."""
     profile = flat(0.0005, limits={"read_bps": 100_000.0})
     bench.up(profile)
     sizes = [100 + 41 * i for i in range(20)] + [10_000]
@@ -265,13 +265,13 @@ def test_the_end_of_a_file_takes_the_time_of_what_is_there(bench: Bench):
     with bench.logged(profile) as run:
         assert [len(path.read_bytes()) for path in paths] == sizes
     assert sum(run["requests"]["size_bytes"].to_pylist()) == sum(sizes)
-    log = columns(run["requests"], 0.0)
-    asked = schedule(log, profile, run["stats"]["seed"])
-    assert np.abs(asked.done - log.due).max() < 1000
-    assert asked.took.sum() < 1.2e9 * sum(sizes) / 100_000
+    logged = columns(run["requests"], 0.0)
+    simulated = schedule(logged, profile, run["stats"]["seed"])
+    assert np.abs(simulated.done - logged.due).max() < 1000
+    assert simulated.took.sum() < 1.2e9 * sum(sizes) / 100_000
 
 
-def test_the_statistics_page_says_what_the_socket_says(bench: Bench):
+def test_the_statistics_page_and_the_socket_agree(bench: Bench):
     bench.up(flat(0.0))
     (bench.mount / "f").write_bytes(b"x" * 70_000)
     subprocess.run(["sync", "-f", bench.mount], check=True)
@@ -295,29 +295,29 @@ def test_the_log_is_switched_and_a_torn_tail_dropped(bench: Bench, tmp_path: Pat
     bench.server.log("d", None)
     drop_file_cache(path)
     path.read_bytes()
-    one, two = read_disk_log(first), read_disk_log(second)
-    assert sum(one["size_bytes"].to_pylist()) == MIB
-    assert sum(two["size_bytes"].to_pylist()) == MIB
+    first_log, second_log = read_disk_log(first), read_disk_log(second)
+    assert sum(first_log["size_bytes"].to_pylist()) == MIB
+    assert sum(second_log["size_bytes"].to_pylist()) == MIB
     with open(second, "ab") as log:
         log.write(b"\1" * 79)
-    assert read_disk_log(second).num_rows == two.num_rows
+    assert read_disk_log(second).num_rows == second_log.num_rows
 
 
-def test_the_profile_is_changed_while_up(bench: Bench):
+def test_the_profile_of_a_disk_in_use_is_changed(bench: Bench):
     bench.up(flat(0.0))
     path = bench.file("f", MIB)
     page = mmap.mmap(-1, 4096)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
     bench.server.set("d", flat(0.02))
     bench.server.reset("d")
-    began = time.monotonic()
+    start = time.monotonic()
     os.preadv(fd, [page], 0)
-    assert time.monotonic() - began >= 0.0195
+    assert time.monotonic() - start >= 0.0195
     os.close(fd)
     assert bench.server.stats("d")["read_service_ns"] == 20_000_000
 
 
-def test_bad_places_are_refused_in_words(bench: Bench):
+def test_unsuitable_directories_are_refused(bench: Bench):
     with pytest.raises(BadInput, match="does not exist"):
         bench.server.add("d", bench.base / "nowhere", bench.backing, flat(0.0))
     (bench.base / "file").write_text("")
@@ -335,7 +335,7 @@ def test_bad_places_are_refused_in_words(bench: Bench):
 # Ends
 
 
-def test_a_busy_disk_is_taken_down_lazily(bench: Bench):
+def test_a_busy_disk_is_unmounted_lazily(bench: Bench):
     bench.up(flat(0.0))
     with open(bench.mount / "f", "w+b", buffering=0) as file:
         file.write(b"abc")
@@ -348,8 +348,8 @@ def test_a_busy_disk_is_taken_down_lazily(bench: Bench):
 def test_sigterm_unmounts(bench: Bench):
     bench.up(flat(0.0))
     os.kill(bench.server.daemon.pid, 15)
-    until = time.monotonic() + 10
-    while mounts_at(bench.mount) and time.monotonic() < until:
+    deadline = time.monotonic() + 10
+    while mounts_at(bench.mount) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not mounts_at(bench.mount)
 
@@ -366,8 +366,8 @@ server.add("d", {str(tmp_path / "mount")!r}, {str(tmp_path / "backing")!r}, {fla
 os._exit(9)
 """
     subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
-    until = time.monotonic() + 15
-    while mounts_at(tmp_path / "mount") and time.monotonic() < until:
+    deadline = time.monotonic() + 15
+    while mounts_at(tmp_path / "mount") and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not mounts_at(tmp_path / "mount")
     undo(Journal(tmp_path / "journal"))
@@ -386,8 +386,8 @@ os.kill(server.daemon.pid, signal.SIGKILL)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
-    left = [m for m in mounts() if m.point == str(tmp_path / "mount")]
-    assert [m.source.partition(":")[0] for m in left] == ["penstock"]
+    remaining = [m for m in mounts() if m.point == str(tmp_path / "mount")]
+    assert [m.source.partition(":")[0] for m in remaining] == ["penstock"]
     undo(Journal(tmp_path / "journal"))
     assert not mounts_at(tmp_path / "mount")
 
@@ -418,13 +418,13 @@ def test_twenty_mib_per_second(bench: Bench, case: str):
         span_s = (log.done_ns.max() - (log.t_ns - log.compensation_ns).min()) * 1e-9
         return (job, log.size_bytes.sum() / span_s), run["certificate"]
 
-    (job, over_all), certificate = valid_or_again(attempt)
+    (job, overall_bps), certificate = valid_or_again(attempt)
     rate = metric(certificate, "rate")
-    # from the first request to the last answer, the pauses of the client included
-    assert over_all == pytest.approx(20 * MIB, rel=0.01)
+    # from the first request to the last answer, including pauses of the client
+    assert overall_bps == pytest.approx(20 * MIB, rel=0.01)
     assert rate["ratio"] == pytest.approx(1.0, abs=0.01)
-    side = job["read" if case == "read" else "write"]
-    assert side["io_bytes"] == 60 * MIB
+    direction = job["read" if case == "read" else "write"]
+    assert direction["io_bytes"] == 60 * MIB
 
 
 @pytest.mark.timed
@@ -453,7 +453,7 @@ def test_five_milliseconds(bench: Bench, depth: int):
 
 @pytest.mark.timed
 @pytest.mark.parametrize("slow_by", [0.05])
-def test_a_disk_planted_off_is_found(bench: Bench, slow_by: float):
+def test_a_planted_slow_disk_is_detected(bench: Bench, slow_by: float):
     profile = flat(0.003)
     bench.up(profile, plant={"slow_by": slow_by})
     path = bench.file("f", MIB)
@@ -467,7 +467,7 @@ def test_a_disk_planted_off_is_found(bench: Bench, slow_by: float):
     assert not valid
     assert "rate is −" in reason
     assert metric(run["certificate"], "rate")["ratio"] < 1 / (1 + slow_by) + 0.002
-    # The counters themselves were told nothing: they believe in what was drawn.
+    # The counters have the sampled service times, without the planted delay.
     assert run["stats"]["read_service_ns"] == 400 * 3_000_000
 
 
@@ -500,27 +500,27 @@ def test_an_overloaded_host_makes_the_run_invalid(bench: Bench):
 
 @pytest.mark.timed
 def test_processors_stay_awake_while_requests_come_and_no_longer(bench: Bench) -> None:
-    """The request for it is the server's own descriptor: it falls with the process, however that ends."""
+    """An open descriptor of the server keeps the processors awake; the kernel drops it with the process."""
     interface = Path("/dev/cpu_dma_latency")
     if not interface.exists():
         pytest.skip("kernel: no PM QoS interface")
 
-    def held() -> bool:
+    def awake() -> bool:
         fds = Path(f"/proc/{bench.server.daemon.pid}/fd").iterdir()
         return any(os.readlink(fd) == str(interface) for fd in fds)
 
     bench.up(flat(1e-3), calibrate=False)
     path = bench.file("f", 1 << 20)
-    assert not held()
+    assert not awake()
     with open(path, "rb", buffering=0) as file:
         file.read(4096)
-    assert held()
+    assert awake()
     assert bench.server.stats("d")["kept_awake"] is True
-    until = time.monotonic() + 30
-    while held() and time.monotonic() < until:
+    deadline = time.monotonic() + 30
+    while awake() and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not held()
+    assert not awake()
     with open(path, "rb", buffering=0) as file:
         file.seek(512 << 10)
         file.read(4096)
-    assert held()
+    assert awake()

@@ -1,4 +1,4 @@
-"""Durable writes, however asked for: what a power cut leaves of them, and that every flush is charged."""
+"""Durable writes by every method: their survival of a power cut, and the cost of each flush."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ PROFILE = flat(WRITE_S, flush={"overhead": {"kind": "constant", "value_s": FLUSH
 PAGE = 4096
 OPEN_FLAGS = {"O_DSYNC": os.O_DSYNC, "O_SYNC": os.O_SYNC}
 CALL_FLAGS = {"RWF_DSYNC": os.RWF_DSYNC, "RWF_SYNC": os.RWF_SYNC}
-ASKED = ["none", *OPEN_FLAGS, *CALL_FLAGS]
+DURABILITY = ["none", *OPEN_FLAGS, *CALL_FLAGS]
 PATHS = ["direct", "buffered", "mapped", "made direct"]
-#: ways of syncing, and how many flushes each asks of a device that a FUSE server can see
+#: sync calls, and the number of flushes of each that a FUSE server receives
 CALLS = {"none": 0, "fsync": 1, "fdatasync": 1, "sync_file_range": 0, "syncfs": 0}
 
 
@@ -48,33 +48,33 @@ CALLS = {"none": 0, "fsync": 1, "fdatasync": 1, "sync_file_range": 0, "syncfs": 
 class Case:
     """One way of writing a page."""
 
-    asked: str
+    durability: str
     path: str
     call: str
 
     @property
     def name(self) -> str:
-        return f"{self.asked}-{self.path}-{self.call}".replace(" ", "_")
+        return f"{self.durability}-{self.path}-{self.call}".replace(" ", "_")
 
     @property
     def flushes(self) -> int:
-        """How often the device is flushed; with any, the page is durable.
+        """Number of flushes of the device; with at least one the page is durable.
 
-        A descriptor that is switched to direct writes after it was opened is flushed by the kernel
-        and by the disk, which cannot know of it.
+        A write through a descriptor that was switched to direct I/O after opening is flushed twice: by the
+        kernel and by the disk, which cannot detect the switch.
         """
-        by_write = 0 if self.asked == "none" or self.path == "mapped" else 1
+        by_write = 0 if self.durability == "none" or self.path == "mapped" else 1
         if self.path == "made direct":
             by_write *= 2
         return by_write + (self.path == "mapped") + CALLS[self.call]
 
 
-CASES = [Case(*each) for each in itertools.product(ASKED, PATHS, CALLS)]
+CASES = [Case(*each) for each in itertools.product(DURABILITY, PATHS, CALLS)]
 
 
 def write(path: Path, case: Case, page: mmap.mmap) -> int:
-    """Writes the page at the beginning of a file as `case` says; the descriptor, still open."""
-    flags = os.O_RDWR | OPEN_FLAGS.get(case.asked, 0)
+    """Write the page at the beginning of a file as `case` specifies; return the open descriptor."""
+    flags = os.O_RDWR | OPEN_FLAGS.get(case.durability, 0)
     fd = os.open(path, flags | (os.O_DIRECT if case.path == "direct" else 0))
     if case.path == "made direct":
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
@@ -83,7 +83,7 @@ def write(path: Path, case: Case, page: mmap.mmap) -> int:
             mapped[:] = page[:]
             mapped.flush()
     else:
-        assert os.pwritev(fd, [page], 0, CALL_FLAGS.get(case.asked, 0)) == PAGE
+        assert os.pwritev(fd, [page], 0, CALL_FLAGS.get(case.durability, 0)) == PAGE
     if case.call == "sync_file_range":
         assert libc.sync_file_range(fd, ctypes.c_int64(0), ctypes.c_int64(0), 7) == 0
     elif case.call != "none":
@@ -93,7 +93,7 @@ def write(path: Path, case: Case, page: mmap.mmap) -> int:
 
 
 def settled(bench: Bench) -> dict[str, Any]:
-    """The counters once all requests are booked: an answer goes out a moment before."""
+    """Counters after all requests; an answer is sent shortly before its request is counted."""
     while (stats := bench.server.stats("d"))["in_flight"]:
         time.sleep(0.001)
     return stats
@@ -101,7 +101,7 @@ def settled(bench: Bench) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def closing() -> Iterator[list[int]]:
-    """Descriptors to be closed in the end, also those of a disk without power."""
+    """Descriptors that are closed at the end, also those of a disk without power."""
     fds: list[int] = []
     yield fds
     for fd in fds:
@@ -110,12 +110,12 @@ def closing() -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("exact", [False, True], ids=["cached", "exact"])
-def test_what_was_to_be_durable_is_and_every_flush_is_charged(bench: Bench, exact: bool):
+def test_durable_writes_survive_and_every_flush_is_charged(bench: Bench, exact: bool):
     bench.up(PROFILE, volatile=True)
     for case in CASES:
         (bench.backing / case.name).write_bytes(b"o" * PAGE)
     bench.server.daemon.call("exact", disk_id="d", on=exact)
-    page, seen = mmap.mmap(-1, PAGE), {}
+    page, flushes = mmap.mmap(-1, PAGE), {}
     page[:] = b"n" * PAGE
     with closing() as fds:
         for case in CASES:
@@ -123,17 +123,19 @@ def test_what_was_to_be_durable_is_and_every_flush_is_charged(bench: Bench, exac
             fds.append(write(bench.mount / case.name, case, page))
             stats = settled(bench)
             assert stats["flush_service_ns"] == stats["flushes"] * round(FLUSH_S * 1e9)
-            seen[case] = stats["flushes"]
+            flushes[case] = stats["flushes"]
         bench.server.power_cut("d")
-    # where nothing is cached, a descriptor that is made direct is as any other
-    twice = {c for c in CASES if exact and c.path == "made direct" and c.asked != "none"}
-    assert seen == {c: c.flushes - (c in twice) for c in CASES}
-    kept = {c for c in CASES if (bench.mount / c.name).read_bytes() == b"n" * PAGE}
-    assert kept == {c for c in CASES if c.flushes}
+    # without a cache a descriptor that was switched to direct I/O is flushed once
+    flushed_once = {
+        c for c in CASES if exact and c.path == "made direct" and c.durability != "none"
+    }
+    assert flushes == {c: c.flushes - (c in flushed_once) for c in CASES}
+    durable = {c for c in CASES if (bench.mount / c.name).read_bytes() == b"n" * PAGE}
+    assert durable == {c for c in CASES if c.flushes}
 
 
-def test_a_sync_of_everything_flushes_nothing(bench: Bench):
-    """FUSE tells its server nothing of it; docs/emulation.md says so."""
+def test_sync_of_the_complete_host_flushes_nothing(bench: Bench):
+    """FUSE does not pass sync(2) to its server (docs/emulation.md)."""
     bench.up(PROFILE, volatile=True)
     (bench.backing / "f").write_bytes(b"old")
     with closing() as fds:
@@ -147,7 +149,7 @@ def test_a_sync_of_everything_flushes_nothing(bench: Bench):
 
 
 def test_a_durable_write_takes_the_time_of_write_and_flush(bench: Bench):
-    """One after the other at the device, whoever else is there."""
+    """The device serves the write and then its flush."""
     bench.up(PROFILE)
     path, page, count = bench.file("f", 64 * PAGE), mmap.mmap(-1, PAGE), 31
     with bench.logged(PROFILE) as run:
@@ -158,7 +160,7 @@ def test_a_durable_write_takes_the_time_of_write_and_flush(bench: Bench):
     frame = run["requests"].to_pandas()
     assert list(frame["op"]) == ["write", "flush"] * count
     writes, flushes = (frame[frame["op"] == op].reset_index() for op in ("write", "flush"))
-    # the flush is at the device when the write is done there, and due so much later
+    # the flush arrives when the write is due, and takes the time of a flush
     assert ((flushes["t_ns"] - flushes["compensation_ns"]) == writes["due_ns"]).all()
     assert (flushes["due_ns"] - writes["due_ns"] == round(FLUSH_S * 1e9)).all()
     stats = run["stats"]
@@ -171,19 +173,19 @@ def test_a_durable_write_takes_the_time_of_write_and_flush(bench: Bench):
 def test_a_durable_direct_write_of_every_engine_is_flushed(bench: Bench, engine: str):
     bench.up(PROFILE)
     path = bench.file("f", 64 * PAGE)
-    words = {"filename": path, "size": "256k", "bs": "4k", "rw": "randwrite", "direct": 1}
-    words |= {"ioengine": engine, "iodepth": 4, "sync": "dsync", "number_ios": 53}
-    fio = ["fio", "--name=t", "--output-format=json", *(f"--{k}={v}" for k, v in words.items())]
+    options = {"filename": path, "size": "256k", "bs": "4k", "rw": "randwrite", "direct": 1}
+    options |= {"ioengine": engine, "iodepth": 4, "sync": "dsync", "number_ios": 53}
+    fio = ["fio", "--name=t", "--output-format=json", *(f"--{k}={v}" for k, v in options.items())]
     with bench.logged(PROFILE) as run:
-        done = subprocess.run(fio, capture_output=True, text=True, check=True, timeout=60)
+        result = subprocess.run(fio, capture_output=True, text=True, check=True, timeout=60)
         settled(bench)
-    job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]
+    job = json.loads(result.stdout[result.stdout.index("{") :])["jobs"][0]
     stats = run["stats"]
     assert job["write"]["total_ios"] == stats["writes"] == stats["flushes"] == 53
-    # and the model, given what was logged, says the same times
-    log = columns(run["requests"], 0.0)
-    asked = schedule(log, PROFILE, stats["seed"])
-    assert np.abs(asked.done - log.due).max() < 1000
+    # the model gives the same due times for the logged requests
+    logged = columns(run["requests"], 0.0)
+    simulated = schedule(logged, PROFILE, stats["seed"])
+    assert np.abs(simulated.done - logged.due).max() < 1000
 
 
 def test_a_flush_that_fails_fails_the_write(bench: Bench):
