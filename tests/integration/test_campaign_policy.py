@@ -1,6 +1,7 @@
-"""A campaign of 40 runs, killed three times, with runs that fail and one that is far off: what was decided
-before it began is done, and nothing else. Real conductor, processes and signals; the workload is a line of
-Python that misbehaves at planted launches."""
+"""A campaign of 40 runs with kills, failing runs and an outlier follows the policy of its study.
+
+Conductor, processes and signals are real. The workload is a Python program with planted failures.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +71,8 @@ def planned(out: Path) -> list[str]:
 @pytest.mark.timeout(240)
 def test_three_kills_leave_forty_runs_in_the_order_of_the_plan(ground: Ground) -> None:  # noqa: F811
     program(ground.where)
-    drawn = random.Random(17)
-    killed = sorted(drawn.sample(range(3, 39), 3))
+    draws = random.Random(17)
+    killed = sorted(draws.sample(range(3, 39), 3))
     first_plan = None
     for number in killed:
         conductor = ground.start(STUDY, *(["--resume"] if first_plan else []))
@@ -80,15 +81,15 @@ def test_three_kills_leave_forty_runs_in_the_order_of_the_plan(ground: Ground) -
         conductor.communicate()
         first_plan = first_plan or planned(ground.out)
         # responses of finished runs are on disk already
-        done = list((ground.out / "runs").glob("r*/manifest.json"))
-        assert len(done) == number - 1
+        finished = list((ground.out / "runs").glob("r*/manifest.json"))
+        assert len(finished) == number - 1
         time.sleep(0.2)
-    ended = ground.run(STUDY, "--resume", "--json")
-    assert ended.returncode == 0, ended.stderr
+    result = ground.run(STUDY, "--resume", "--json")
+    assert result.returncode == 0, result.stderr
     runs = pd.read_parquet(ground.out / "runs.parquet")
     assert len(runs) == 40
     assert runs["valid"].all()
-    assert planned(ground.out) == first_plan  # breaks where a resumed campaign shuffles anew
+    assert planned(ground.out) == first_plan  # a resumed campaign keeps its order
     assert runs.set_index("run_id")["run_order"].to_dict() == {
         r: i for i, r in enumerate(first_plan or [], start=1)
     }
@@ -106,8 +107,8 @@ def test_what_goes_wrong_is_met_as_was_decided_before(ground: Ground) -> None:  
     program(ground.where, fails={9, 10}, hangs={14}, far={30})
     text = STUDY.replace("timeout: 5s", "timeout: 1s")
     text += "retry: {failed: 1, timed_out: 1}\noutliers: {mads: 14.826, chance: 5%}\n"
-    ended = ground.run(text, "--json")
-    assert ended.returncode == 0, ended.stderr
+    result = ground.run(text, "--json")
+    assert result.returncode == 0, result.stderr
     attempts = pd.read_parquet(ground.out / "attempts.parquet")
     bad = attempts[~attempts["valid"]]
     assert sorted(bad["state"]) == ["failed", "failed", "timed-out"]
@@ -115,38 +116,38 @@ def test_what_goes_wrong_is_met_as_was_decided_before(ground: Ground) -> None:  
     runs = pd.read_parquet(ground.out / "runs.parquet")
     assert len(runs) == 40
     assert runs["valid"].all()
-    again = runs[runs["attempt"] == 2]
-    assert sorted(again["run_id"]) == sorted(bad["run_id"])  # those three, and no other
-    # each was made again when its round was over, before the next one began
-    begun = {
+    repeated = runs[runs["attempt"] == 2]
+    assert sorted(repeated["run_id"]) == sorted(bad["run_id"])  # exactly these three
+    # each run is repeated after its replicate and before the next one
+    start_ns = {
         (m["run_id"], m["attempt"]): m["times"]["start_ns"]
         for m in (json.loads(p.read_text()) for p in (ground.out / "runs").glob("r*/manifest.json"))
     }
-    for run in again.itertuples():
-        mine = begun[(run.run_id, 2)]
+    for run in repeated.itertuples():
+        repeated_ns = start_ns[(run.run_id, 2)]
         blocks = dict(zip(runs["run_id"], runs["replicate"], strict=True))
-        first = {r: t for (r, n), t in begun.items() if n == 1}
-        assert all(t < mine for r, t in first.items() if blocks[r] <= run.replicate)
-        assert all(t > mine for r, t in first.items() if blocks[r] > run.replicate)
-    # the run that is far off is flagged, kept, and both analyses are told
+        first_ns = {r: t for (r, n), t in start_ns.items() if n == 1}
+        assert all(t < repeated_ns for r, t in first_ns.items() if blocks[r] <= run.replicate)
+        assert all(t > repeated_ns for r, t in first_ns.items() if blocks[r] > run.replicate)
+    # the outlier is flagged and kept; the finding reports both analyses
     residuals = pd.read_parquet(ground.out / "residuals.parquet")
     (flagged,) = residuals[residuals["flag"] != ""]["run_id"]
     assert runs.set_index("run_id")["y"][flagged] > 140
     effects = pd.read_parquet(ground.out / "effects.parquet")
     assert (effects["n"] == 40).all()
-    said = {f["code"]: f["statement"] for f in json.loads(ended.stdout)["findings"]}
-    assert flagged in said["outlier"]
-    assert "in the data" in said["outlier"]
-    assert "without it" in said["outlier"]
+    statements = {f["code"]: f["statement"] for f in json.loads(result.stdout)["findings"]}
+    assert flagged in statements["outlier"]
+    assert "in the data" in statements["outlier"]
+    assert "without it" in statements["outlier"]
 
 
 @pytest.mark.timeout(120)
-def test_without_a_policy_nothing_that_failed_is_made_again(ground: Ground) -> None:  # noqa: F811
-    """The planted failure of the test above: its runs must not be repeated unless the study says so."""
+def test_without_a_policy_failed_runs_are_not_repeated(ground: Ground) -> None:  # noqa: F811
+    """Failed runs are repeated only if the study has a policy."""
     program(ground.where, fails={9})
     text = STUDY.replace("replicates: 5", "replicates: 2")
-    ended = ground.run(text, "--json")
-    assert ended.returncode == 0, ended.stderr
+    result = ground.run(text, "--json")
+    assert result.returncode == 0, result.stderr
     runs = pd.read_parquet(ground.out / "runs.parquet")
     assert (runs["attempt"] == 1).all()
     assert int((~runs["valid"]).sum()) == 1

@@ -1,4 +1,4 @@
-"""The catalogue of a team: a real PostgreSQL, started here as its own user in a private directory."""
+"""The catalogue of a team in PostgreSQL, started as user postgres in a private directory."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
-    """Its URL over a socket in a directory of user postgres; nothing listens on the network."""
+    """URL of a server with a socket in a directory of user postgres, without a network port."""
     import tempfile
 
     place = Path(tempfile.mkdtemp(prefix="penstock-pg-", dir="/tmp"))
     shutil.chown(place, "postgres", "postgres")
 
-    def as_postgres(*words: str) -> None:
-        done = subprocess.run(
-            ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *words],
+    def as_postgres(*argv: str) -> None:
+        result = subprocess.run(
+            ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *argv],
             cwd=place,
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, done.stderr
+        assert result.returncode == 0, result.stderr
 
     try:
         as_postgres(f"{BINARIES}/initdb", "-D", f"{place}/d", "-A", "trust", "-U", "team")
@@ -86,39 +86,39 @@ def drop_tables(url: str) -> None:
     engine.dispose()
 
 
-def test_experiments_are_the_same_in_it(url: str, tmp_path: Path) -> None:
+def test_experiments_are_stored_and_rebuilt(url: str, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     with Catalogue(url) as catalogue:
         store = Experiments(catalogue, tmp_path / "home")
-        begun = store.start(
+        experiment = store.start(
             "x", "ada", at_ns=T0, tags=["b", "a"], params={"disk": "fast"}, shared=True
         )
-        store.sink(begun).write(Batch("s", 0, points(metric="m", utc_ns=[T0], float=[1.0])))
+        store.sink(experiment).write(Batch("s", 0, points(metric="m", utc_ns=[T0], float=[1.0])))
         with pytest.raises(Taken):
             store.start("x", "ada")
-        store.stop(begun, at_ns=T0 + 10)
+        store.stop(experiment, at_ns=T0 + 10)
         store.start("x", "ada", at_ns=T0 + 20)
         rows = [(e.name, e.repeat, e.state, e.tags) for e in store.listed("bob", tag="a")]
         assert rows == [("x", 1, "ended", ("a", "b"))]
-        told = catalogue.add_token("ada", "reader")
-        found = catalogue.token(told)
-        assert found is not None
-        assert (found.owner, found.role) == ("ada", "reader")
+        secret = catalogue.add_token("ada", "reader")
+        token = catalogue.token(secret)
+        assert token is not None
+        assert (token.owner, token.role) == ("ada", "reader")
         before = store.listed(None)
         catalogue.rebuild([])
         assert store.adopt() == 2
         assert store.listed(None) == before
-        assert catalogue.token(told) == found
-        assert catalogue.revoke(found.token_id)
-        assert catalogue.token(told) is None
+        assert catalogue.token(secret) == token
+        assert catalogue.revoke(token.token_id)
+        assert catalogue.token(secret) is None
 
 
-def test_of_many_that_begin_one_name_one_does(url: str, tmp_path: Path) -> None:
+def test_one_of_many_concurrent_starts_succeeds(url: str, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     with Catalogue(url) as catalogue:
         store = Experiments(catalogue, tmp_path / "home")
 
-        def begin(_: int) -> bool:
+        def start(_: int) -> bool:
             try:
                 store.start("x", "ada", repeat=False)
             except Taken:
@@ -126,12 +126,12 @@ def test_of_many_that_begin_one_name_one_does(url: str, tmp_path: Path) -> None:
             return True
 
         with ThreadPoolExecutor(8) as pool:
-            assert sum(pool.map(begin, range(16))) == 1
+            assert sum(pool.map(start, range(16))) == 1
         assert len(list((tmp_path / "home" / "ada").iterdir())) == 1
 
 
 def create_old(place: Path | str) -> None:
-    """Create a catalogue of before the steps, with one run."""
+    """Create a catalogue with one run as it was before there were migrations."""
     from alembic import command
     from alembic.config import Config
 
@@ -150,13 +150,13 @@ def create_old(place: Path | str) -> None:
                 "values ('o', 'r001', 1, 's-1', 'finished', true, 'p')"
             )
         )
-        # as it was before there were steps
+        # such a catalogue has no version table
         connection.execute(sa.text("drop table alembic_version"))
     engine.dispose()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_the_steps_make_the_tables_that_a_new_one_has(kind: str, url: str, tmp_path: Path) -> None:
+def test_migrations_create_the_current_tables(kind: str, url: str, tmp_path: Path) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
@@ -180,7 +180,7 @@ def test_the_steps_make_the_tables_that_a_new_one_has(kind: str, url: str, tmp_p
 def test_processes_that_start_together_share_a_catalogue(
     kind: str, old: bool, url: str, tmp_path: Path
 ) -> None:
-    """Each one can use it. Without a lock "table studies already exists" or "database is locked"."""
+    """Each process can use it. Without a lock: "table studies already exists" or "database is locked"."""
     fork = multiprocessing.get_context("fork")
     for repeat in range(3):
         place = tmp_path / f"{repeat}.sqlite" if kind == "sqlite" else url
@@ -197,16 +197,16 @@ def test_processes_that_start_together_share_a_catalogue(
             except Exception as error:
                 errors.put(str(error))
 
-        together = [fork.Process(target=use, args=(place, start, errors)) for _ in range(6)]
-        for process in together:
+        processes = [fork.Process(target=use, args=(place, start, errors)) for _ in range(6)]
+        for process in processes:
             process.start()
-        results = [errors.get() for _ in together]
-        for process in together:
+        results = [errors.get() for _ in processes]
+        for process in processes:
             process.join()
         assert results == [""] * 6
 
 
-def test_what_cannot_be_a_catalogue_is_said(tmp_path: Path) -> None:
+def test_bad_addresses_of_a_catalogue_are_refused(tmp_path: Path) -> None:
     for wrong in ("mysql://x/y", "nothing", "postgresql+nodriver://x/y"):
         with pytest.raises((BadInput, PenstockError), match=r"catalogue|expected"):
             Catalogue(wrong)
@@ -215,9 +215,11 @@ def test_what_cannot_be_a_catalogue_is_said(tmp_path: Path) -> None:
     assert "secret" not in str(raised.value)
 
 
-def test_a_catalogue_that_goes_away_is_asked_again(cluster: str, url: str, tmp_path: Path) -> None:
-    """503 with Retry-After while its server is down; all goes on when it is back: what was acknowledged is
-    there. Breaks where the connection of before is used for ever, or the answer is 500."""
+def test_a_catalogue_is_used_again_after_an_outage(cluster: str, url: str, tmp_path: Path) -> None:
+    """Answers are 503 with Retry-After while the database is down.
+
+    Afterwards requests succeed with a new connection, and acknowledged points are stored.
+    """
     from fastapi.testclient import TestClient
 
     from penstock.parts.server.app import application
@@ -225,34 +227,34 @@ def test_a_catalogue_that_goes_away_is_asked_again(cluster: str, url: str, tmp_p
 
     place = Path(cluster.partition("unix_sock=")[2]).parent
 
-    def server(*words: str) -> None:
-        line = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-        line += [f"{BINARIES}/pg_ctl", "-w", "-D", f"{place}/d", "-l", f"{place}/log", *words]
-        subprocess.run(line, cwd=place, check=True, capture_output=True)
+    def pg_ctl(*options: str) -> None:
+        argv = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        argv += [f"{BINARIES}/pg_ctl", "-w", "-D", f"{place}/d", "-l", f"{place}/log", *options]
+        subprocess.run(argv, cwd=place, check=True, capture_output=True)
 
     (tmp_path / "home").mkdir()
     store = Experiments(Catalogue(url), tmp_path / "home")
     app = application(Served([]), "token", store=lambda: store, own_token="own")
-    right = {"Authorization": "Bearer own"}
-    with TestClient(app, base_url="http://127.0.0.1", headers=right) as http:
+    headers = {"Authorization": "Bearer own"}
+    with TestClient(app, base_url="http://127.0.0.1", headers=headers) as http:
         assert http.post("/exp/x", json={}).status_code == 201
-        said = {"source": "s", "number": 0, "metric": "m", "utc_ns": [T0], "float": [1.0]}
-        assert http.post("/api/v1/experiments/x/points", json=said).status_code == 201
-        server("-m", "immediate", "stop")
+        point = {"source": "s", "number": 0, "metric": "m", "utc_ns": [T0], "float": [1.0]}
+        assert http.post("/api/v1/experiments/x/points", json=point).status_code == 201
+        pg_ctl("-m", "immediate", "stop")
         try:
             for answer in (
                 http.get("/exp"),
-                # its token is looked up in the catalogue
+                # the catalogue stores the tokens
                 http.get("/exp", headers={"Authorization": "Bearer another"}),
                 http.post("/exp/y", json={}),
-                http.post("/api/v1/experiments/x/points", json=said | {"number": 1}),
+                http.post("/api/v1/experiments/x/points", json=point | {"number": 1}),
                 http.put("/exp/x"),
             ):
                 assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
                 assert "is its server up" in answer.json()["detail"]
         finally:
-            server("-o", f"-k {place} -c listen_addresses='' -c fsync=off", "start")
-        assert http.post("/api/v1/experiments/x/points", json=said).json()["duplicate"]
+            pg_ctl("-o", f"-k {place} -c listen_addresses='' -c fsync=off", "start")
+        assert http.post("/api/v1/experiments/x/points", json=point).json()["duplicate"]
         assert http.post("/exp/y", json={}).status_code == 201
         assert http.put("/exp/x").status_code == 201
     assert not list((tmp_path / "home").glob("*/.*.new"))

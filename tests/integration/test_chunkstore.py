@@ -1,7 +1,7 @@
-"""A real store with three published bugs: `penstock check` finds and names each, and nothing without them.
+"""A store with three published bugs: `penstock check` identifies each, and reports nothing without them.
 
-What is expected comes from penstock's own model, with service times identified by one client. No time of the
-clock is asserted: verdicts are of means over predictions, causes of ratios and counts.
+Expectations come from penstock's model with service times identified by one client. No absolute time is
+asserted: verdicts compare means with predictions, causes compare ratios and counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.chunkstore.wire import send
 
 Check = Callable[[Path, Path], tuple[int, Any]]
 
-#: readings of a store without a bug: a host that is busy with something else spoils one, not all of them
+#: attempts with a store without a bug: a short load of the host affects one of them, not all
 READINGS = 3
 
 
@@ -44,48 +44,50 @@ def _check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.bug)
-def test_each_bug_is_found_and_named_and_nothing_without_it(
+def test_each_bug_is_identified_and_nothing_is_reported_without_it(
     suite: Suite, check: Check, tmp_path: Path
 ) -> None:
-    found = []
+    reports = []
     for reading in range(READINGS):
-        place = tmp_path / str(reading)
-        place.mkdir()
-        expected = suite.expected(suite.seeded(place / "seed"), place / "expected.yaml")
+        directory = tmp_path / str(reading)
+        directory.mkdir()
+        expected = suite.expected(suite.seeded(directory / "seed"), directory / "expected.yaml")
         status, clean = check(
-            expected, suite.measured(place / "clean", place / "clean.parquet", bug=False)
+            expected, suite.measured(directory / "clean", directory / "clean.parquet", bug=False)
         )
-        found.append(clean["rows"])
+        reports.append(clean["rows"])
         if status == 0:
             break
-    assert status == 0, found
+    assert status == 0, reports
     assert clean["causes"] == []
-    status, spoilt = check(expected, suite.measured(place / "bug", place / "bug.parquet", bug=True))
+    status, report = check(
+        expected, suite.measured(directory / "bug", directory / "bug.parquet", bug=True)
+    )
     assert status == 3
     verdicts = {
-        row["operation"]: row["verdict"] for row in spoilt["rows"] if row["module"] == "client"
+        row["operation"]: row["verdict"] for row in report["rows"] if row["module"] == "client"
     }
     assert set(verdicts.values()) <= {"SLOW", "UNSTABLE", "OK"}
     assert {"SLOW", "UNSTABLE"} & set(verdicts.values())
-    assert [cause["code"] for cause in spoilt["causes"]] == [suite.code]
+    assert [cause["code"] for cause in report["causes"]] == [suite.code]
 
 
-def test_what_a_store_notes_is_what_it_did(tmp_path: Path) -> None:
+def test_notes_of_a_store_match_its_operations(tmp_path: Path) -> None:
     settings, load = Settings(nodes=3), Load(clients=3, chunks=3, width=3)
     with up(settings, tmp_path / "store") as store:
         store.run(load, 3)
-    made = tables.measured(store.rows())
+    rows = tables.measured(store.rows())
     count = {
-        (module, metric): sum((r["module"], r["metric"]) == (module, metric) for r in made)
-        for module, metric in {(r["module"], r["metric"]) for r in made}
+        (module, metric): sum((r["module"], r["metric"]) == (module, metric) for r in rows)
+        for module, metric in {(r["module"], r["metric"]) for r in rows}
     }
     assert count["storage", "server_time"] == 3 * 3 * 3
     assert count["client", "connect_time"] == 3 * 3 * 3
     assert count["client", "client_time"] == 3 * 3 * 2
     assert count["manager", "server_time"] == count["manager", "lock_wait"] == 3 * 3 * 3
-    nbytes = sum(r["value"] for r in made if r["metric"] == "bytes")
+    nbytes = sum(r["value"] for r in rows if r["metric"] == "bytes")
     assert nbytes == sum(store.stored_bytes.values()) == 27 * settings.chunk_bytes
-    # each of three nodes got a chunk of each file
+    # each of three nodes stores a chunk of each file
     assert len(set(store.stored_bytes.values())) == 1
 
 
@@ -101,7 +103,7 @@ def test_a_stranger_is_not_served(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("stranger"))
 
 
-def test_nothing_is_noted_unless_it_is_asked_for(tmp_path: Path) -> None:
+def test_notes_are_written_only_on_request(tmp_path: Path) -> None:
     with up(Settings(nodes=2), tmp_path / "store", recorded=False) as store:
         store.run(Load(clients=2, chunks=2, width=2), 1)
     assert store.rows().noted == []
@@ -110,21 +112,21 @@ def test_nothing_is_noted_unless_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_constant_order_is_no_hot_spot_at_width_1(check: Check, tmp_path: Path) -> None:
-    """Each client's file is on one server, another for each: there is no order to be constant."""
+    """With width 1 each client uses one server, so that a constant order has no effect."""
     load = Load(chunks=3, width=1)
     settings = Settings(storage_service_s=0.005, constant_shuffle=True)
     with up(settings, tmp_path / "run") as store:
         store.run(load, 15)
     measured = tables.write(store.rows(), tmp_path / "run.parquet")
-    heat = in_flight(read_measured(measured).of("storage", "write", "in_flight", "1"))
-    assert heat is not None
-    assert heat.ratio < 1.5
-    # the clients' time is that of one alone, whatever others do
+    contention = in_flight(read_measured(measured).of("storage", "write", "in_flight", "1"))
+    assert contention is not None
+    assert contention.ratio < 1.5
+    # the time of a client is that of a single client
     seeded = model.Seeded(settings, 0.0002)
     apart = Load(chunks=3, width=1, apart=True)
-    wanted = (("client", "write", "client_time"),)
+    metrics = (("client", "write", "client_time"),)
     expected = model.write(
-        model.expected(seeded, apart, "width 1", wanted), tmp_path / "expected.yaml"
+        model.expected(seeded, apart, "width 1", metrics), tmp_path / "expected.yaml"
     )
-    _, found = check(expected, measured)
-    assert found["causes"] == []
+    _, report = check(expected, measured)
+    assert report["causes"] == []

@@ -1,5 +1,4 @@
-"""A study whose runs have collectors: an exporter's process is scraped, the command pushes line protocol, a
-simulated power unit is polled; a node reaches a receiver by its network."""
+"""Studies with collectors: scraped exporter, pushed line protocol, polled power unit, receiver for nodes."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mine)
 print(server.server_address[1], flush=True)
 server.serve_forever()
 """
-#: 20 steps of 0.1 s, each pushed under the time it was due at, however late; the last one twice
+#: pushes 20 steps of 0.1 s with their scheduled times; the last one twice
 PUSHES = """
 import os, sys, time, urllib.request
 to, token = (os.environ["PENSTOCK_COLLECT_STEPS" + end] for end in ("", "_TOKEN"))
@@ -86,9 +85,9 @@ responses:
 
 
 @contextlib.contextmanager
-def saying(words: list[str]) -> Iterator[str]:
-    """A process, and the line that it says first."""
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+def first_line(argv: list[str]) -> Iterator[str]:
+    """Run a process; yields its first line of output."""
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline()
@@ -97,47 +96,45 @@ def saying(words: list[str]) -> Iterator[str]:
             process.wait(60)
 
 
-def ran(words: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "penstock", *words]
-    return commands.run(line, env=env, capture_output=True, text=True, timeout=280)
+def penstock_command(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "penstock", *argv]
+    return commands.run(command, env=env, capture_output=True, text=True, timeout=280)
 
 
-def test_the_runs_of_a_study_have_collectors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_of_a_study_have_collectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = sorted(p.name for p in Path("/sys/class/block").iterdir() if (p / "stat").exists())[0]
     unit = [sys.executable, "-m", "penstock.parts.monitoring.simulated_pdu", "--disk", disk]
     env = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
     (tmp_path / "pushes.py").write_text(PUSHES)
     out = tmp_path / "out"
-    with saying([sys.executable, "-c", EXPORTER]) as exporter, saying(unit) as said:
-        words = {
+    with first_line([sys.executable, "-c", EXPORTER]) as exporter, first_line(unit) as unit_line:
+        values = {
             "PYTHON": sys.executable,
             "PUSHES": str(tmp_path / "pushes.py"),
             "EXPORTER": exporter.strip(),
-            "UNIT": str(json.loads(said)["port"]),
+            "UNIT": str(json.loads(unit_line)["port"]),
             "OID": f'"{".".join(map(str, (*OUTLET, 0)))}"',
         }
-        text = re.sub(r"\b[A-Z]{3,}\b", lambda m: words.get(m[0], m[0]), STUDY)
+        text = re.sub(r"\b[A-Z]{3,}\b", lambda m: values.get(m[0], m[0]), STUDY)
         (tmp_path / "s.study.yaml").write_text(text)
-        done = ran(
+        completed = penstock_command(
             ["run", "--no-report", str(tmp_path / "s.study.yaml"), "-o", str(out), "--json"], env
         )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    result = json.loads(completed.stdout)
     assert (result["planned_runs"], result["valid_runs"]) == (2, 2), result["left_out"]
 
-    told = [f["statement"] for f in result["findings"] if f["code"] == "collected-incomplete"]
-    assert sum("The collector nobody did not bring" in statement for statement in told) == 1
-    assert not any("The collector steps" in statement for statement in told)
+    statements = [f["statement"] for f in result["findings"] if f["code"] == "collected-incomplete"]
+    assert sum("The collector nobody did not bring" in statement for statement in statements) == 1
+    assert not any("The collector steps" in statement for statement in statements)
     monkeypatch.setenv("PENSTOCK_STATE", env["PENSTOCK_STATE"])
     for bundle in bundles(out):
-        account = bundle.manifest["receipts"]["collect"]
-        assert account["cpu_ns"] > 0
-        verdicts = {n: one["verdict"] for n, one in account["collectors"].items()}
+        receipt = bundle.manifest["receipts"]["collect"]
+        assert receipt["cpu_ns"] > 0
+        verdicts = {n: report["verdict"] for n, report in receipt["collectors"].items()}
         assert verdicts["steps"] == "complete"
         assert verdicts["nobody"] == "unusable"
-        # each step once, in order, by size: what came twice is refused as that
+        # each step is stored once and in order; the repeated one is refused
         name = f"{bundle.manifest['study_id']}/{bundle.manifest['run_id']}"
         steps = penstock.series(name, "step_done", labels=["size"])
         size = f"s{bundle.manifest['levels']['size']}"
@@ -145,17 +142,17 @@ def test_the_runs_of_a_study_have_collectors(
         assert steps.iloc[:, 0].tolist() == list(range(20))
         responses = bundle.manifest["responses"]
         assert responses["last"] == {"value": 19.0, "unit": "1"}
-        # 0 / 0 is no value
+        # 0 / 0 gives no value
         assert responses["steps"] == {"value": 19.0, "unit": "1"}
-        assert account["collectors"]["steps"]["refused"] == {"duplicate": 1}
-        # the exporter counted each time that it was asked
+        assert receipt["collectors"]["steps"]["refused"] == {"duplicate": 1}
+        # the exporter counts its requests
         shown = penstock.series(name, "shown_total", partial=True).iloc[:, 0].dropna()
         assert (shown.diff().dropna() >= 1).all()
         assert len(shown) >= 5
         power = penstock.series(name, "simulated_power", partial=True).iloc[:, 0].dropna()
         assert power.between(100, 170).all()
         assert len(power) >= 2
-        # and what the monitor sampled of the same run, on the same clock
+        # samples of the monitor have the same clock
         cpu = penstock.series(name, "cpu_user", partial=True)
         assert cpu.index.min() <= steps.index.max()
         assert steps.index.min() <= cpu.index.max()
@@ -163,12 +160,14 @@ def test_the_runs_of_a_study_have_collectors(
         assert not token.search((bundle.path / "manifest.json").read_text())
 
     svg = tmp_path / "steps.svg"
-    words_of = ["plot", f"{out}:r001", "lines", "-o", str(svg)]
-    refused = ran(words_of, env)
+    argv = ["plot", f"{out}:r001", "lines", "-o", str(svg)]
+    refused = penstock_command(argv, env)
     assert refused.returncode == 2
     assert "nobody is unusable" in refused.stderr
-    drawn = ran([*words_of, "--series", "step_done*"], env)  # complete, whatever others brought
-    assert drawn.returncode == 0, drawn.stderr
+    plotted = penstock_command(
+        [*argv, "--series", "step_done*"], env
+    )  # complete, although other collectors are not
+    assert plotted.returncode == 0, plotted.stderr
     assert svg.stat().st_size > 0
 
 
@@ -189,16 +188,16 @@ responses: {t: {from: wall_s, unit: s, better: lower}}
 """
 
 
-def test_nodes_push_to_a_receiver_by_the_network_of_the_host(ground: Ground) -> None:
+def test_nodes_push_to_a_receiver_through_the_host_network(ground: Ground) -> None:
     (ground.where / "pushes.py").write_text(PUSHES)
     (ground.where / "n.study.yaml").write_text(NODE_STUDY)
     out = ground.where / "out"
-    done = ran(
+    completed = penstock_command(
         ["run", "--no-report", str(ground.where / "n.study.yaml"), "-o", str(out), "--json"],
         ground.environment,
     )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    result = json.loads(completed.stdout)
     assert result["valid_runs"] == 2, result["left_out"]
     for bundle in bundles(out):
         points = pq.read_table(bundle.path / "points.parquet")

@@ -1,4 +1,4 @@
-"""A study whose runs failed is corrected and goes on in its directory."""
+"""A study with failed runs is corrected and resumed in its directory."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ settle: {resident_at_most: null}
 """
 
 
-def test_a_corrected_study_goes_on(tmp_path: Path) -> None:
+def test_a_corrected_study_is_resumed(tmp_path: Path) -> None:
     path, out = tmp_path / "corrected.study.yaml", tmp_path / "out"
     path.write_text(STUDY.replace("COMMAND", "'no-such-program {n}'"))
     failed = run(tmp_path, "run", "--no-report", str(path), "-o", str(out))
     assert failed.returncode == 1
     assert "continue with --resume" in failed.stderr
     path.write_text(STUDY.replace("COMMAND", "'sleep 0.{n}'"))
-    mended = run(tmp_path, "run", "--no-report", str(path), "-o", str(out), "--resume")
-    assert mended.returncode == 0, mended.stderr
-    assert "repeating what is not valid: r001" in mended.stderr
+    resumed = run(tmp_path, "run", "--no-report", str(path), "-o", str(out), "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "repeating what is not valid: r001" in resumed.stderr
     runs = manifests(out)
     assert {name: m["valid"] for name, m in runs.items()} == {
         "r001": True,
         "r001.attempt1": False,
         "r002": True,
     }
-    # what is valid now is not altered any more
+    # valid runs must not change
     path.write_text(STUDY.replace("COMMAND", "'sleep 0.0{n}'"))
     refused = run(tmp_path, "run", "--no-report", str(path), "-o", str(out), "--resume")
     assert refused.returncode == 2

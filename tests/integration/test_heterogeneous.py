@@ -1,4 +1,4 @@
-"""The studies on nodes with different disks, in little."""
+"""Small versions of the studies on nodes with different disks."""
 
 from __future__ import annotations
 
@@ -67,56 +67,57 @@ observers: {{monitor: null}}
 
 
 def least_s(requests: pd.DataFrame, stages: dict[str, list[int]], bps: float) -> float:
-    """The time that disks of that limit need at least for what they served, stage by stage."""
-    whole = 0.0
+    """Lower bound of the time of all stages on disks with a limit of `bps` [s]."""
+    total_s = 0.0
     for begin, end in stages.values():
-        mine = requests[(requests["done_ns"] > begin) & (requests["done_ns"] <= end)]
-        each = mine.groupby([mine["disk_id"].astype(str), mine["op"].astype(str)])["size_bytes"]
-        whole += float(each.sum().max()) / bps
-    return whole
+        served = requests[(requests["done_ns"] > begin) & (requests["done_ns"] <= end)]
+        sizes = served.groupby([served["disk_id"].astype(str), served["op"].astype(str)])[
+            "size_bytes"
+        ]
+        total_s += float(sizes.sum().max()) / bps
+    return total_s
 
 
-def test_a_job_takes_what_its_disks_let_through(tmp_path: Path) -> None:
+def test_a_job_takes_the_time_of_its_limited_disks(tmp_path: Path) -> None:
     shutil.copytree(STUDIES / "heterogeneous", tmp_path / "heterogeneous")
     study = tmp_path / "job.study.yaml"
     study.write_text(STUDY.format(blocks=BLOCKS, block_bytes=BLOCK_BYTES))
     out = tmp_path / "out"
-    words = [sys.executable, "-m", "penstock", "run", "--no-report", str(study), "-o", str(out)]
-    done = commands.run(words, capture_output=True, text=True, timeout=200)
-    assert (out / "runs.parquet").exists(), done.stderr
+    argv = [sys.executable, "-m", "penstock", "run", "--no-report", str(study), "-o", str(out)]
+    result = commands.run(argv, capture_output=True, text=True, timeout=200)
+    assert (out / "runs.parquet").exists(), result.stderr
     sums = set()
     for row in pd.read_parquet(out / "runs.parquet").to_dict("records"):
         bundle = Bundle.open(out / "runs" / str(row["run_id"]))
         assert bundle.manifest["exit_status"] == 0, row["reason"]
-        said = json.loads((bundle.path / "workload" / "job.json").read_text())
-        sums.add(said["checksum"])
-        assert said["records"] == BLOCKS * BLOCK_BYTES // 100
-        assert sum(t["kind"] == "map" for t in said["tasks"]) == BLOCKS
-        assert said["last_reducer"] in ("n-0", "n-2")
+        report = json.loads((bundle.path / "workload" / "job.json").read_text())
+        sums.add(report["checksum"])
+        assert report["records"] == BLOCKS * BLOCK_BYTES // 100
+        assert sum(t["kind"] == "map" for t in report["tasks"]) == BLOCKS
+        assert report["last_reducer"] in ("n-0", "n-2")
         requests = bundle.table("device_requests").to_pandas()
-        # all input was read and all output written, by disks and not by a cache
+        # the disks, not a cache, read all input and wrote all output
         size = requests.groupby(requests["op"].astype(str))["size_bytes"].sum()
         assert size["write"] >= 0.99 * 2 * BLOCKS * BLOCK_BYTES
         assert size["read"] >= 0.99 * 2 * BLOCKS * BLOCK_BYTES
         limit = LIMITS_BPS[str(row["limit"])]
-        # a disk lets no more through, however busy the host is; that it lets as much through
-        # only a run whose certificate is valid can tell
-        assert said["seconds"] >= 0.95 * least_s(requests, said["stages"], limit)
+        # a disk never exceeds its limit; it reaches the limit only in runs with a valid certificate
+        assert report["seconds"] >= 0.95 * least_s(requests, report["stages"], limit)
         if row["valid"]:
-            assert said["seconds"] <= 3 * least_s(requests, said["stages"], limit)
-            # planted: disks of a quarter of the limit could not have served that
-            assert said["seconds"] < 0.95 * least_s(requests, said["stages"], limit / 4)
+            assert report["seconds"] <= 3 * least_s(requests, report["stages"], limit)
+            # planted: disks with a quarter of the limit are slower
+            assert report["seconds"] < 0.95 * least_s(requests, report["stages"], limit / 4)
     assert len(sums) == 1
 
 
-def test_clients_that_look_leave_the_slow_replica(tmp_path: Path) -> None:
-    words = [sys.executable, str(STUDIES / "load_balance.py"), "--quick", "--invalid", "--json"]
-    done = commands.run(
-        [*words, "-o", str(tmp_path / "out")], capture_output=True, text=True, timeout=200
+def test_clients_that_measure_avoid_the_slow_replica(tmp_path: Path) -> None:
+    argv = [sys.executable, str(STUDIES / "load_balance.py"), "--quick", "--invalid", "--json"]
+    result = commands.run(
+        [*argv, "-o", str(tmp_path / "out")], capture_output=True, text=True, timeout=200
     )
-    assert done.stdout, done.stderr
-    claims = {c["wording"]: c for c in json.loads(done.stdout)["claims"]}
-    # on a busy host no run is valid; all of them are evaluated beside the valid ones
+    assert result.stdout, result.stderr
+    claims = {c["wording"]: c for c in json.loads(result.stdout)["claims"]}
+    # on a busy host no run is valid; `relaxed` evaluates invalid runs, too
     for wording, claim in claims.items():
         if wording.startswith(("s-0 slow", "s-0 fast", "blind")):
             assert claim["relaxed"]["result"] == "met", claim

@@ -1,4 +1,4 @@
-"""Seeding: a node whose disk or link is not like the others' is named, on nodes that are up."""
+"""Homogeneity of running nodes: a node with a slower disk or link is reported."""
 
 from __future__ import annotations
 
@@ -43,27 +43,27 @@ def four_nodes_alike(
 
 @pytest.fixture(name="faults", scope="module")
 def one_slow_disk_and_one_slow_link(alike: tuple[Cluster, ClusterSpec]) -> set[tuple[str, str]]:
-    """What is named where a disk is three times slower, and another node's link has 80 % of its rate."""
+    """Reported faults with a disk that is three times slower and a link at 80 % on another node."""
     cluster, _ = alike
     slow = {"read_bps": 40e6 / 3, "write_bps": 40e6 / 3}
     cluster.set(["node-2"], "disk", "store", {"limits": slow})
     cluster.set(["node-1"], "network", None, {"out_bps": 10e6, "in_bps": 10e6})
     try:
-        return named(alike)
+        return unlike_resources(alike)
     finally:
         cluster.set(["node-1"], "network", None, {"out_bps": 12.5e6, "in_bps": 12.5e6})
         limits = {"read_bps": 40e6, "write_bps": 40e6}
         cluster.set(["node-2"], "disk", "store", {"limits": limits})
 
 
-def named(alike: tuple[Cluster, ClusterSpec]) -> set[tuple[str, str]]:
-    found = judged(measured(*alike, STORAGE, budget_s=30))
-    assert set(found.shows) == {"disk, write", "disk, read", "link, out", "link, in"}
-    return {(u.node, u.what) for u in found.unlike}
+def unlike_resources(alike: tuple[Cluster, ClusterSpec]) -> set[tuple[str, str]]:
+    report = judged(measured(*alike, STORAGE, budget_s=30))
+    assert set(report.shows) == {"disk, write", "disk, read", "link, out", "link, in"}
+    return {(u.node, u.what) for u in report.unlike}
 
 
-def test_nodes_that_are_alike(alike: tuple[Cluster, ClusterSpec]) -> None:
-    assert named(alike) == set()
+def test_equal_nodes(alike: tuple[Cluster, ClusterSpec]) -> None:
+    assert unlike_resources(alike) == set()
 
 
 def test_one_disk_three_times_slower(faults: set[tuple[str, str]]) -> None:
