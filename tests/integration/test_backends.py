@@ -1,4 +1,4 @@
-"""Back ends of emulated disks on this host: fuse, and throttled loop devices where there is blkio."""
+"""Back ends of emulated disks on this host: fuse, and throttled loop devices if there is blkio."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ blkio = pytest.mark.skipif(
 
 
 class Bench:
-    """Back ends, a control group and places for disks."""
+    """Back ends, a control group and directories for disks."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -45,20 +45,20 @@ class Bench:
         self.backends = Backends(self.journal, base / "state")
         self.group: RunCgroup = create_run_cgroup("backends", None, self.journal)
 
-    def place(self, name: str, **more: Any) -> Place:
+    def place(self, name: str, **options: Any) -> Place:
         for part in ("mount", "files"):
             (self.base / name / part).mkdir(parents=True, exist_ok=True)
         mount, files = (self.base / name / part for part in ("mount", "files"))
-        return Place(f"n1.{name}", mount, files, self.group, **more)
+        return Place(f"n1.{name}", mount, files, self.group, **options)
 
-    def up(self, spec: DiskSpec, **more: Any) -> UpDisk:
-        return self.backends.up(spec, self.place(spec.name, **more))
+    def up(self, spec: DiskSpec, **options: Any) -> UpDisk:
+        return self.backends.up(spec, self.place(spec.name, **options))
 
-    def inside(self, *words: str) -> str:
-        """Runs a command in the group; gives its output."""
+    def inside(self, *argv: str) -> str:
+        """Run a command in the group; return its output."""
         enter = "".join(f"echo $$ >{p} && " for p in self.group.enter_args())
-        line = ["sh", "-c", enter + 'exec "$@"', "sh", *words]
-        return subprocess.run(line, check=True, capture_output=True, text=True).stdout
+        command = ["sh", "-c", enter + 'exec "$@"', "sh", *argv]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture
@@ -82,8 +82,8 @@ print(time.monotonic() - began)
 """
 
 
-def reading_s(bench: Bench, path: Path, block: int, count: int) -> float:
-    """Seconds for `count` direct reads of `block` bytes one after the other, by a process of the group."""
+def read_duration_s(bench: Bench, path: Path, block: int, count: int) -> float:
+    """Time of `count` sequential direct reads of `block` bytes by a process of the group [s]."""
     return float(bench.inside(sys.executable, "-S", "-c", READ, str(path), str(block), str(count)))
 
 
@@ -94,12 +94,12 @@ def written(path: Path, size: int) -> Path:
     return path
 
 
-def test_every_name_of_the_table_is_a_back_end(bench: Bench) -> None:
+def test_every_registered_name_is_a_back_end(bench: Bench) -> None:
     for name in DISK_BACKENDS:
         assert bench.backends.backend(name).name == name
 
 
-def test_a_disk_of_the_model_serves_its_profile(bench: Bench) -> None:
+def test_a_fuse_disk_has_the_service_times_of_its_profile(bench: Bench) -> None:
     profile = load_profile("service-5ms").to_dict()
     up = bench.up(DiskSpec("data", profile=profile, profile_name="service-5ms"))
     assert up.backend == "fuse"
@@ -107,7 +107,7 @@ def test_a_disk_of_the_model_serves_its_profile(bench: Bench) -> None:
     (bench.base / "spool").mkdir()
     file = written(up.mount / "f", 8 * MIB)
     up.begin(bench.base / "spool")
-    reading_s(bench, file, 4096, 20)
+    read_duration_s(bench, file, 4096, 20)
     requests = up.end()["device_requests"]
     assert requests.num_rows == 20
     assert (requests["service_ns"].to_numpy() == 5_000_000).all()
@@ -116,7 +116,7 @@ def test_a_disk_of_the_model_serves_its_profile(bench: Bench) -> None:
     assert (bench.base / "data" / "files" / "f").stat().st_size == 8 * MIB
 
 
-def test_limits_of_the_model_are_independent_and_change_on_time(bench: Bench) -> None:
+def test_limits_of_a_fuse_disk_are_independent_and_change_on_time(bench: Bench) -> None:
     up = bench.up(DiskSpec("data", limits=Limits(read_bps=4e6), size_bytes=256 * MIB))
     assert up.read_back() == Limits(read_bps=4e6)
     applied = up.set_limits({"write_bps": 2e6})
@@ -139,12 +139,14 @@ def test_limits_of_the_model_are_independent_and_change_on_time(bench: Bench) ->
     assert up.read_back() == Limits()
 
 
-def nearest_s(bench: Bench, file: Path, count: int, wanted_s: float) -> tuple[float, int]:
-    """The time nearest to what is wanted of at most three tries, and how many: a busy host takes its part."""
+def closest_duration_s(
+    bench: Bench, file: Path, count: int, expected_s: float
+) -> tuple[float, int]:
+    """Duration closest to `expected_s` of at most three reads, and the number of reads."""
     times: list[float] = []
-    while len(times) < 3 and not any(abs(t / wanted_s - 1) <= 0.15 for t in times):
-        times.append(reading_s(bench, file, 65536, count))
-    return min(times, key=lambda t: abs(t - wanted_s)), len(times)
+    while len(times) < 3 and not any(abs(t / expected_s - 1) <= 0.15 for t in times):
+        times.append(read_duration_s(bench, file, 65536, count))
+    return min(times, key=lambda t: abs(t - expected_s)), len(times)
 
 
 @pytest.mark.timed
@@ -159,17 +161,17 @@ def test_limits_of_v1_are_independent_and_delivered(bench: Bench) -> None:
     assert applied.found["limits"]["read_bps"] == 4_000_000
     assert up.read_back() == Limits(read_bps=4e6, write_bps=2e6)
     assert applied.planned_ns <= applied.applied_ns <= applied.verified_ns
-    before = up.stats()
-    seconds, tries = nearest_s(bench, file, 92, 6_029_312 / 4e6)
+    stats_before = up.stats()
+    seconds, reads = closest_duration_s(bench, file, 92, 6_029_312 / 4e6)
     assert seconds == pytest.approx(6_029_312 / 4e6, rel=0.15)
-    delivered = up.stats()["read_bytes"] - before["read_bytes"]
-    assert delivered == tries * 92 * 65536
+    delivered = up.stats()["read_bytes"] - stats_before["read_bytes"]
+    assert delivered == reads * 92 * 65536
     up.set_limits({"read_bps": "max"})
     assert up.read_back() == Limits(write_bps=2e6)
-    assert reading_s(bench, file, 65536, 92) < 0.75
-    # a limit set after another was cleared is in force as well
+    assert read_duration_s(bench, file, 65536, 92) < 0.75
+    # a limit is in force after another one was cleared
     up.set_limits({"read_bps": 8e6})
-    seconds, _ = nearest_s(bench, file, 122, 122 * 65536 / 8e6)
+    seconds, _ = closest_duration_s(bench, file, 122, 122 * 65536 / 8e6)
     assert seconds == pytest.approx(122 * 65536 / 8e6, rel=0.15)
 
 
@@ -179,35 +181,35 @@ def test_cached_reads_do_not_reach_a_limited_device(bench: Bench) -> None:
     spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=64 * MIB)
     up = bench.up(spec)
     file = written(up.mount / "f", 16 * MIB)
-    rate = "import sys, time; f = open(sys.argv[1], 'rb', buffering=0); b = bytearray(1 << 20)\n"
-    rate += "t = time.monotonic()\nwhile f.readinto(b): pass\nprint(16 / (time.monotonic() - t))"
-    words = (sys.executable, "-S", "-c", rate, str(file))
-    free = max(float(bench.inside(*words)) for _ in range(3))
+    program = "import sys, time; f = open(sys.argv[1], 'rb', buffering=0); b = bytearray(1 << 20)\n"
+    program += "t = time.monotonic()\nwhile f.readinto(b): pass\nprint(16 / (time.monotonic() - t))"
+    argv = (sys.executable, "-S", "-c", program, str(file))
+    unlimited = max(float(bench.inside(*argv)) for _ in range(3))
     up.set_limits({"read_bps": 1e6})
-    before = up.stats()["read_bytes"]
-    assert max(float(bench.inside(*words)) for _ in range(3)) > 0.5 * free
-    assert up.stats()["read_bytes"] == before
-    # the check finds a pass that does go to the device
+    bytes_before = up.stats()["read_bytes"]
+    assert max(float(bench.inside(*argv)) for _ in range(3)) > 0.5 * unlimited
+    assert up.stats()["read_bytes"] == bytes_before
+    # planted: reads without the cache reach the device
     drop_file_cache(file)
     up.set_limits({"read_bps": "max"})
-    bench.inside(*words)
-    assert up.stats()["read_bytes"] > before
+    bench.inside(*argv)
+    assert up.stats()["read_bytes"] > bytes_before
 
 
 @pytest.mark.timed
 @blkio
-def test_buffered_writes_of_v1_escape_and_are_refused(bench: Bench) -> None:
+def test_limits_of_buffered_writes_are_refused_for_v1(bench: Bench) -> None:
     limits = Limits(write_bps=1e6)
     with pytest.raises(BadInput, match="write-back"):
         bench.up(DiskSpec("data", backend="cgroup1", limits=limits))
     assert not mounts_at(bench.base / "data" / "mount")
-    free = bench.up(DiskSpec("free", backend="cgroup1", size_bytes=32 * MIB))
+    unlimited = bench.up(DiskSpec("free", backend="cgroup1", size_bytes=32 * MIB))
     for change in ({"write_bps": 1e6}, {"read_bps": 1e6, "write_iops": 5}):
         with pytest.raises(BadInput, match="write-back"):
-            free.set_limits(change)
+            unlimited.set_limits(change)
     with pytest.raises(BadInput, match="write-back"):
-        free.schedule([{"at_ns": 0, "patch": {"limits": {"write_bps": 1e6}}}])
-    assert free.read_back() == Limits()
+        unlimited.schedule([{"at_ns": 0, "patch": {"limits": {"write_bps": 1e6}}}])
+    assert unlimited.read_back() == Limits()
     up = bench.up(
         DiskSpec(
             "data", backend="cgroup1", limits=limits, allow_unhonoured=True, size_bytes=64 * MIB
@@ -215,17 +217,17 @@ def test_buffered_writes_of_v1_escape_and_are_refused(bench: Bench) -> None:
     )
     assert bench.backends.choices["n1.data"].warnings
     (bench.base / "spool").mkdir()
-    began = time.monotonic()
+    start = time.monotonic()
     bench.inside("dd", "if=/dev/zero", f"of={up.mount}/f", "bs=1M", "count=16", "status=none")
     file = os.open(up.mount / "f", os.O_RDONLY)
     os.fsync(file)
     os.close(file)
-    took_s = time.monotonic() - began
-    assert 100 * (16 * MIB / took_s) / 1e6 > 130
+    duration_s = time.monotonic() - start
+    assert 100 * (16 * MIB / duration_s) / 1e6 > 130
 
 
 @blkio
-def test_windows_of_a_throttled_disk_and_changes_on_time(bench: Bench) -> None:
+def test_counters_and_scheduled_changes_of_a_throttled_disk(bench: Bench) -> None:
     spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=64 * MIB)
     up = bench.up(spec)
     file = written(up.mount / "f", 8 * MIB)
@@ -239,14 +241,16 @@ def test_windows_of_a_throttled_disk_and_changes_on_time(bench: Bench) -> None:
             {"at_ns": now + 600_000_000, "patch": {"limits": {"read_bps": "max"}}},
         ]
     )
-    reading_s(bench, file, 65536, 100)
+    read_duration_s(bench, file, 65536, 100)
     while len(up.events()) < 2:
         time.sleep(0.05)
     first, second = up.events()
     assert first["found"]["limits"]["read_bps"] == 2_000_000
     assert second["found"]["limits"]["read_bps"] == "max"
     assert all(e["planned_ns"] <= e["applied_ns"] <= e["verified_ns"] for e in (first, second))
-    up.schedule([{"at_ns": now, "patch": {"limits": {"read_bps": 2**80}}}])  # no kernel takes that
+    up.schedule(
+        [{"at_ns": now, "patch": {"limits": {"read_bps": 2**80}}}]
+    )  # no kernel accepts that value
     while len(up.events()) < 3:
         time.sleep(0.05)
     assert up.events()[2]["error"]
@@ -257,10 +261,10 @@ def test_windows_of_a_throttled_disk_and_changes_on_time(bench: Bench) -> None:
         up.patch({"slow": {"factor": 2}})
 
 
-# Timed, as two more below: a mount namespace that a test beside it makes holds a copy of the mount.
+# Timed, as are two tests below: mount namespaces of parallel tests would hold copies of the mount.
 @pytest.mark.timed
 @blkio
-def test_what_was_synced_is_there_again_and_the_device_is_recorded(bench: Bench) -> None:
+def test_synced_data_survive_and_the_device_is_recorded(bench: Bench) -> None:
     spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=32 * MIB, owner=(123, 456))
     up = bench.up(spec)
     written(up.mount / "f", 4096)
@@ -271,7 +275,7 @@ def test_what_was_synced_is_there_again_and_the_device_is_recorded(bench: Bench)
     assert facts["read_ahead_kib"] == 128
     assert {"kernel", "scheduler", "write_cache", "queue_depth", "mount_options"} <= set(facts)
     content = (up.mount / "f").read_bytes()
-    # by whatever path it is named, it is the top device
+    # each path leads to the top device
     (bench.base / "link").symlink_to(up.mount)
     for path in (up.mount, up.mount / "f", bench.base / "link" / "f"):
         device = device_of(path)
@@ -281,26 +285,26 @@ def test_what_was_synced_is_there_again_and_the_device_is_recorded(bench: Bench)
     with pytest.raises(BadInput, match="expected a path on a block device"):
         device_of("/proc/self")
     up.down()
-    again = bench.up(spec)
-    assert (again.mount / "f").read_bytes() == content
+    second = bench.up(spec)
+    assert (second.mount / "f").read_bytes() == content
 
 
 @blkio
-def test_limits_above_what_the_device_can_do_are_called_so(bench: Bench) -> None:
+def test_limits_above_the_capability_of_the_device_are_reported(bench: Bench) -> None:
     small = DiskSpec(
         "a", backend="cgroup1", io="direct", size_bytes=32 * MIB, limits=Limits(read_bps=1e6)
     )
     up = bench.up(small)
-    able = up.facts()["capability_bps"]
-    assert able["read"] > 1e6
+    capability = up.facts()["capability_bps"]
+    assert capability["read"] > 1e6
     assert not [n for n in up.facts()["notes"] if "device-bound" in n]
-    huge = Limits(read_bps=4 * able["read"])
+    huge = Limits(read_bps=4 * capability["read"])
     other = bench.up(
         DiskSpec("b", backend="cgroup1", io="direct", size_bytes=32 * MIB, limits=huge)
     )
     (note,) = [n for n in other.facts()["notes"] if "device-bound" in n]
     assert "read limits of 2 disks" in note
-    assert f"does {able['read'] / 1e6:.0f}" in note
+    assert f"does {capability['read'] / 1e6:.0f}" in note
 
 
 @pytest.mark.timed
@@ -318,18 +322,18 @@ def test_an_image_that_another_namespace_still_has_mounted_is_not_mounted_twice(
         stdout=subprocess.PIPE,
     )
     assert holder.stdout is not None
-    holder.stdout.readline()  # it has its copy of the mounts
+    holder.stdout.readline()  # the new namespace has copies of the mounts
     up.down()
     with pytest.raises(PenstockError, match="mounted twice"):
         bench.up(spec)
     holder.communicate(b"\n")
     monkeypatch.undo()
-    again = bench.up(spec)
-    assert (again.mount / "f").read_bytes() == content
+    second = bench.up(spec)
+    assert (second.mount / "f").read_bytes() == content
 
 
 @blkio
-def test_files_of_the_directory_are_on_the_disk_and_stay_as_they_are(bench: Bench) -> None:
+def test_files_of_the_directory_are_copied_to_the_disk(bench: Bench) -> None:
     spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=32 * MIB)
     files = bench.place("data").directory
     (files / "sub").mkdir()
@@ -354,13 +358,13 @@ from penstock.spec.cluster import DiskSpec, Limits
 from penstock.host.cgroups.cgroup import create_run_cgroup
 from penstock.host.journal.journal import Journal
 import penstock.emulate.backends.image as image
-base, where = Path(sys.argv[1]), sys.argv[2]
+base, stage = Path(sys.argv[1]), sys.argv[2]
 journal = Journal(base / "journal.jsonl")
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
-if where == "attached":
+if stage == "attached":
     image._mount = die
-elif where == "mounted":
+elif stage == "mounted":
     image._set = die
 group = create_run_cgroup("crash", None, journal)
 (base / "m").mkdir(); (base / "f").mkdir()
@@ -374,10 +378,10 @@ die()
 
 @pytest.mark.timed
 @blkio
-@pytest.mark.parametrize("where", ["attached", "mounted", "up"])
-def test_a_killed_owner_leaves_nothing_after_undo(tmp_path: Path, where: str) -> None:
-    done = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path), where])
-    assert done.returncode == -9
+@pytest.mark.parametrize("stage", ["attached", "mounted", "up"])
+def test_a_killed_owner_leaves_nothing_after_undo(tmp_path: Path, stage: str) -> None:
+    result = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path), stage])
+    assert result.returncode == -9
     journal = Journal(tmp_path / "journal.jsonl")
     assert journal.open_entries()
     outcomes = undo(journal)

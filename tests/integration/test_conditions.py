@@ -1,4 +1,4 @@
-"""Conditions that come to hold again and again, on real disks and nodes; each change says what set it off."""
+"""Conditions that become true repeatedly, on disks and nodes; each change records its cause."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ observers: {monitor: null}
 """
 
 
-def until(holds: Callable[[], object]) -> None:
+def until(condition: Callable[[], object]) -> None:
     end = time.monotonic() + 20
-    while not holds():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
 
 
-def read_past_the_cache(path: Path, offset: int) -> None:
+def read_directly(path: Path, offset: int) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
     try:
         import mmap
@@ -71,33 +71,33 @@ def read_past_the_cache(path: Path, offset: int) -> None:
         os.close(fd)
 
 
-def test_a_disks_counter_sets_a_change_off_in_each_of_three_windows(bench: Bench) -> None:
+def test_a_counter_of_a_disk_triggers_a_change_in_each_window(bench: Bench) -> None:
     bench.up(flat(0.15))
     path = bench.file("f", MIB)
-    file = bench.base / "s.yaml"
-    file.write_text(
+    schedule_file = bench.base / "s.yaml"
+    schedule_file.write_text(
         "- {when: {metric: in_flight, above: 0}, servers: 2}\n"
         "- {when: {metric: in_flight, above: 0, fires: once}, limits.read: 90MB/s}\n"
         "- {when: {phase: load}, readahead: false}\n"
         "- {at: 0s, phase: load, cache: false}\n"
     )
-    bench.server.schedule("d", for_disk(read_schedule(file), time.monotonic_ns()))
+    bench.server.schedule("d", for_disk(read_schedule(schedule_file), time.monotonic_ns()))
     for window in range(3):
-        read_past_the_cache(path, 4096 * window)
+        read_directly(path, 4096 * window)
         time.sleep(0.1)
     assert [bench.server.mark("load") for _ in range(2)] == [2, 1]
     until(lambda: len(bench.server.events("d")["events"]) == 7)
-    made = bench.server.events("d")["events"]
+    events = bench.server.events("d")["events"]
     by_key: dict[str, list[dict[str, str]]] = {}
-    for event in made:
+    for event in events:
         by_key.setdefault(next(iter(event["asked"])), []).append(event["cause"])
-    counted = {"kind": "metric", "text": "in_flight 1, above 0"}
-    marked = {"kind": "phase", "text": "load"}
+    metric_cause = {"kind": "metric", "text": "in_flight 1, above 0"}
+    phase_cause = {"kind": "phase", "text": "load"}
     assert by_key == {
-        "servers": [counted] * 3,
-        "limits": [counted],
-        "readahead": [marked] * 2,
-        "cache": [marked],
+        "servers": [metric_cause] * 3,
+        "limits": [metric_cause],
+        "readahead": [phase_cause] * 2,
+        "cache": [phase_cause],
     }
     bench.server.patch("d", {"servers": None})
     assert bench.server.events("d")["events"][-1]["cause"]["kind"] == "request"
@@ -105,10 +105,10 @@ def test_a_disks_counter_sets_a_change_off_in_each_of_three_windows(bench: Bench
 
 @pytest.fixture
 def ground() -> Iterator[Ground]:
-    where = Path(f"/var/tmp/cond-{os.getpid()}-{time.monotonic_ns() % 10**6}")
-    where.mkdir(mode=0o755)
-    yield Ground.made(where)
-    shutil.rmtree(where, ignore_errors=True)
+    directory = Path(f"/var/tmp/cond-{os.getpid()}-{time.monotonic_ns() % 10**6}")
+    directory.mkdir(mode=0o755)
+    yield Ground.made(directory)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def test_each_row_of_several_nodes_names_node_disk_and_cause(
@@ -128,16 +128,18 @@ def test_each_row_of_several_nodes_names_node_disk_and_cause(
     with Cluster.up(ClusterSpec("cond", nodes), ground.journal(), outlive=False) as cluster:
         cluster.schedule([slow, busy])
         for window in range(3):
-            with log.open("a", buffering=1) as more:
-                more.write(f"window {window} be")
-                more.flush()
+            with log.open("a", buffering=1) as file:
+                file.write(f"window {window} be")
+                file.flush()
                 time.sleep(0.05)
-                more.write("gins now\n")
+                file.write("gins now\n")
             until(lambda window=window: len(cluster.events()) == 2 + 3 * (window + 1))
         first, rows = cluster.events()[:2], cluster.events()[2:]
     assert {e["cause"]["kind"] for e in first} == {"begin"}
-    seen = sorted((e["cause"]["text"], e["node"], e["resource"], e.get("name") or "") for e in rows)
-    assert seen == [
+    causes = sorted(
+        (e["cause"]["text"], e["node"], e["resource"], e.get("name") or "") for e in rows
+    )
+    assert causes == [
         (f"window {window} begins now", node, resource, name)
         for window in range(3)
         for node, resource, name in (
@@ -150,14 +152,14 @@ def test_each_row_of_several_nodes_names_node_disk_and_cause(
     assert not any(e["error"] for e in rows)
 
 
-def test_a_studys_events_say_what_set_them_off(ground: Ground) -> None:
+def test_events_of_a_study_record_their_causes(ground: Ground) -> None:
     path = ground.where / "s.yaml"
     path.write_text(STUDY)
-    done = ground.penstock(
+    result = ground.penstock(
         "run", "--no-report", str(path), "-o", str(ground.where / "out"), "--json"
     )
-    assert done.returncode in (0, 1), done.stderr  # on a busy host no run may be valid
-    found: list[dict[str, Any]] = []
+    assert result.returncode in (0, 1), result.stderr  # on a busy host no run may be valid
+    events: list[dict[str, Any]] = []
     for bundle in bundles(ground.where / "out"):
         table = pq.read_table(bundle.path / "events.parquet")
         rows = table.to_pylist()
@@ -178,5 +180,5 @@ def test_a_studys_events_say_what_set_them_off(ground: Ground) -> None:
         assert metric[0][4].startswith("written_bytes of n-0.d ")
         assert metric[0][4].endswith(", above 10000")
         assert [c[:3] for c in causes if c[3] == "phase"] == [("n-1", "disk", "d")]
-        found += rows
-    assert len(found) == 2 * (6 + 3 + 1 + 1)
+        events += rows
+    assert len(events) == 2 * (6 + 3 + 1 + 1)

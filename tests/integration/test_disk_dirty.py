@@ -1,4 +1,4 @@
-"""What the page cache holds and the disk has not seen yet: copies must have it, sizes must be right."""
+"""Dirty pages that the disk has not received: copies contain them and sizes include them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # no
 pytestmark = HOST
 
 
-#: writes its input to a file at an offset, says so, and holds the file open until it is told to end
+#: writes its input to a file at an offset, prints the size, and holds the file open until its next input
 HOLDER = """
 import os, sys
 fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
@@ -28,15 +28,14 @@ sys.stdin.readline()
 
 
 @contextlib.contextmanager
-def held_dirty(path: Path, content: bytes, offset: int = 0) -> Iterator[int]:
-    """A file that a process holds open with `content` in the page cache alone; gives its size.
+def dirty_pages(path: Path, content: bytes, offset: int = 0) -> Iterator[int]:
+    """A file that a process holds open with `content` only in the page cache; yields its size.
 
-    A process of its own: closing a descriptor writes back, and so does a child that closes what it
-    was born with.
+    A separate process: closing a descriptor writes back, also in a child that inherited it.
     """
-    words = [sys.executable, "-c", HOLDER, str(path), str(offset)]
+    argv = [sys.executable, "-c", HOLDER, str(path), str(offset)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as holder:
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True) as holder:
         assert holder.stdin is not None
         assert holder.stdout is not None
         print(content.hex(), file=holder.stdin, flush=True)
@@ -44,24 +43,24 @@ def held_dirty(path: Path, content: bytes, offset: int = 0) -> Iterator[int]:
         holder.stdin.close()
 
 
-def copied(words: list[str], source: Path, into: Path) -> bytes:
-    """The content of a copy of `source` that the command `words` makes."""
-    if words[0] == "tar":
-        archive = into / "a.tar"
-        subprocess.run([*words, "-cf", archive, "-C", source.parent, source.name], check=True)
-        subprocess.run(["tar", "-xf", archive, "-C", into], check=True)
-        return (into / source.name).read_bytes()
-    subprocess.run([*words, source, into / "copy"], check=True)
-    return (into / "copy").read_bytes()
+def copy_of(argv: list[str], source: Path, directory: Path) -> bytes:
+    """Content of a copy of `source` by the command `argv`."""
+    if argv[0] == "tar":
+        archive = directory / "a.tar"
+        subprocess.run([*argv, "-cf", archive, "-C", source.parent, source.name], check=True)
+        subprocess.run(["tar", "-xf", archive, "-C", directory], check=True)
+        return (directory / source.name).read_bytes()
+    subprocess.run([*argv, source, directory / "copy"], check=True)
+    return (directory / "copy").read_bytes()
 
 
 COPIES = [["cp"], ["cp", "--sparse=always"], ["cp", "--sparse=never"], ["tar"], ["tar", "-S"]]
 
 
 @pytest.mark.parametrize("kind", ["new", "empty", "hole", "short"])
-@pytest.mark.parametrize("words", COPIES, ids=" ".join)
-def test_a_copy_has_what_another_process_holds_dirty(
-    bench: Bench, tmp_path: Path, words: list[str], kind: str
+@pytest.mark.parametrize("argv", COPIES, ids=" ".join)
+def test_a_copy_contains_dirty_pages_of_another_process(
+    bench: Bench, tmp_path: Path, argv: list[str], kind: str
 ):
     bench.up(flat(0.0))
     path, content = bench.mount / "f", os.urandom(300_001)
@@ -69,16 +68,16 @@ def test_a_copy_has_what_another_process_holds_dirty(
         path.write_bytes(b"old" if kind == "short" else b"")
         if kind == "hole":
             os.truncate(path, MIB)
-        os.stat(path)  # and the kernel knows its blocks
-    with held_dirty(path, content) as size:
+        os.stat(path)  # the kernel caches the number of blocks
+    with dirty_pages(path, content) as size:
         expected = content.ljust(size, b"\0")
-        assert copied(words, path, tmp_path) == expected
+        assert copy_of(argv, path, tmp_path) == expected
 
 
 def test_data_is_never_reported_as_a_hole(bench: Bench):
     bench.up(flat(0.0))
     path = bench.mount / "f"
-    with held_dirty(path, b"x" * 4096, 100_000) as size:
+    with dirty_pages(path, b"x" * 4096, 100_000) as size:
         fd = os.open(path, os.O_RDONLY)
         try:
             assert os.lseek(fd, 0, os.SEEK_DATA) <= 100_000
@@ -92,13 +91,13 @@ def test_data_is_never_reported_as_a_hole(bench: Bench):
 
 
 def test_a_direct_read_of_a_hole_before_dirty_pages_is_zeros(bench: Bench):
-    """The file ends where the page cache says, also for who reads past it."""
+    """The page cache determines the end of the file, also for reads past it."""
     bench.up(flat(0.0))
     path, page = bench.mount / "f", mmap.mmap(-1, 8192)
     path.touch()
     direct = os.open(path, os.O_RDONLY | os.O_DIRECT)
     try:
-        with held_dirty(path, b"x" * 5000, 20_000):
+        with dirty_pages(path, b"x" * 5000, 20_000):
             assert os.preadv(direct, [page], 0) == 8192
             assert page[:] == bytes(8192)
             assert os.preadv(direct, [page], 24_576) == 424
@@ -107,17 +106,17 @@ def test_a_direct_read_of_a_hole_before_dirty_pages_is_zeros(bench: Bench):
         os.close(direct)
 
 
-def test_copying_ranges_asks_nothing_of_the_disk(bench: Bench):
-    """As in a file system of the kernel's: the ranges go from page cache to page cache."""
+def test_copying_ranges_makes_no_requests_to_the_disk(bench: Bench):
+    """Ranges are copied within the page cache, as in file systems of the kernel."""
     bench.up(flat(0.0))
     content = os.urandom(100_000)
-    path, to = bench.mount / "f", bench.mount / "g"
-    with held_dirty(path, content):
-        source, target = os.open(path, os.O_RDONLY), os.open(to, os.O_RDWR | os.O_CREAT)
+    path, copy = bench.mount / "f", bench.mount / "g"
+    with dirty_pages(path, content):
+        source, target = os.open(path, os.O_RDONLY), os.open(copy, os.O_RDWR | os.O_CREAT)
         os.copy_file_range(source, target, 10, 0, 0)
         bench.server.reset("d")
-        done = os.copy_file_range(source, target, len(content), 0, 0)
+        copied_bytes = os.copy_file_range(source, target, len(content), 0, 0)
         assert bench.server.stats("d")["writes"] == 0
-        assert os.pread(target, done, 0) == content[:done]
+        assert os.pread(target, copied_bytes, 0) == content[:copied_bytes]
         os.close(source)
         os.close(target)

@@ -1,4 +1,4 @@
-"""A disk's server has no descriptors for the files that the kernel knows, and still reaches each of them."""
+"""The server of a disk holds no descriptors for files that the kernel knows, and reaches each of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.integration.disk_bench import (  # noqa: F401 - fixtures
 )
 
 pytestmark = [*HOST, BOTH_TRANSPORTS]
-#: descriptors that the server may have in these tests
+#: limit of open descriptors of the server
 LIMIT = 600
 
 
@@ -84,7 +84,7 @@ def test_a_large_directory_is_listed_in_pieces(disk: Path) -> None:
     assert os.listdir(disk) == []
 
 
-def test_a_file_is_itself_whatever_becomes_of_its_names(disk: Path) -> None:
+def test_an_open_file_survives_changes_of_its_names(disk: Path) -> None:
     (disk / "one" / "deep").mkdir(parents=True)
     (disk / "two").mkdir()
     path = disk / "one" / "deep" / "f"
@@ -113,7 +113,7 @@ def test_a_file_is_itself_whatever_becomes_of_its_names(disk: Path) -> None:
         os.close(again)
 
 
-def test_a_removed_directory_is_reached_by_who_is_in_it(disk: Path) -> None:
+def test_a_removed_open_directory_remains_usable(disk: Path) -> None:
     (disk / "d").mkdir()
     inside = os.open(disk / "d", os.O_RDONLY)
     (disk / "d").rmdir()
@@ -126,7 +126,7 @@ def test_a_removed_directory_is_reached_by_who_is_in_it(disk: Path) -> None:
     os.close(inside)
 
 
-def test_exchanged_directories_keep_what_is_in_them(disk: Path) -> None:
+def test_exchanged_directories_keep_their_files(disk: Path) -> None:
     for name in ("a", "b"):
         (disk / name).mkdir()
         (disk / name / "f").write_text(name)
@@ -139,7 +139,7 @@ def test_exchanged_directories_keep_what_is_in_them(disk: Path) -> None:
         assert (in_a.read(), in_b.read()) == ("a", "b")
 
 
-def test_locks_and_special_files_work_by_name(disk: Path) -> None:
+def test_locks_and_special_files_survive_renames(disk: Path) -> None:
     (disk / "d").mkdir()
     os.mkfifo(disk / "d" / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -147,11 +147,11 @@ def test_locks_and_special_files_work_by_name(disk: Path) -> None:
         os.rename(disk / "d", disk / "e")
         assert stat.S_ISSOCK(os.stat(disk / "e" / "s").st_mode)
         assert stat.S_ISFIFO(os.stat(disk / "e" / "pipe").st_mode)
-    with open(disk / "lock", "w") as one, open(disk / "lock") as other:
-        fcntl.flock(one, fcntl.LOCK_EX)
+    with open(disk / "lock", "w") as locked, open(disk / "lock") as second:
+        fcntl.flock(locked, fcntl.LOCK_EX)
         os.rename(disk / "lock", disk / "lock2")
         with pytest.raises(BlockingIOError):
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_no_symbolic_link_leads_the_server_out_of_the_backing_directory(
@@ -161,38 +161,38 @@ def test_no_symbolic_link_leads_the_server_out_of_the_backing_directory(
     (tmp_path / "secret" / "f").write_text("secret")
     (disk / "d").mkdir()
     (disk / "d" / "f").write_text("own")
-    handle = os.open(disk / "d", os.O_RDONLY)
-    # what something else than the mount does to the backing directory
+    descriptor = os.open(disk / "d", os.O_RDONLY)
+    # the backing directory is changed outside of the mount
     os.rename(bench.backing / "d", tmp_path / "away")
     (bench.backing / "d").symlink_to(tmp_path / "secret")
-    for path in (disk / "d" / "f", f"/proc/self/fd/{handle}/f"):
+    for path in (disk / "d" / "f", f"/proc/self/fd/{descriptor}/f"):
         with contextlib.suppress(OSError):
             assert Path(path).read_text() != "secret"
-    os.close(handle)
+    os.close(descriptor)
     (bench.backing / "d").unlink()
 
 
-def test_names_that_change_while_others_use_them(disk: Path) -> None:
+def test_concurrent_changes_of_names_in_use(disk: Path) -> None:
     """Descriptors keep working while names are moved, linked, replaced and removed by other threads."""
-    over = threading.Event()
-    wrong: list[str] = []
+    stop = threading.Event()
+    errors: list[str] = []
     for name in ("x", "y"):
         (disk / name / "sub").mkdir(parents=True)
     path = disk / "x" / "sub" / "f"
     path.write_text("content")
-    held = os.open(path, os.O_RDWR)
-    number = os.fstat(held).st_ino
+    fd = os.open(path, os.O_RDWR)
+    number = os.fstat(fd).st_ino
     os.link(path, disk / "other")
 
-    def guarded(work, *expected: type[OSError]):
+    def repeat(work, *expected: type[OSError]):
         def run() -> None:
-            while not over.is_set():
+            while not stop.is_set():
                 try:
                     work()
                 except expected:
                     pass
                 except Exception as error:
-                    wrong.append(f"{work.__name__}: {error!r}")
+                    errors.append(f"{work.__name__}: {error!r}")
                     return
 
         return threading.Thread(target=run)
@@ -210,11 +210,11 @@ def test_names_that_change_while_others_use_them(disk: Path) -> None:
         os.replace(disk / "y" / "new", disk / "y" / "old")
 
     def state() -> None:
-        os.fchmod(held, 0o600)
-        seen = os.fstat(held)
-        assert seen.st_ino == number
-        assert os.pread(held, 7, 0) == b"content"
-        again = os.open(f"/proc/self/fd/{held}", os.O_RDONLY)
+        os.fchmod(fd, 0o600)
+        status = os.fstat(fd)
+        assert status.st_ino == number
+        assert os.pread(fd, 7, 0) == b"content"
+        again = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
         assert os.fstat(again).st_ino == number
         os.close(again)
 
@@ -227,24 +227,24 @@ def test_names_that_change_while_others_use_them(disk: Path) -> None:
 
     replace()
     threads = [
-        guarded(move),
-        guarded(link),
-        guarded(replace),
-        guarded(state),
-        guarded(look, FileNotFoundError),
-        guarded(read),
+        repeat(move),
+        repeat(link),
+        repeat(replace),
+        repeat(state),
+        repeat(look, FileNotFoundError),
+        repeat(read),
     ]
     for thread in threads:
         thread.start()
-    over.wait(2.0)
-    over.set()
+    stop.wait(2.0)
+    stop.set()
     for thread in threads:
         thread.join()
-    os.close(held)
-    assert wrong == []
+    os.close(fd)
+    assert errors == []
 
 
-def test_one_backing_directory_is_for_one_disk(bench: Bench, disk: Path, tmp_path: Path) -> None:
+def test_a_backing_directory_belongs_to_one_disk(bench: Bench, disk: Path, tmp_path: Path) -> None:
     (bench.backing / "below").mkdir()
     for name in ("m2", "bound"):
         (tmp_path / name).mkdir()

@@ -22,10 +22,10 @@ from penstock.host.journal.undo import undo
 from penstock.host.storage.mounts import mounts_at
 from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # noqa: F401 - a fixture
 
-# Other tests that put disks up change the same setting of the host: these run alone, as timed ones do.
+# Other tests with disks change the same setting of the host: these run alone, as timed tests do.
 pytestmark = [pytest.mark.timed, *HOST]
-_LACKING = missing()
-rings = pytest.mark.skipif(bool(_LACKING), reason=f"kernel: {_LACKING}")
+_MISSING = missing()
+needs_rings = pytest.mark.skipif(bool(_MISSING), reason=f"kernel: {_MISSING}")
 
 
 def ring_threads(pid: int) -> int:
@@ -33,7 +33,7 @@ def ring_threads(pid: int) -> int:
     return sum(name.startswith("ring-") for name in names)
 
 
-@rings
+@needs_rings
 def test_requests_come_over_io_uring_and_the_setting_is_restored(bench: Bench) -> None:
     before = SETTING.read_text()
     bench.up(flat(0.0), transport=IO_URING)
@@ -51,9 +51,9 @@ def test_requests_come_over_io_uring_and_the_setting_is_restored(bench: Bench) -
     assert ring_threads(bench.server.daemon.pid) == 0
 
 
-@rings
+@needs_rings
 def test_more_requests_wait_than_a_queue_has_entries(bench: Bench) -> None:
-    """600 threads wait at one processor's queue, whose entries are fewer."""
+    """600 threads wait at the queue of one processor, which has fewer entries."""
     bench.up(flat(0.02, servers=600), transport=IO_URING, calibrate=False)
     path = bench.file("f", 600 * 4096)
     content = (bench.backing / "f").read_bytes()
@@ -74,7 +74,7 @@ def test_more_requests_wait_than_a_queue_has_entries(bench: Bench) -> None:
     assert b"".join(pages) == content
 
 
-@rings
+@needs_rings
 def test_a_mount_after_a_power_cut_uses_io_uring_again(bench: Bench) -> None:
     before = SETTING.read_text()
     bench.up(flat(0.0), transport=IO_URING, volatile=True)
@@ -86,7 +86,7 @@ def test_a_mount_after_a_power_cut_uses_io_uring_again(bench: Bench) -> None:
     assert SETTING.read_text() == before
 
 
-@rings
+@needs_rings
 def test_undo_after_the_server_was_killed(bench: Bench) -> None:
     before = SETTING.read_text()
     bench.up(flat(30.0), transport=IO_URING, volatile=True, calibrate=False)
@@ -119,7 +119,7 @@ def test_undo_after_the_server_was_killed(bench: Bench) -> None:
     assert SETTING.read_text() == before
 
 
-@rings
+@needs_rings
 def test_a_disk_whose_rings_cannot_be_set_up_uses_the_device(bench: Bench) -> None:
     bench.up(flat(0.0), transport=DEVICE)
     bench.server.remove("d")
@@ -132,13 +132,13 @@ def test_a_disk_whose_rings_cannot_be_set_up_uses_the_device(bench: Bench) -> No
     assert path.read_bytes() == (bench.backing / "f").read_bytes()
 
 
-#: errors of requests once the connection is aborted, and of one that the ring had (fs/fuse/dev_uring.c)
+#: errors of requests after the abort of the connection, and of a request in the ring (fs/fuse/dev_uring.c)
 FAILED = (errno.ECONNABORTED, errno.ENOTCONN, errno.EIO, errno.ECANCELED)
 
 
-@rings
+@needs_rings
 def test_requests_fail_once_a_ring_has_failed(bench: Bench) -> None:
-    """strace makes every io_uring_enter of the server fail; no program waits for ever."""
+    """strace makes every io_uring_enter of the server fail; no program waits forever."""
     bench.up(flat(0.0), transport=IO_URING)
     path = bench.file("f", MIB)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT)

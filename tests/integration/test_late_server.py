@@ -1,4 +1,4 @@
-"""A disk server that is late by its own doing is not honoured; one that its host held up is told from it."""
+"""Certificates distinguish a disk server that is late by itself from one that its host delays."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from tests.integration.disk_bench import (  # noqa: F401 - fixtures
 
 pytestmark = [*HOST, BOTH_TRANSPORTS]
 MIB = 1 << 20
-#: as long as a certificate needs for all its rows, at 3 ms per request
+#: time that a certificate needs for all its rows at 3 ms per request
 SECONDS = 4.0
 
 
-def reading(bench: Bench, profile: str) -> dict[str, Any]:
-    """One client reads for some seconds; what `Bench.logged` gives."""
+def read_with_one_client(bench: Bench, profile: str) -> dict[str, Any]:
+    """Result of `Bench.logged` for a client that reads for `SECONDS`."""
     path = bench.file("f", MIB)
     page = mmap.mmap(-1, 4096)
     with bench.logged(profile) as run:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
-        until = time.monotonic() + SECONDS
+        deadline = time.monotonic() + SECONDS
         i = 0
-        while time.monotonic() < until:
+        while time.monotonic() < deadline:
             os.preadv(fd, [page], 4096 * ((i * 37) % 256))
             i += 1
         os.close(fd)
@@ -49,26 +49,26 @@ def verdicts(run: dict[str, Any]) -> set[str]:
     return set(run["certificate"]["verdict"].to_pylist())
 
 
-def taken_s(run: dict[str, Any]) -> float:
-    """What the host took from the server's threads, as its witness says."""
+def delay_by_host_s(run: dict[str, Any]) -> float:
+    """Delay of the server's threads by the host according to `host_waits` [s]."""
     waits = run["host_waits"].to_pandas()
     return float(waits[["waited_ns", "stolen_ns", "overslept_ns"]].max(axis=1).sum()) * 1e-9
 
 
 @contextlib.contextmanager
-def held_processors(held_s: float, every_s: float) -> Iterator[None]:
-    """Somebody takes all processors for `held_s` once in `every_s`, before every thread of a disk server."""
+def occupied_processors(busy_s: float, period_s: float) -> Iterator[None]:
+    """Occupy all processors for `busy_s` every `period_s`, with a higher priority than disk servers."""
     script = f"""
 import os, sys, time
 os.sched_setaffinity(0, [int(sys.argv[1])])
 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(20))
 while True:
-    time.sleep({every_s} - time.monotonic() % {every_s})
-    until = time.monotonic() + {held_s}
+    time.sleep({period_s} - time.monotonic() % {period_s})
+    until = time.monotonic() + {busy_s}
     while time.monotonic() < until:
         pass
 """
-    takers = [
+    programs = [
         subprocess.Popen([sys.executable, "-c", script, str(cpu)])
         for cpu in os.sched_getaffinity(0)
     ]
@@ -76,9 +76,9 @@ while True:
         time.sleep(0.5)
         yield
     finally:
-        for taker in takers:
-            taker.kill()
-            taker.wait()
+        for program in programs:
+            program.kill()
+            program.wait()
 
 
 PLANTS = {
@@ -94,28 +94,28 @@ PLANTS = {
 def test_a_late_server_is_not_honoured(bench: Bench, plant: str, service_s: float):
     profile = flat(service_s)
     bench.up(profile, plant=PLANTS[plant])
-    run = reading(bench, profile)
+    run = read_with_one_client(bench, profile)
     assert verdicts(run) == {"not-honoured"}, is_valid(run["certificate"])
     assert "overdue" in is_valid(run["certificate"])[1]
 
 
-# Timed: it takes the processors from every other program, and so does the next one.
+# Timed: this test and the next one occupy all processors.
 @pytest.mark.timed
-def test_a_late_server_is_found_on_a_host_that_holds_it_up_as_well(bench: Bench):
+def test_a_late_server_is_detected_on_a_host_that_delays_it_too(bench: Bench):
     profile = flat(0.003)
     bench.up(profile, plant={"lock_held_s": 0.060})
-    with held_processors(0.020, 1.0):
-        run = reading(bench, profile)
-    assert taken_s(run) > 0.02
+    with occupied_processors(0.020, 1.0):
+        run = read_with_one_client(bench, profile)
+    assert delay_by_host_s(run) > 0.02
     assert verdicts(run) == {"not-honoured"}, is_valid(run["certificate"])
 
 
 @pytest.mark.timed
-def test_a_server_that_its_host_holds_up_is_told_from_a_late_one(bench: Bench):
+def test_a_server_delayed_by_its_host_is_host_saturated(bench: Bench):
     profile = flat(0.003)
     bench.up(profile)
-    with held_processors(0.040, 0.5):
-        run = reading(bench, profile)
+    with occupied_processors(0.040, 0.5):
+        run = read_with_one_client(bench, profile)
     log = run["requests"].to_pandas()
     assert np.maximum(log["done_ns"] - log["due_ns"], 0).max() > 10e6
     assert verdicts(run) == {"host-saturated"}, is_valid(run["certificate"])
@@ -123,10 +123,10 @@ def test_a_server_that_its_host_holds_up_is_told_from_a_late_one(bench: Bench):
 
 
 @pytest.mark.timed
-def test_a_disk_in_which_nothing_is_planted_is_honoured(bench: Bench):
+def test_a_disk_without_a_planted_delay_is_honoured(bench: Bench):
     profile = flat(0.003)
     bench.up(profile)
-    run = reading(bench, profile)
-    if verdicts(run) != {"honoured"}:  # then the host's witness says why
+    run = read_with_one_client(bench, profile)
+    if verdicts(run) != {"honoured"}:  # host_waits must explain the delay
         assert verdicts(run) == {"host-saturated"}, is_valid(run["certificate"])
-        assert taken_s(run) > 0.005 * SECONDS
+        assert delay_by_host_s(run) > 0.005 * SECONDS
