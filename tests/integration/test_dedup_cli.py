@@ -1,4 +1,4 @@
-"""penstock dedup on the command line: output, refusals, and the end of a mount whose server has died."""
+"""penstock dedup on the command line: output, refusals, and undo after the death of a server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = HOST
 
 @dataclass
 class Command:
-    """penstock with a state of its own, a store and a mount point."""
+    """penstock with a separate state directory, a store and a mount point."""
 
     base: Path
 
@@ -33,9 +33,9 @@ class Command:
             "PENSTOCK_RUNTIME": str(self.base / "run"),
         }
         command = [sys.executable, "-m", "penstock", verb, *map(str, argv)]
-        done = commands.run(command, env=environment, capture_output=True, text=True, timeout=120)
-        assert done.returncode == status, done.stderr
-        return done.stdout if status != 2 else done.stderr
+        result = commands.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        assert result.returncode == status, result.stderr
+        return result.stdout if status != 2 else result.stderr
 
     def json(self, *argv: Any, status: int = 0) -> Any:
         return json.loads(self(*argv, "--json", status=status))
@@ -116,7 +116,7 @@ def test_undo_removes_the_mount_of_a_dead_server(dedup: Command) -> None:
     dedup("unmount", dedup.mount)
 
 
-def test_a_server_that_is_ended_by_a_signal_leaves_nothing(dedup: Command) -> None:
+def test_a_server_ended_by_a_signal_leaves_nothing(dedup: Command) -> None:
     pid = dedup.json("mount", dedup.store, dedup.mount)["pid"]
     os.kill(pid, signal.SIGTERM)
     for _ in range(1000):

@@ -20,7 +20,7 @@ CONFIGURATIONS = ("off", "fixed:16KiB", "fastcdc:4KiB,16KiB,64KiB", "seqcdc:4KiB
 VERSIONS = 24
 
 
-def killed_at(ground: Ground, seed: int) -> int:  # noqa: F811
+def kill_at_step(ground: Ground, seed: int) -> int:  # noqa: F811
     """Kill the server at a step of a writer, by `seed`; returns the last committed version, or -1."""
     draws = random.Random(seed)
     served = ground.mount(chunking=CONFIGURATIONS[seed % len(CONFIGURATIONS)])
@@ -30,8 +30,8 @@ def killed_at(ground: Ground, seed: int) -> int:  # noqa: F811
         assert writer.stdout is not None
         committed = -1
         for step, line in enumerate(writer.stdout, start=1):
-            what, _, number = line.partition(" ")
-            if what == "committed":
+            event, _, number = line.partition(" ")
+            if event == "committed":
                 committed = int(number)
             if step == steps:
                 kill(served)
@@ -40,31 +40,31 @@ def killed_at(ground: Ground, seed: int) -> int:  # noqa: F811
     return committed
 
 
-def checked(ground: Ground, seed: int, committed: int) -> None:  # noqa: F811
+def assert_committed_versions(ground: Ground, seed: int, committed: int) -> None:  # noqa: F811
     """Each file has its last committed version, or the one in progress, completely."""
-    for which in range(FILES):
-        path = ground.point / f"v{which}"
-        own = [number for number in range(committed + 1) if name_of(number) == path.name]
+    for index in range(FILES):
+        path = ground.point / f"v{index}"
+        versions = [number for number in range(committed + 1) if name_of(number) == path.name]
         if not path.exists():
-            assert not own
+            assert not versions
             continue
         content = path.read_bytes()
         if not content:
-            assert not own, "a committed version is lost"
+            assert not versions, "a committed version is lost"
             continue
         number = int.from_bytes(content[:8], "little")
         assert content == version_of(seed, number), f"{path.name} has a part of version {number}"
-        assert number in (own[-1] if own else None, committed + 1)
+        assert number in (versions[-1] if versions else None, committed + 1)
 
 
 def recover(ground: Ground, seed: int) -> None:  # noqa: F811
-    committed = killed_at(ground, seed)
+    committed = kill_at_step(ground, seed)
     served = ground.mount()
-    checked(ground, seed, committed)
+    assert_committed_versions(ground, seed, committed)
     assert ground.verified().damaged_files == 0
     ground.collect()
     assert list((ground.store / "tmp").iterdir()) == []
-    checked(ground, seed, committed)
+    assert_committed_versions(ground, seed, committed)
     verified = ground.verified()
     assert verified.damaged_files == 0
     assert len(ground.chunks()) == verified.chunks
@@ -92,20 +92,20 @@ def test_committed_versions_outlast_the_server_at_fifty_points(ground: Ground) -
         recover(ground, seed)
 
 
-def test_a_file_that_was_open_is_complete_or_old(ground: Ground) -> None:  # noqa: F811
+def test_an_open_file_keeps_its_committed_version(ground: Ground) -> None:  # noqa: F811
     served = ground.mount()
     path = ground.point / "f"
     path.write_bytes(b"old" * 100_000)
     descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
     os.write(descriptor, b"new" * 50_000)
     kill(served)
-    for act in (
+    for operation in (
         lambda: os.write(descriptor, b"new"),
         lambda: os.close(descriptor),
         path.read_bytes,
     ):
         with pytest.raises(OSError, match=r"not connected|Software caused"):
-            act()
+            operation()
     ground.clear()
     ground.mount()
     assert path.read_bytes() == b"old" * 100_000

@@ -1,4 +1,4 @@
-"""Rare uses of a deduplicating mount: lost chunks, removed files, links of others, an external umount."""
+"""Rare uses of a deduplicating mount: lost chunks, removed files, foreign links, an external umount."""
 
 from __future__ import annotations
 

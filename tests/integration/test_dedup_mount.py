@@ -1,4 +1,4 @@
-"""A deduplicating mount: a name space as of any file system, versions, similar chunks, damage."""
+"""A deduplicating mount: file operations, versions, similar chunks and damage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONFIGURATIONS = ("off", "fixed:4KiB", "fastcdc:1KiB,4KiB,16KiB", "seqcdc:1KiB,4
 MIB = 1 << 20
 
 
-def test_programs_use_it_as_any_file_system(ground: Ground, tmp_path: Path) -> None:  # noqa: F811
+def test_a_mount_behaves_as_a_file_system(ground: Ground, tmp_path: Path) -> None:  # noqa: F811
     ground.mount()
     tree = tmp_path / "tree"
     (tree / "a" / "b").mkdir(parents=True)
@@ -186,9 +186,9 @@ def test_only_new_chunks_are_sent(ground: Ground, hash_name: str) -> None:  # no
     assert all(0 < row["send_s"] + row["hash_s"] <= row["duration_s"] for row in rows)
     assert len(ground.chunks()) == 256 + 3 * 64
     # versions that were written before the mount count, too
-    again = ground.remount(chunking="fixed:16KiB", hash=hash_name)
+    remounted = ground.remount(chunking="fixed:16KiB", hash=hash_name)
     shutil.copy(written[-1].path, ground.point / "ckpt.0005")
-    assert records(again, 1)[0]["similar_chunks"] == 256
+    assert records(remounted, 1)[0]["similar_chunks"] == 256
 
 
 def test_scope(ground: Ground) -> None:  # noqa: F811
@@ -353,7 +353,7 @@ def test_a_store_in_use_is_not_collected_by_others(ground: Ground) -> None:  # n
     native.dedup_store(str(ground.store), "collect", "x")
 
 
-def test_a_client_that_was_taken_for_dead_commits_nothing(ground: Ground) -> None:  # noqa: F811
+def test_a_client_without_its_registration_commits_nothing(ground: Ground) -> None:  # noqa: F811
     ground.mount()
     path = ground.point / "f"
     path.write_bytes(b"old")
