@@ -1,4 +1,4 @@
-"""The notebook of `examples/`, cell by cell, in a directory of its own."""
+"""The notebook of `examples/`, executed cell by cell in a temporary directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def run_cell(source: str, names: dict[str, Any]) -> Any:
-    """As a notebook does: runs it, and gives the value of its last line."""
+    """Execute a cell; return the value of its last line, as a notebook does."""
     tree = ast.parse(source)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, "cell", "exec"), names)

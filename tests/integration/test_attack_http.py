@@ -1,4 +1,4 @@
-"""All that the OpenAPI describes, tried on a server with a cluster and a disk by who may."""
+"""Authorized requests to every operation of the OpenAPI, on a server with a cluster and a disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [*NODES, pytest.mark.long]
 @pytest.mark.parametrize(
     "name", [n for n, o in OPERATIONS.items() if (o.method.upper(), o.path) not in STREAMS]
 )
-def test_with_the_token_every_answer_is_a_described_one(server: Server, name: str) -> None:
+def test_every_answer_is_documented_in_the_openapi(server: Server, name: str) -> None:
     checks = [
         not_a_server_error,
         status_code_conformance,

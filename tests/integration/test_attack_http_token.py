@@ -1,4 +1,4 @@
-"""All that the OpenAPI describes, tried on a server with a cluster and a disk by who may not."""
+"""Requests to every operation of the OpenAPI without authorization, on a server with a cluster and a disk."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ pytestmark = [*NODES, pytest.mark.long]
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_nothing_is_done_without_the_token(server: Server, name: str) -> None:
+def test_no_operation_is_executed_without_the_token(server: Server, name: str) -> None:
     before = server.journal()
 
     @tried(name, 6)
     def attack(case: Case, known: bool) -> None:
         if known:
             aimed(case, server)
-        for wrong in (None, f"Bearer {server.token[:-1]}"):
-            answer = answered(case, server, wrong)
+        for authorization in (None, f"Bearer {server.token[:-1]}"):
+            answer = answered(case, server, authorization)
             assert answer.status_code == 401, case.as_curl_command()
             assert set(answer.json()) == {"detail"}
 

@@ -1,7 +1,7 @@
-"""grep on two emulated disks, predicted by models that never saw it: studies/blackbox.py at its smallest.
+"""grep on two emulated disks, predicted by models trained without it: a small version of studies/blackbox.py.
 
-What is compared are ratios: of the task to what its disk delivered by its own certificate, of a prediction to
-a measurement. A host too busy to deliver the disks measures nothing, and the test says so.
+The tests compare ratios: the time of the task to the time at the delivered rate of its disk, and predictions
+to measurements. On a host too busy for the disks the tests are skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.integration.known_host import with_known_host
 from tests.support.environment import environment_in
 
 STUDIES = Path(__file__).parents[2] / "studies"
-#: predicted over measured, and measured over what the disk's own rate gives, on a host shared with others
+#: accepted ratios of prediction to measurement, and of measurement to the time at the disk's rate
 BAND = (0.6, 1.6)
 
 pytestmark = [
@@ -39,24 +39,26 @@ Answer = tuple[int, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Answer]:
-    """Runs `studies/blackbox.py --quick` with further options, always in the same place."""
-    where = tmp_path_factory.mktemp("blackbox")
-    with_known_host(where / "state")
-    environment = environment_in(where)
+    """Runs `studies/blackbox.py --quick` with more options, always in the same directory."""
+    directory = tmp_path_factory.mktemp("blackbox")
+    with_known_host(directory / "state")
+    environment = environment_in(directory)
 
-    def run(*words: str) -> Answer:
-        line = [sys.executable, str(STUDIES / "blackbox.py"), "--quick", "--json"]
-        done = subprocess.run(
-            [*line, "-o", str(where / "out"), *words],
+    def run(*options: str) -> Answer:
+        command = [sys.executable, str(STUDIES / "blackbox.py"), "--quick", "--json"]
+        result = subprocess.run(
+            [*command, "-o", str(directory / "out"), *options],
             env=environment,
             capture_output=True,
             text=True,
             check=False,
         )
-        if done.returncode == 1 and ("no valid run" in done.stderr or "too busy" in done.stderr):
+        if result.returncode == 1 and (
+            "no valid run" in result.stderr or "too busy" in result.stderr
+        ):
             pytest.skip("busy host: every run is invalid")
-        assert done.returncode in (0, 3), done.stderr
-        return done.returncode, json.loads(done.stdout)
+        assert result.returncode in (0, 3), result.stderr
+        return result.returncode, json.loads(result.stdout)
 
     return run
 
@@ -66,7 +68,7 @@ def answer(study: Callable[..., Answer]) -> dict[str, Any]:
     return study()[1]
 
 
-def test_grep_is_predicted_by_models_that_never_saw_it(answer: dict[str, Any]) -> None:
+def test_grep_is_predicted_by_models_trained_without_it(answer: dict[str, Any]) -> None:
     fixed = [r for r in answer["runs"] if r["program"] == "grep-fixed"]
     if not fixed:
         pytest.skip("busy host: no valid run of grep with a fixed string")
@@ -78,28 +80,31 @@ def test_grep_is_predicted_by_models_that_never_saw_it(answer: dict[str, Any]) -
 
 
 def test_the_slower_disk_is_predicted_and_measured_slower(answer: dict[str, Any]) -> None:
-    """Mytilinis 2015: the trend between storages holds."""
-    seen = 0
+    """Mytilinis 2015: predictions preserve the trend between storages."""
+    compared = 0
     for size in ("16MiB", "24MiB"):
         runs = [r for r in answer["runs"] if (r["program"], r["size"]) == ("grep-fixed", size)]
-        at = {r["disk"]: r for r in runs}
-        if len(at) == 2:
-            seen += 1
-            for time in ("time_s", "storage_s"):
-                assert at["sd-card"][time] > 1.3 * at["hdd-7200"][time], (size, time)
-    if not seen:
+        by_disk = {r["disk"]: r for r in runs}
+        if len(by_disk) == 2:
+            compared += 1
+            for metric in ("time_s", "storage_s"):
+                assert by_disk["sd-card"][metric] > 1.3 * by_disk["hdd-7200"][metric], (
+                    size,
+                    metric,
+                )
+    if not compared:
         pytest.skip("busy host: no size was measured on both")
 
 
-def test_planted_models_of_the_other_disk_are_caught(
+def test_planted_models_of_the_other_disk_are_detected(
     study: Callable[..., Answer], answer: dict[str, Any]
 ) -> None:
     if not any(r["program"] == "grep-fixed" for r in answer["runs"]):
         pytest.skip("busy host: no valid run of grep with a fixed string")
     status, swapped = study("--compare", "--swap")
     assert status == 3
-    (bar,) = [c for c in swapped["claims"] if c["wording"].startswith("grep-fixed: at least")]
-    assert bar["result"] in ("not met", "not measured")
-    if not bar["missing"]:
-        assert bar["result"] == "not met"
+    (claim,) = [c for c in swapped["claims"] if c["wording"].startswith("grep-fixed: at least")]
+    assert claim["result"] in ("not met", "not measured")
+    if not claim["missing"]:
+        assert claim["result"] == "not met"
     assert len(swapped["runs"]) == len(answer["runs"])

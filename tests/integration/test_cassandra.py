@@ -1,4 +1,4 @@
-"""The poller of Cassandra's statistics against a node of Cassandra 5.0: what it counts is what was done."""
+"""Statistics polled from a Cassandra 5.0 node equal the numbers of executed operations."""
 
 from __future__ import annotations
 
@@ -26,34 +26,32 @@ pytestmark = [pytest.mark.host, pytest.mark.long]
 
 @dataclass
 class Node:
-    """A node that writes and reads as it is told."""
+    """A node that writes and reads given numbers of rows."""
 
     process: subprocess.Popen[str]
 
-    def does(self, writes: int, reads: int) -> None:
+    def run(self, writes: int, reads: int) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{writes} {reads}\n")
         self.process.stdin.flush()
-        self.says("done")
+        self.expect("done")
 
-    def says(self, word: str) -> None:
+    def expect(self, word: str) -> None:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == f"{word}\n"
 
-    def signal(self, what: signal.Signals) -> None:
-        """To Java, which is the script's child."""
-        of = self.process.pid
-        children = Path(f"/proc/{of}/task/{of}/children").read_text().split()
+    def signal(self, number: signal.Signals) -> None:
+        """Signal Java, which is the child of the script."""
+        script = self.process.pid
+        children = Path(f"/proc/{script}/task/{script}/children").read_text().split()
         for child in map(int, children):
-            os.kill(child, what)
+            os.kill(child, number)
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    if lacking := [p for p in ("mvn", "javac") if shutil.which(p) is None]:
-        pytest.skip(
-            f"not run: not installed: {', '.join(lacking)} (maven, openjdk-17-jdk-headless)"
-        )
+    if absent := [p for p in ("mvn", "javac") if shutil.which(p) is None]:
+        pytest.skip(f"not run: not installed: {', '.join(absent)} (maven, openjdk-17-jdk-headless)")
     subprocess.run([SCRIPTS / "get.sh", LIBRARIES], check=True, timeout=600)
     process = subprocess.Popen(
         [SCRIPTS / "node.sh", LIBRARIES, tmp_path, NUMBER],
@@ -63,10 +61,10 @@ def node(tmp_path: Path) -> Iterator[Node]:
         text=True,
         start_new_session=True,
     )
-    one = Node(process)
+    started = Node(process)
     try:
-        one.says("up")
-        yield one
+        started.expect("up")
+        yield started
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(60) == 0
@@ -76,17 +74,17 @@ def node(tmp_path: Path) -> Iterator[Node]:
             process.wait(10)
 
 
-def waited(until: Callable[[], bool]) -> None:
+def await_condition(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 120
-    while not until():
-        assert time.monotonic() < end, "it did not come"
+    while not condition():
+        assert time.monotonic() < end, "the condition is still false"
         time.sleep(0.2)
 
 
-def test_its_counters_are_those_of_what_was_done_and_a_node_that_stands_still_is_told(
+def test_counters_equal_the_operations_and_a_stopped_node_is_reported(
     node: Node,
 ) -> None:
-    # would break if a poll were lost, put under another table, or a nodetool that hangs kept the poller
+    # fails if a poll is lost, stored for another table, or if a hanging nodetool stops the poller
     sink = MemorySink()
     settings = {
         "type": "cassandra",
@@ -105,27 +103,27 @@ def test_its_counters_are_those_of_what_was_done_and_a_node_that_stands_still_is
         ]
         return float(str(rows[-1]["float"])) if rows else None
 
-    node.does(4099, 1009)
+    node.run(4099, 1009)
     with Collecting(collectors_of({"db": settings}), sink) as collecting:
-        waited(lambda: last("request_latency_p50", "read") is not None)
+        await_condition(lambda: last("request_latency_p50", "read") is not None)
         assert last("local_write_count", "bench.t") == 4099
         assert last("local_read_count", "bench.t") == 1009
         assert (last("request_latency_p50", "read") or 0) > 0
         assert last("pending_compactions", "node") is not None
         assert (last("CompletedTasks", "MigrationStage") or 0) > 0
 
-        node.does(2003, 0)
-        waited(lambda: last("local_write_count", "bench.t") == 6102)
+        node.run(2003, 0)
+        await_condition(lambda: last("local_write_count", "bench.t") == 6102)
         assert last("local_read_count", "bench.t") == 1009
 
         node.signal(signal.SIGSTOP)
         try:
             errors = collecting.collectors["db"].intake.receipt.errors  # type: ignore[attr-defined]
-            waited(lambda: any("did not end in 15 s" in line for line in errors))
+            await_condition(lambda: any("did not end in 15 s" in line for line in errors))
         finally:
             node.signal(signal.SIGCONT)
-        node.does(4001, 0)
-        waited(lambda: last("local_write_count", "bench.t") == 10103)
+        node.run(4001, 0)
+        await_condition(lambda: last("local_write_count", "bench.t") == 10103)
     receipt = collecting.receipts["db"]
     success = [r["float"] for r in sink.rows() if r["metric"] == "cassandra_success"]
     assert success.count(0.0) == receipt.counted["failed"]

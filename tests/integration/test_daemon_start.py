@@ -1,4 +1,4 @@
-"""Daemons whose start is not waited for: ready after the wait, and gone after a stop at any time."""
+"""Daemons with an asynchronous start: ready after the wait, and gone after a stop at any time."""
 
 from __future__ import annotations
 

@@ -39,20 +39,20 @@ def test_placements_are_measured_once_and_the_store_is_removed(ground: Ground) -
     workflow = pipeline(Shape(width=2, file_bytes=1 << 20, compute_s=0.1), stages=2)
     (ground.where / "w.json").write_text(json.dumps(workflow.to_dict()))
     (ground.where / "p.yaml").write_text(PLATFORM)
-    words = ["explore", "w.json", "-p", "p.yaml", "--vary", "placement=default,workflow-aware"]
-    words += ["--objective", "time", "--seeds", "5", "--confirm", "2", "--repeat", "1"]
+    argv = ["explore", "w.json", "-p", "p.yaml", "--vary", "placement=default,workflow-aware"]
+    argv += ["--objective", "time", "--seeds", "5", "--confirm", "2", "--repeat", "1"]
     documents = []
-    for again in ([], ["--resume"]):
-        done = commands.run(
-            [sys.executable, "-m", "penstock", *words, "-o", "out", "--json", *again],
+    for resume in ([], ["--resume"]):
+        result = commands.run(
+            [sys.executable, "-m", "penstock", *argv, "-o", "out", "--json", *resume],
             env=ground.environment,
             cwd=ground.where,
             capture_output=True,
             text=True,
             timeout=800,
         )
-        assert done.returncode == 0, done.stderr
-        documents.append(json.loads(done.stdout))
+        assert result.returncode == 0, result.stderr
+        documents.append(json.loads(result.stdout))
     rows = documents[0]["confirmed"]["rows"]
     assert {row["levels"]["placement"] for row in rows} == {"default", "workflow-aware"}
     assert [row["error"] for row in rows] == ["", ""]
@@ -63,5 +63,5 @@ def test_placements_are_measured_once_and_the_store_is_removed(ground: Ground) -
     assert len((ground.where / "out" / RUNS).read_text().splitlines()) == 2
     page = (ground.where / "out" / "exploration.html").read_text()
     assert "Predicted and measured" in page
-    seen = ground.seen()
-    assert (seen["processes"], seen["links"], seen["tokens"]) == ([], [], [])
+    remaining = ground.seen()
+    assert (remaining["processes"], remaining["links"], remaining["tokens"]) == ([], [], [])

@@ -1,4 +1,4 @@
-"""Commands in control groups: entered before they start, limited, timed out, never left behind."""
+"""Commands in control groups: entry before the start, limits, timeouts and cleanup."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ def journal(tmp_path: Path) -> Journal:
 
 @pytest.fixture
 def group(journal: Journal) -> Iterator[RunCgroup]:
-    made = create_run_cgroup("launch", LIMIT_BYTES, journal)
-    yield made
-    made.remove()
+    created = create_run_cgroup("launch", LIMIT_BYTES, journal)
+    yield created
+    created.remove()
     assert journal.open_entries() == []
-    assert not any(d.exists() for d in made.directories)
+    assert not any(d.exists() for d in created.directories)
 
 
 class TestWithoutGroup:
     def test_status_output_and_times(self, tmp_path: Path) -> None:
-        done = launch("echo out; echo err >&2; exit 3", None, tmp_path / "o", tmp_path / "e")
-        assert (done.exit_status, done.signal, done.timed_out) == (3, None, False)
+        result = launch("echo out; echo err >&2; exit 3", None, tmp_path / "o", tmp_path / "e")
+        assert (result.exit_status, result.signal, result.timed_out) == (3, None, False)
         assert (tmp_path / "o").read_text() == "out\n"
         assert (tmp_path / "e").read_text() == "err\n"
-        assert 0 < done.end_ns - done.start_ns < 60e9
+        assert 0 < result.end_ns - result.start_ns < 60e9
 
-    def test_a_signal_is_told(self) -> None:
-        done = launch("kill -TERM $$")
-        assert (done.exit_status, done.signal) == (128 + signal.SIGTERM, signal.SIGTERM)
+    def test_a_signal_is_reported(self) -> None:
+        result = launch("kill -TERM $$")
+        assert (result.exit_status, result.signal) == (128 + signal.SIGTERM, signal.SIGTERM)
 
     def test_environment_and_directory(self, tmp_path: Path) -> None:
         launch(
@@ -63,7 +63,7 @@ class TestWithoutGroup:
         )
         assert (tmp_path / "o").read_text() == f"1 2\n{tmp_path}\n"
 
-    def test_words_are_not_a_shell_line(self, tmp_path: Path) -> None:
+    def test_a_list_of_arguments_is_not_a_shell_line(self, tmp_path: Path) -> None:
         launch(["echo", "$HOME", "a  b", "; false"], None, tmp_path / "o")
         assert (tmp_path / "o").read_text() == "$HOME a  b ; false\n"
 
@@ -75,50 +75,50 @@ class TestWithoutGroup:
         with pytest.raises(PenstockError, match="no such user"):
             launch(["true"], user="nobody-of-that-name")
 
-    def test_125_of_the_command_itself_is_its_own(self) -> None:
+    def test_status_125_of_the_command_is_returned(self) -> None:
         assert launch("exit 125").exit_status == 125
 
     def test_processor_time_is_counted(self) -> None:
-        done = launch("i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done")
-        assert done.cpu_s > 0.001
+        result = launch("i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done")
+        assert result.cpu_s > 0.001
 
 
 class TestInGroup:
     pytestmark = needs_groups
 
-    def test_it_is_inside_before_it_starts(self, group: RunCgroup, tmp_path: Path) -> None:
+    def test_the_command_starts_in_the_group(self, group: RunCgroup, tmp_path: Path) -> None:
         launch(["cat", "/proc/self/cgroup"], group, tmp_path / "o")
-        inside = (tmp_path / "o").read_text().splitlines()
-        entered = [line for line in inside if line.endswith(f"/{group.name}")]
+        lines = (tmp_path / "o").read_text().splitlines()
+        entered = [line for line in lines if line.endswith(f"/{group.name}")]
         assert len(entered) >= len(group.directories)
         if "unified" in group.paths:
             assert group.cgroup_id == os.stat(group.paths["unified"]).st_ino
             assert any(line.startswith("0::") for line in entered)
 
     def test_the_limit_bounds_the_page_cache(self, group: RunCgroup, tmp_path: Path) -> None:
-        line = ["dd", "if=/dev/zero", f"of={tmp_path / 'f'}", "bs=1M", "count=160"]
-        assert launch(line, group, stderr=os.devnull).exit_status == 0
+        command = ["dd", "if=/dev/zero", f"of={tmp_path / 'f'}", "bs=1M", "count=160"]
+        assert launch(command, group, stderr=os.devnull).exit_status == 0
         peak = group.peak_memory_bytes()
         assert peak is not None
         assert LIMIT_BYTES // 2 < peak <= LIMIT_BYTES
         assert group.memory_stat()["page_cache_bytes"] > LIMIT_BYTES // 4
         assert group.oom_kills() == 0
 
-    def test_too_much_memory_is_told(self, group: RunCgroup) -> None:
-        line = ["python3", "-S", "-c", f"x = bytearray({4 * LIMIT_BYTES}); print(len(x))"]
-        done = launch(line, group, os.devnull, os.devnull)
-        assert done.signal == signal.SIGKILL
+    def test_excess_memory_is_reported(self, group: RunCgroup) -> None:
+        command = ["python3", "-S", "-c", f"x = bytearray({4 * LIMIT_BYTES}); print(len(x))"]
+        result = launch(command, group, os.devnull, os.devnull)
+        assert result.signal == signal.SIGKILL
         assert group.oom_kills() >= 1
 
-    def test_a_time_out_kills_the_whole_group(self, group: RunCgroup, tmp_path: Path) -> None:
-        line = f"setsid sleep 60 & echo $! > {tmp_path / 'pid'}; sleep 60"
-        done = launch(line, group, timeout_s=0.4)
-        assert done.timed_out
-        assert done.signal == signal.SIGKILL
+    def test_a_timeout_kills_the_complete_group(self, group: RunCgroup, tmp_path: Path) -> None:
+        command = f"setsid sleep 60 & echo $! > {tmp_path / 'pid'}; sleep 60"
+        result = launch(command, group, timeout_s=0.4)
+        assert result.timed_out
+        assert result.signal == signal.SIGKILL
         assert Identity.of(int((tmp_path / "pid").read_text())) is None
         assert group.pids() == []
 
-    def test_what_a_command_leaves_behind_ends_with_the_group(
+    def test_background_processes_end_with_the_group(
         self, journal: Journal, tmp_path: Path
     ) -> None:
         group = create_run_cgroup("behind", None, journal)
@@ -134,9 +134,9 @@ class TestInGroup:
         except KeyError:
             pytest.skip("no user nobody")
         launch('id -u; echo "$USER"; cat /proc/self/cgroup', group, tmp_path / "o", user="nobody")
-        said = (tmp_path / "o").read_text().splitlines()
-        assert said[:2] == [str(account.pw_uid), "nobody"]
-        assert any(line.endswith(group.name) for line in said[2:])
+        lines = (tmp_path / "o").read_text().splitlines()
+        assert lines[:2] == [str(account.pw_uid), "nobody"]
+        assert any(line.endswith(group.name) for line in lines[2:])
 
     def test_a_group_that_is_gone_is_an_error_and_nothing_runs(
         self, journal: Journal, tmp_path: Path
@@ -149,19 +149,19 @@ class TestInGroup:
         assert not (tmp_path / "ran").exists()
         group.remove()
 
-    def test_ctrl_c_kills_the_group_and_goes_on(self, group: RunCgroup, tmp_path: Path) -> None:
-        line = f"setsid sleep 60 & echo $! > {tmp_path / 'pid'}; sleep 60"
+    def test_ctrl_c_kills_the_group_and_is_raised(self, group: RunCgroup, tmp_path: Path) -> None:
+        command = f"setsid sleep 60 & echo $! > {tmp_path / 'pid'}; sleep 60"
         timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            launch(line, group)
+            launch(command, group)
         timer.join()
         assert group.pids() == []
 
     def test_foreign_groups_are_not_touched(self, journal: Journal) -> None:
-        def others() -> set[str]:
-            found = hierarchies()
-            roots = {*found.v1.values(), *([found.unified] if found.unified else [])}
+        def foreign_groups() -> set[str]:
+            layout = hierarchies()
+            roots = {*layout.v1.values(), *([layout.unified] if layout.unified else [])}
             return {
                 str(p)
                 for r in roots
@@ -169,13 +169,13 @@ class TestInGroup:
                 if p.is_dir() and "penstock" not in p.name
             }
 
-        before = others()
+        before = foreign_groups()
         with create_run_cgroup("foreign", LIMIT_BYTES, journal) as group:
             launch(["true"], group)
-        assert others() == before
+        assert foreign_groups() == before
 
 
-def test_without_any_group_the_command_is_found_by_its_token(
+def test_without_a_group_the_command_is_found_by_its_token(
     journal: Journal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from penstock.host.cgroups import cgroup as module
@@ -193,7 +193,7 @@ def test_without_any_group_the_command_is_found_by_its_token(
     assert journal.open_entries() == []
 
 
-def test_a_command_that_is_just_being_loaded_is_found_by_its_token() -> None:
+def test_a_command_during_exec_is_found_by_its_token() -> None:
     loading = """i=0; while [ $i -lt 100 ]; do i=$((i+1)); done; exec /bin/sh -c "$0" "$0" """
     child = subprocess.Popen(["sh", "-c", loading, loading], env={TOKEN_VARIABLE: "of-this-test"})
     try:
@@ -205,6 +205,6 @@ def test_a_command_that_is_just_being_loaded_is_found_by_its_token() -> None:
 
 
 def test_the_child_is_reaped() -> None:
-    done = launch(["true"])
-    assert not Path(f"/proc/{done.pid}").exists()
+    result = launch(["true"])
+    assert not Path(f"/proc/{result.pid}").exists()
     assert subprocess.run(["true"]).returncode == 0

@@ -1,4 +1,4 @@
-"""The published monitoring experiments at their smallest: real databases, torrents and reads, and a kill."""
+"""Small versions of the published monitoring experiments: databases, torrents, reads, and a kill."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ from tests.support import commands  # noqa: E402
 pytestmark = [*NODES, pytest.mark.timeout(600)]
 
 
-def _forked(line: list[str], preexec_fn: object = None, **options: Any) -> subprocess.Popen[Any]:
-    """A command without what only a child of ours can do before it begins."""
-    return commands.popen(line, **options)
+def _popen_without_preexec(
+    argv: list[str], preexec_fn: object = None, **options: Any
+) -> subprocess.Popen[Any]:
+    """Start a command without `preexec_fn`."""
+    return commands.popen(argv, **options)
 
 
 @pytest.fixture(autouse=True)
-def _forked_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+def _commands_without_preexec(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_studies, "run", commands.run)
-    monkeypatch.setattr(of_studies, "popen", _forked)
+    monkeypatch.setattr(of_studies, "popen", _popen_without_preexec)
 
 
 def missing(*programs: str) -> pytest.MarkDecorator:
@@ -54,11 +56,11 @@ def missed(rows: list[record.Row]) -> list[str]:
 
 
 @missing("fio")
-def test_every_offset_is_there_in_the_order_of_its_request(ground: Ground) -> None:
+def test_every_offset_is_stored_in_the_order_of_requests(ground: Ground) -> None:
     rows, planted = monitored_offsets.study(ground.where / "out", 16 << 20, 50_000)
-    # how long a push took, and whether a scrape fell into so short a read, are matters of the host
-    own = [m for m in missed(rows) if "pushed in" not in m and "points kept" not in m]
-    assert own == []
+    # the time of a push and the scrapes during a short read depend on the host
+    relevant = [m for m in missed(rows) if "pushed in" not in m and "points kept" not in m]
+    assert relevant == []
     assert all(planted.values()), planted
     by_name = {(r["case"], r["metric"]): r for r in rows}
     assert by_name["random read", "requests stored"]["value"] == 4096
@@ -71,18 +73,18 @@ def test_disk_and_simulated_power_of_three_shards(ground: Ground) -> None:
     out.mkdir()
     with monitored_shards.shards(out, size) as nodes:
         rows, planted = monitored_shards.watched(out, nodes, size)
-    # how old a sample was, and r of so short a run, are matters of the host
-    own = [m for m in missed(rows) if not m.startswith(("live view", "shard-"))]
-    assert own == []
+    # the age of samples and r of a short run depend on the host
+    relevant = [m for m in missed(rows) if not m.startswith(("live view", "shard-"))]
+    assert relevant == []
     assert planted["a third line in the script"]
     assert planted["a figure with another value"]
-    assert not ground.seen()["mounts"], "fails where a disk or a node is left"
-    drawn = (out / "shards.csv").read_text().splitlines()
-    assert drawn[0].count("emulated power") == 3
+    assert not ground.seen()["mounts"], "a disk or a node is still mounted"
+    table = (out / "shards.csv").read_text().splitlines()
+    assert table[0].count("emulated power") == 3
 
 
 @missing("transmission-daemon", "opentracker")
-def test_a_torrent_whose_peers_are_scraped_over_a_network_of_their_own(ground: Ground) -> None:
+def test_peers_of_a_torrent_are_scraped_over_a_separate_network(ground: Ground) -> None:
     size = monitored_swarm.Size(3, 300_000, 1.0, 0)
     out = ground.where / "out"
     out.mkdir()
@@ -90,32 +92,32 @@ def test_a_torrent_whose_peers_are_scraped_over_a_network_of_their_own(ground: G
     file.write_text(json.dumps(monitored_swarm.platform(size)))
     with Cluster.of_platform(file) as cluster:
         torrent = monitored_swarm.torrent_of(out, cluster, size)
-        rows, planted, done = monitored_swarm.watched(out, cluster, torrent, size)
-    # with three peers neither their spread nor r says anything
-    own = [m for m in missed(rows) if "spread" not in m and "r of joining" not in m]
-    assert own == []
+        rows, planted, completed = monitored_swarm.watched(out, cluster, torrent, size)
+    # with three peers the spread and r are not meaningful
+    relevant = [m for m in missed(rows) if "spread" not in m and "r of joining" not in m]
+    assert relevant == []
     assert all(planted.values()), planted
-    assert len(done) == 3
+    assert len(completed) == 3
 
 
 @missing("transmission-daemon", "opentracker")
 def test_a_study_that_is_killed_leaves_nothing(ground: Ground) -> None:
-    before = ground.seen()
-    words = [str(STUDIES / "monitored_swarm.py"), "--quick", "-o", str(ground.where / "out")]
+    initial = ground.seen()
+    argv = [str(STUDIES / "monitored_swarm.py"), "--quick", "-o", str(ground.where / "out")]
     study = subprocess.Popen(
-        [sys.executable, *words], env=ground.environment, stderr=subprocess.DEVNULL
+        [sys.executable, *argv], env=ground.environment, stderr=subprocess.DEVNULL
     )
-    place = ground.where / "out" / "monitoring" / "run"
-    until = time.monotonic() + 120
-    while not list(place.glob("serve-*.json")):
+    runtime = ground.where / "out" / "monitoring" / "run"
+    deadline = time.monotonic() + 120
+    while not list(runtime.glob("serve-*.json")):
         assert study.poll() is None
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.1)
-    (file,) = place.glob("serve-*.json")
+    (file,) = runtime.glob("serve-*.json")
     server = int(json.loads(file.read_text())["pid"])
     study.send_signal(signal.SIGKILL)
     study.wait()
-    while os.path.exists(f"/proc/{server}") or ground.seen() != before:
-        assert time.monotonic() < until, "a server, a node or a link is left"
+    while os.path.exists(f"/proc/{server}") or ground.seen() != initial:
+        assert time.monotonic() < deadline, "a server, a node or a link still exists"
         time.sleep(0.5)
     assert ground.penstock("undo").returncode == 0
