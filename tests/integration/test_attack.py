@@ -150,14 +150,14 @@ def is_disk(path: Path) -> bool:
 
 @pytest.fixture
 def ground() -> Iterator[Ground]:
-    place = Ground()
+    created = Ground()
     try:
-        yield place
+        yield created
     finally:
-        place.end()
+        created.end()
 
 
-def _tries(path: str) -> Iterator[tuple[str, Callable[[], object]]]:
+def _accesses(path: str) -> Iterator[tuple[str, Callable[[], object]]]:
     """Accesses to a path that another user may attempt."""
     sibling = f"{path}.{os.getpid()}"
     yield "read", lambda: os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
@@ -194,13 +194,13 @@ def as_nobody(action: Callable[[], object]) -> object:
     return result
 
 
-def attacked(paths: list[Path]) -> list[str]:
+def successful_attacks(paths: list[Path]) -> list[str]:
     """Accesses to the paths in which user `nobody` succeeds."""
 
     def attack() -> list[str]:
         succeeded = []
         for path in map(str, paths):
-            for access, attempt in _tries(path):
+            for access, attempt in _accesses(path):
                 with contextlib.suppress(OSError):
                     attempt()
                     succeeded.append(f"{access} {path}")
@@ -223,11 +223,11 @@ def open_to_others(paths: list[Path]) -> list[str]:
     return rows
 
 
-def awaited(condition: Callable[[], bool], within_s: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
     """Poll a condition until it is true; fail after `within_s`."""
-    until = time.monotonic() + within_s
+    deadline = time.monotonic() + within_s
     while not condition():
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
@@ -251,32 +251,34 @@ def assert_closed(ground: Ground, *, least_sockets: int = 1) -> None:
     assert len(ground.sockets()) >= least_sockets
     # traced programs of any user write annotations to `marks`; it stores nothing
     allowed = {f"write {path}" for path in paths if path.name == "marks"}
-    assert "\n".join(access for access in attacked(paths) if access not in allowed) == ""
+    assert "\n".join(access for access in successful_attacks(paths) if access not in allowed) == ""
     passable = {"state-passable", "run-passable"}
     closed = [p for p in paths if not passable & {part.name for part in (p, *p.parents)}]
     assert "\n".join(open_to_others(closed)) == ""
 
 
 def test_the_attack_succeeds_on_open_files(ground: Ground) -> None:
-    place = ground.base / "run-planted"
-    place.mkdir()
-    place.chmod(0o777)
-    planted = place / "planted.sock"
+    directory = ground.base / "run-planted"
+    directory.mkdir()
+    directory.chmod(0o777)
+    planted = directory / "planted.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(planted))
         planted.chmod(0o666)
         listener.listen()
-        succeeded = attacked(ground.created())
-    assert {f"create in it {place}", f"replace {planted}"} <= set(succeeded)
+        succeeded = successful_attacks(ground.created())
+    assert {f"create in it {directory}", f"replace {planted}"} <= set(succeeded)
 
 
 def test_a_persistent_disk(ground: Ground) -> None:
     server_socket = ground.disk_up()
     assert_closed(ground)
     server_socket.parent.chmod(0o755)
-    assert attacked([server_socket]) == []  # the mode of the socket denies access, too
+    assert successful_attacks([server_socket]) == []  # the mode of the socket denies access, too
     server_socket.chmod(0o666)
-    assert f"connect {server_socket}" in attacked([server_socket])  # planted: an open socket
+    assert f"connect {server_socket}" in successful_attacks(
+        [server_socket]
+    )  # planted: an open socket
 
 
 def test_a_caller_of_another_user_gets_no_answer(ground: Ground) -> None:
@@ -326,7 +328,7 @@ def chmod_open(path: str, mode: int) -> None:
         os.fchmod(file.fileno(), mode)
 
 
-def owned_tries(at: str) -> Iterator[tuple[str, Callable[[], object]]]:
+def owner_actions(at: str) -> Iterator[tuple[str, Callable[[], object]]]:
     """Attempts of a disk's owner to leave privileged files on the host; `had-…` files exist before."""
     own = f"{at}/own"
     yield "file", lambda: Path(own).write_bytes(b"mine")
@@ -380,7 +382,7 @@ def test_the_owner_of_a_disk_leaves_no_privileged_files_on_the_host(ground: Grou
     def attack() -> dict[str, str]:
         os.umask(0)
         errors = {}
-        for action, attempt in owned_tries(str(at)):
+        for action, attempt in owner_actions(str(at)):
             try:
                 attempt()
                 errors[action] = ""
@@ -427,21 +429,21 @@ def test_virtual_nodes(ground: Ground) -> None:
 def test_a_trace_with_annotations(ground: Ground) -> None:
     argv = ["trace", "--mode", "trace", "-o", f"{ground.base}/out/T", "--", "sleep", "20"]
     with ground.background(*argv):
-        awaited(lambda: any(path.name == "marks" for path in ground.created()))
-        awaited(lambda: len(ground.sockets()) > 0)
+        wait_until(lambda: any(path.name == "marks" for path in ground.created()))
+        wait_until(lambda: len(ground.sockets()) > 0)
         assert_closed(ground)
         (marks,) = (path for path in ground.created() if path.name == "marks")
-        before = used(marks)
+        before = used_bytes(marks)
 
         def flood() -> int:
             with open(marks, "ab", buffering=0) as sink:
                 return sum(sink.write(b"x" * (1 << 20)) for _ in range(64))
 
         assert as_nobody(flood) == 64 << 20
-        assert (marks.stat().st_size, used(marks)) == (0, before)
+        assert (marks.stat().st_size, used_bytes(marks)) == (0, before)
 
 
-def used(path: Path) -> int:
+def used_bytes(path: Path) -> int:
     """Used bytes of the file system of a path."""
     status = os.statvfs(path)
     return (status.f_blocks - status.f_bfree) * status.f_frsize
@@ -450,23 +452,25 @@ def used(path: Path) -> int:
 def test_a_monitored_command(ground: Ground) -> None:
     argv = ["monitor", "run", "-i", "0.1", "-o", f"{ground.base}/out/M", "--", "sleep", "20"]
     with ground.background(*argv):
-        awaited(lambda: len(ground.sockets()) > 0)
+        wait_until(lambda: len(ground.sockets()) > 0)
         assert_closed(ground)
 
 
-def test_a_server_of_pages(ground: Ground) -> None:
+def test_a_server_with_receivers(ground: Ground) -> None:
     """Its receivers store points of an experiment in files that others cannot open."""
     receivers = Receivers.of(ground.base / "out")
     with ground.background("serve", "--port", "0", "--config", str(receivers.config)):
         runtime = ground.base / "run"
-        awaited(lambda: any(runtime.glob("serve-*.header")))  # the last file that the server writes
+        wait_until(
+            lambda: any(runtime.glob("serve-*.header"))
+        )  # the last file that the server writes
         (file,) = runtime.glob("serve-*.json")
         served = json.loads(file.read_text())
         authorized = {"Authorization": f"Bearer {served['experiments_token']}"}
         request = urllib.request.Request(f"{served['url']}exp/attacked", b"", authorized)
         with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 201
-        awaited(lambda: listens(receivers.influx))
+        wait_until(lambda: listens(receivers.influx))
         assert posted(receivers.influx, "/write", b"m v=1 1") == 204
 
         def rejected_writes() -> list[int]:
@@ -484,11 +488,11 @@ def test_a_study(ground: Ground) -> None:
     (ground.base / "attacked.study.yaml").write_text(STUDY)
     with ground.background("run", "attacked.study.yaml", "-o", f"{ground.base}/out/study"):
         work = ground.base / "state-passable" / "work"
-        awaited(lambda: any(path.name == "file" for path in work.rglob("*")))
+        wait_until(lambda: any(path.name == "file" for path in work.rglob("*")))
         assert_closed(ground)
-        (place,) = work.iterdir()
+        (directory,) = work.iterdir()
         work.chmod(0o755)  # planted: the directories below can be found
-        assert f"list {place}" not in attacked([place])
-        place.chmod(0o755)
+        assert f"list {directory}" not in successful_attacks([directory])
+        directory.chmod(0o755)
         paths = [path for path in ground.created() if learnable(path, ground.base)]
-        assert f"list {place}" in attacked(paths)
+        assert f"list {directory}" in successful_attacks(paths)

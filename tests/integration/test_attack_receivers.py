@@ -47,9 +47,9 @@ NAMES = (
 class Server(test_experiment_server.Server):
     """A server with an experiment of its user and a token of another user."""
 
-    def __init__(self, place: Path, prometheus_port: int) -> None:
-        self.at = Receivers.of(place, prometheus_port)
-        super().__init__(place, "--config", str(self.at.config))
+    def __init__(self, directory: Path, prometheus_port: int) -> None:
+        self.at = Receivers.of(directory, prometheus_port)
+        super().__init__(directory, "--config", str(self.at.config))
         assert self.http.post("/exp/mine").status_code == 201
         ports = (self.at.lines, self.at.pickles, self.at.influx, self.at.remote)
         for port in ports:
@@ -80,8 +80,8 @@ class Server(test_experiment_server.Server):
         assert self.process.poll() is None
         now_ns = time.time_ns()
         name, seconds = f"alive_{now_ns}", now_ns / 1e9
-        sent(self.at.lines, f"{name}.line 1 {seconds:.6f}\n".encode())
-        sent(self.at.pickles, pickled(pickle.dumps([(f"{name}.pickle", (seconds, 1))])))
+        exchange(self.at.lines, f"{name}.line 1 {seconds:.6f}\n".encode())
+        exchange(self.at.pickles, carbon_frame(pickle.dumps([(f"{name}.pickle", (seconds, 1))])))
         assert posted(self.at.influx, "/write", f"{name} influx=1 {now_ns}".encode()) == 204
         message = native.remote_write_message([(f"{name}_remote", {})], [[(now_ns // 10**6, 1.0)]])
         assert posted(self.at.remote, "/api/v1/write", snapped(bytes(message))) == 204
@@ -96,7 +96,7 @@ class Server(test_experiment_server.Server):
         assert self.process.returncode == 0
 
 
-def sent(port: int, data: bytes) -> bytes:
+def exchange(port: int, data: bytes) -> bytes:
     """Send bytes to a port; return the answer."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         answer = b""
@@ -108,13 +108,13 @@ def sent(port: int, data: bytes) -> bytes:
         return answer
 
 
-def files(place: Path) -> set[str]:
+def files(directory: Path) -> set[str]:
     """Relative paths in a directory, without the journals of databases."""
-    paths = {str(p.relative_to(place)) for p in place.rglob("*")}
+    paths = {str(p.relative_to(directory)) for p in directory.rglob("*")}
     return {name for name in paths if not name.endswith(("-wal", "-shm", "-journal"))}
 
 
-def pickled(data: bytes) -> bytes:
+def carbon_frame(data: bytes) -> bytes:
     """Frame of Carbon's pickle protocol."""
     return struct.pack("!L", len(data)) + data
 
@@ -129,8 +129,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 SENDERS: dict[str, Callable[[Server, bytes], object]] = {
     "line-protocol": lambda s, d: posted(s.at.influx, "/write", d),
-    "graphite-lines": lambda s, d: sent(s.at.lines, d),
-    "graphite-pickle": lambda s, d: sent(s.at.pickles, pickled(d)),
+    "graphite-lines": lambda s, d: exchange(s.at.lines, d),
+    "graphite-pickle": lambda s, d: exchange(s.at.pickles, carbon_frame(d)),
     "remote-write": lambda s, d: posted(s.at.remote, "/api/v1/write", snapped(d)),
     "remote-write-packed": lambda s, d: posted(s.at.remote, "/api/v1/write", d),
 }
@@ -181,14 +181,14 @@ def test_malformed_http_requests(server: Server, receiver: str) -> None:
     token = "Authorization: Token a-token-of-the-receivers"
     for target in TARGETS:
         for method in ("POST", "GET", "TRACE"):
-            answer = sent(
+            answer = exchange(
                 port, f"{method} {target} HTTP/1.1\r\nHost: x\r\n{token}\r\n\r\n".encode()
             )
             assert answer.startswith((b"HTTP/1.1 2", b"HTTP/1.1 4")), (method, target, answer)
     for head in HEADS:
         length = "" if head.startswith(("Content-L", "Transfer")) else "Content-Length: 7\r\n"
         text = f"POST /write HTTP/1.1\r\nHost: x\r\n{token}\r\n{length}{head}\r\n\r\na v=1 1"
-        answer = sent(port, text.encode("latin-1"))
+        answer = exchange(port, text.encode("latin-1"))
         expected = tuple(b"HTTP/1.1 %d" % status for status in (1, 204, 4, 501))
         assert answer == b"" or answer.startswith(expected), (head, answer)
     server.assert_alive()
@@ -211,12 +211,12 @@ def test_a_pickle_executes_no_code(server: Server, tmp_path: Path) -> None:
     proof.unlink()
     for protocol in range(6):
         for value in (Command(proof), [Command(proof)], [("a.b", (1_700_000_000, Command(proof)))]):
-            sent(server.at.pickles, pickled(pickle.dumps(value, protocol)))
+            exchange(server.at.pickles, carbon_frame(pickle.dumps(value, protocol)))
     for text in (
         f"cposix\nsystem\n(S'touch {proof}'\ntR.",
         f"(S'touch {proof}'\niposix\nsystem\n.",
     ):
-        sent(server.at.pickles, pickled(text.encode()))
+        exchange(server.at.pickles, carbon_frame(text.encode()))
     server.assert_alive()
     assert not proof.exists()
 
@@ -228,8 +228,8 @@ def test_names_are_not_used_as_paths_or_commands(server: Server) -> None:
     before = files(server.place)
     for name in NAMES:
         line = name.encode("utf-8", "surrogatepass")
-        sent(server.at.lines, line.replace(b" ", b"_") + b" 1 1700000000\n")
-        sent(server.at.pickles, pickled(pickle.dumps([(name, (1_700_000_000, 1))])))
+        exchange(server.at.lines, line.replace(b" ", b"_") + b" 1 1700000000\n")
+        exchange(server.at.pickles, carbon_frame(pickle.dumps([(name, (1_700_000_000, 1))])))
         posted(server.at.influx, "/write", line.replace(b" ", b"\\ ") + b" v=1 1")
         message = native.remote_write_message([("m", {name[:3000]: name[:3000]})], [[(1, 1.0)]])
         posted(server.at.remote, "/write", snapped(bytes(message)))
@@ -333,12 +333,12 @@ def test_receivers_continue_after_fast_switching(server: Server) -> None:
 
 
 def test_oversized_input(server: Server) -> None:
-    sent(server.at.lines, b"x" * (1 << 22))
-    sent(server.at.lines, b"a 1 1700000000\n" * 300_000)
-    sent(server.at.pickles, struct.pack("!L", (1 << 32) - 1))
-    sent(server.at.pickles, pickled(b"(" * (1 << 20)))
-    sent(server.at.pickles, pickled(b"\x80\x04" + b"\x5d\x94" * 200_000 + b"."))
-    sent(server.at.pickles, pickled(b"\x80\x04]" + b"(2" * 200_000 + b"e."))
+    exchange(server.at.lines, b"x" * (1 << 22))
+    exchange(server.at.lines, b"a 1 1700000000\n" * 300_000)
+    exchange(server.at.pickles, struct.pack("!L", (1 << 32) - 1))
+    exchange(server.at.pickles, carbon_frame(b"(" * (1 << 20)))
+    exchange(server.at.pickles, carbon_frame(b"\x80\x04" + b"\x5d\x94" * 200_000 + b"."))
+    exchange(server.at.pickles, carbon_frame(b"\x80\x04]" + b"(2" * 200_000 + b"e."))
     assert posted(server.at.influx, "/write", b"\n" * (33 << 20)) == 413
     bomb = gzip.compress(b"\0" * (256 << 20), 1)
     assert posted(server.at.influx, "/write", bomb, **{"Content-Encoding": "gzip"}) == 400

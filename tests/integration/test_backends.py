@@ -87,7 +87,7 @@ def read_duration_s(bench: Bench, path: Path, block: int, count: int) -> float:
     return float(bench.inside(sys.executable, "-S", "-c", READ, str(path), str(block), str(count)))
 
 
-def written(path: Path, size: int) -> Path:
+def write_file(path: Path, size: int) -> Path:
     with path.open("wb") as file:
         file.write(os.urandom(size))
         os.fsync(file.fileno())
@@ -105,7 +105,7 @@ def test_a_fuse_disk_has_the_service_times_of_its_profile(bench: Bench) -> None:
     assert up.backend == "fuse"
     assert "service-5ms" in bench.backends.choices["n1.data"].reason
     (bench.base / "spool").mkdir()
-    file = written(up.mount / "f", 8 * MIB)
+    file = write_file(up.mount / "f", 8 * MIB)
     up.begin(bench.base / "spool")
     read_duration_s(bench, file, 4096, 20)
     requests = up.end()["device_requests"]
@@ -153,7 +153,7 @@ def closest_duration_s(
 @blkio
 def test_limits_of_v1_are_independent_and_delivered(bench: Bench) -> None:
     up = bench.up(DiskSpec("data", backend="cgroup1", io="direct", size_bytes=64 * MIB))
-    file = written(up.mount / "f", 8 * MIB)
+    file = write_file(up.mount / "f", 8 * MIB)
     assert up.read_back() == Limits()
     assert not up.set_limits({"read_bps": 4e6}).error
     assert up.read_back() == Limits(read_bps=4e6)
@@ -180,7 +180,7 @@ def test_limits_of_v1_are_independent_and_delivered(bench: Bench) -> None:
 def test_cached_reads_do_not_reach_a_limited_device(bench: Bench) -> None:
     spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=64 * MIB)
     up = bench.up(spec)
-    file = written(up.mount / "f", 16 * MIB)
+    file = write_file(up.mount / "f", 16 * MIB)
     program = "import sys, time; f = open(sys.argv[1], 'rb', buffering=0); b = bytearray(1 << 20)\n"
     program += "t = time.monotonic()\nwhile f.readinto(b): pass\nprint(16 / (time.monotonic() - t))"
     argv = (sys.executable, "-S", "-c", program, str(file))
@@ -230,7 +230,7 @@ def test_limits_of_buffered_writes_are_refused_for_v1(bench: Bench) -> None:
 def test_counters_and_scheduled_changes_of_a_throttled_disk(bench: Bench) -> None:
     spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=64 * MIB)
     up = bench.up(spec)
-    file = written(up.mount / "f", 8 * MIB)
+    file = write_file(up.mount / "f", 8 * MIB)
     up.set_limits({"read_bps": 4e6})
     (bench.base / "spool").mkdir()
     up.begin(bench.base / "spool")
@@ -267,7 +267,7 @@ def test_counters_and_scheduled_changes_of_a_throttled_disk(bench: Bench) -> Non
 def test_synced_data_survive_and_the_device_is_recorded(bench: Bench) -> None:
     spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=32 * MIB, owner=(123, 456))
     up = bench.up(spec)
-    written(up.mount / "f", 4096)
+    write_file(up.mount / "f", 4096)
     status = up.mount.stat()
     assert (status.st_uid, status.st_gid) == (123, 456)
     facts = up.facts()
@@ -294,15 +294,15 @@ def test_limits_above_the_capability_of_the_device_are_reported(bench: Bench) ->
     small = DiskSpec(
         "a", backend="cgroup1", io="direct", size_bytes=32 * MIB, limits=Limits(read_bps=1e6)
     )
-    up = bench.up(small)
-    capability = up.facts()["capability_bps"]
+    first = bench.up(small)
+    capability = first.facts()["capability_bps"]
     assert capability["read"] > 1e6
-    assert not [n for n in up.facts()["notes"] if "device-bound" in n]
+    assert not [n for n in first.facts()["notes"] if "device-bound" in n]
     huge = Limits(read_bps=4 * capability["read"])
-    other = bench.up(
+    second = bench.up(
         DiskSpec("b", backend="cgroup1", io="direct", size_bytes=32 * MIB, limits=huge)
     )
-    (note,) = [n for n in other.facts()["notes"] if "device-bound" in n]
+    (note,) = [n for n in second.facts()["notes"] if "device-bound" in n]
     assert "read limits of 2 disks" in note
     assert f"does {capability['read'] / 1e6:.0f}" in note
 
@@ -315,7 +315,7 @@ def test_an_image_that_another_namespace_still_has_mounted_is_not_mounted_twice(
     monkeypatch.setattr(image, "_FREE_WITHIN_S", 0.3)
     spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=32 * MIB)
     up = bench.up(spec)
-    content = written(up.mount / "f", 4096).read_bytes()
+    content = write_file(up.mount / "f", 4096).read_bytes()
     holder = subprocess.Popen(
         ["unshare", "-m", "sh", "-c", "echo; read x"],
         stdin=subprocess.PIPE,
@@ -333,18 +333,18 @@ def test_an_image_that_another_namespace_still_has_mounted_is_not_mounted_twice(
 
 
 @blkio
-def test_files_of_the_directory_are_copied_to_the_disk(bench: Bench) -> None:
+def test_files_of_the_directory_are_copied_to_the_disk_and_not_changed(bench: Bench) -> None:
     spec = DiskSpec("data", backend="cgroup1", io="direct", size_bytes=32 * MIB)
     files = bench.place("data").directory
     (files / "sub").mkdir()
-    content = written(files / "sub" / "f", MIB).read_bytes()
+    content = write_file(files / "sub" / "f", MIB).read_bytes()
     up = bench.up(spec)
     assert (up.mount / "sub" / "f").read_bytes() == content
-    written(up.mount / "sub" / "f", 4096)
+    write_file(up.mount / "sub" / "f", 4096)
     up.down()
     assert (files / "sub" / "f").read_bytes() == content
     assert [p.name for p in files.parent.iterdir() if p.suffix == ".ext4"] == []
-    written(files / "big", 40 * MIB)
+    write_file(files / "big", 40 * MIB)
     with pytest.raises(PenstockError, match="do not hold the files"):
         bench.up(spec)
     assert [p.name for p in files.parent.iterdir() if p.suffix == ".ext4"] == []

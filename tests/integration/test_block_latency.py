@@ -44,14 +44,14 @@ LEAST, MOST = 0.45, 1 + WIDTH + 0.02
 def device_of(path: Path) -> str:
     """Name of the disk that stores a file, without the partition."""
     number = path.stat().st_dev
-    place = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve()
-    if not place.exists():
+    device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve()
+    if not device.exists():
         pytest.skip(f"{path} is on no block device")
-    return place.parent.name if (place / "partition").exists() else place.name
+    return device.parent.name if (device / "partition").exists() else device.name
 
 
 @pytest.fixture(scope="module")
-def watched(
+def measurement(
     tmp_path_factory: pytest.TempPathFactory,
     record_testsuite_property: Callable[[str, object], None],
 ) -> dict[str, Any]:
@@ -75,33 +75,40 @@ def slower_than_fio(measured: dict[str, Any]) -> float:
     return float(reads[edges > measured["fio"]["clat_ns"]["max"] / 1e9].sum())
 
 
-def measure(place: Path) -> dict[str, Any]:
-    device = device_of(place)
+def measure(directory: Path) -> dict[str, Any]:
+    device = device_of(directory)
     fio = ["fio", "--name=t", "--size=64m", "--bs=4k", "--direct=1", "--rw=randread", "--iodepth=1"]
-    fio += ["--ioengine=psync", f"--number_ios={READS}", "--randseed=7", f"--filename={place}/file"]
+    fio += [
+        "--ioengine=psync",
+        f"--number_ios={READS}",
+        "--randseed=7",
+        f"--filename={directory}/file",
+    ]
     commands.run([*fio, "--create_only=1"], check=True, capture_output=True, timeout=60)
-    report = place / "fio.json"
+    report = directory / "fio.json"
     # and a pause in which the last reads are sampled
     fio += ["--output-format=json", f"--output={report}"]
     argv = ["sh", "-c", f"{shlex.join(fio)} && sleep 0.3"]
-    options = ["--block-latency", "--interval", "0.1", "--json", "-o", place / "bundle"]
+    options = ["--block-latency", "--interval", "0.1", "--json", "-o", directory / "bundle"]
     result = penstock(
-        "monitor", "run", "--name", "latency", *options, "--", *argv, env=separate_state(place)
+        "monitor", "run", "--name", "latency", *options, "--", *argv, env=separate_state(directory)
     )
-    bundle = Bundle.open(place / "bundle")
+    bundle = Bundle.open(directory / "bundle")
     return {
         "device": device,
         "samples": bundle.table("samples").to_pandas().astype({"source": str, "entity": str}),
         "utilisation": bundle.table("utilisation").to_pandas(),
         "receipt": json.loads(result.stdout)["receipt"],
         "fio": json.loads(report.read_text())["jobs"][0]["read"],
-        "place": place,
+        "place": directory,
     }
 
 
-def separate_state(place: Path) -> dict[str, str]:
+def separate_state(directory: Path) -> dict[str, str]:
     """An environment with a separate archive, state and runtime directory."""
-    variables = {f"PENSTOCK_{n}": str(place / n.lower()) for n in ("ARCHIVE", "STATE", "RUNTIME")}
+    variables = {
+        f"PENSTOCK_{n}": str(directory / n.lower()) for n in ("ARCHIVE", "STATE", "RUNTIME")
+    }
     return {**os.environ, **variables}
 
 
@@ -166,17 +173,17 @@ def disagreements(samples: pd.DataFrame, device: str, fio: dict[str, Any]) -> li
 
 
 @pytest.mark.timed
-def test_histograms_agree_with_the_kernel_and_with_fio(watched: dict[str, Any]) -> None:
-    assert watched["fio"]["total_ios"] == READS
-    assert disagreements(watched["samples"], watched["device"], watched["fio"]) == []
-    stats = watched["receipt"]["block_latency"]
+def test_histograms_agree_with_the_kernel_and_with_fio(measurement: dict[str, Any]) -> None:
+    assert measurement["fio"]["total_ios"] == READS
+    assert disagreements(measurement["samples"], measurement["device"], measurement["fio"]) == []
+    stats = measurement["receipt"]["block_latency"]
     assert stats["runs"] > 0
     assert stats["run_ns"] > 0
 
 
 @pytest.mark.timed
-def test_planted_errors_are_detected(watched: dict[str, Any]) -> None:
-    samples, device, fio = watched["samples"], watched["device"], watched["fio"]
+def test_planted_errors_are_detected(measurement: dict[str, Any]) -> None:
+    samples, device, fio = measurement["samples"], measurement["device"], measurement["fio"]
     reads = histogram(samples, device, "read_requests")
     # planted: the smallest bucket above the tolerance is missing
     entity = f"{device} le={np.format_float_positional(reads[reads > BETWEEN].idxmin())}"
@@ -197,20 +204,20 @@ def test_planted_errors_are_detected(watched: dict[str, Any]) -> None:
 
 
 @pytest.mark.timed
-def test_intervals_have_quantiles_and_experiments_have_buckets(watched: dict[str, Any]) -> None:
-    rows = watched["utilisation"].astype({"kind": str, "entity": str, "metric": str})
-    rows = rows[(rows.kind == "block_latency") & (rows.entity == watched["device"])]
+def test_intervals_have_quantiles_and_experiments_have_buckets(measurement: dict[str, Any]) -> None:
+    rows = measurement["utilisation"].astype({"kind": str, "entity": str, "metric": str})
+    rows = rows[(rows.kind == "block_latency") & (rows.entity == measurement["device"])]
     wide = rows.pivot_table(index="t_ns", columns="metric", values="value", aggfunc="last")
     use = wide.dropna(subset=["read_p50", "read_p99"])
     assert len(use) >= 2
     assert (use.read_p50 <= use.read_p99 * (1 + 1e-9)).all()
-    env = separate_state(watched["place"])
+    env = separate_state(measurement["place"])
     series = penstock(
         *("monitor", "get", "latency", "--metric", "block_latency_read_requests"),
         *("--label", "entity", "--label", "le"),
         env=env,
     )
-    assert f"{watched['device']}_0.0" in series.stdout.splitlines()[0]
+    assert f"{measurement['device']}_0.0" in series.stdout.splitlines()[0]
     derived = penstock(
         *("monitor", "derive", "latency", "p99=quantile(0.99, block_latency_read_requests, 1)"),
         *("--table", "points", "--json"),

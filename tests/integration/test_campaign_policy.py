@@ -55,9 +55,9 @@ settle: {drop_caches: false}
 """
 
 
-def program(place: Path, **launches: set[int]) -> None:
+def program(directory: Path, **launches: set[int]) -> None:
     planted = {"fails": set(), "hangs": set(), "far": set()} | launches
-    (place / "work.py").write_text(
+    (directory / "work.py").write_text(
         PROGRAM.replace("{fails}", repr(planted["fails"]))
         .replace("{hangs}", repr(planted["hangs"]))
         .replace("{far}", repr(planted["far"]))

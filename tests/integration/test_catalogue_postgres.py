@@ -36,36 +36,36 @@ def cluster() -> Iterator[str]:
     """URL of a server with a socket in a directory of user postgres, without a network port."""
     import tempfile
 
-    place = Path(tempfile.mkdtemp(prefix="penstock-pg-", dir="/tmp"))
-    shutil.chown(place, "postgres", "postgres")
+    directory = Path(tempfile.mkdtemp(prefix="penstock-pg-", dir="/tmp"))
+    shutil.chown(directory, "postgres", "postgres")
 
     def as_postgres(*argv: str) -> None:
         result = subprocess.run(
             ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *argv],
-            cwd=place,
+            cwd=directory,
             capture_output=True,
             text=True,
         )
         assert result.returncode == 0, result.stderr
 
     try:
-        as_postgres(f"{BINARIES}/initdb", "-D", f"{place}/d", "-A", "trust", "-U", "team")
-        options = f"-k {place} -c listen_addresses='' -c fsync=off"
+        as_postgres(f"{BINARIES}/initdb", "-D", f"{directory}/d", "-A", "trust", "-U", "team")
+        options = f"-k {directory} -c listen_addresses='' -c fsync=off"
         as_postgres(
             f"{BINARIES}/pg_ctl",
             "-w",
             "-D",
-            f"{place}/d",
+            f"{directory}/d",
             "-l",
-            f"{place}/log",
+            f"{directory}/log",
             "-o",
             options,
             "start",
         )
-        yield f"postgresql+pg8000://team@/postgres?unix_sock={place}/.s.PGSQL.5432"
-        as_postgres(f"{BINARIES}/pg_ctl", "-w", "-D", f"{place}/d", "-m", "fast", "stop")
+        yield f"postgresql+pg8000://team@/postgres?unix_sock={directory}/.s.PGSQL.5432"
+        as_postgres(f"{BINARIES}/pg_ctl", "-w", "-D", f"{directory}/d", "-m", "fast", "stop")
     finally:
-        shutil.rmtree(place)
+        shutil.rmtree(directory)
 
 
 @pytest.fixture
@@ -130,14 +130,14 @@ def test_one_of_many_concurrent_starts_succeeds(url: str, tmp_path: Path) -> Non
         assert len(list((tmp_path / "home" / "ada").iterdir())) == 1
 
 
-def create_old(place: Path | str) -> None:
+def create_old(address: Path | str) -> None:
     """Create a catalogue with one run as it was before there were migrations."""
     from alembic import command
     from alembic.config import Config
 
     from penstock.archive.catalogue_tables import _server, _sqlite
 
-    engine = _sqlite(place, WAIT_S) if isinstance(place, Path) else _server(place)
+    engine = _sqlite(address, WAIT_S) if isinstance(address, Path) else _server(address)
     with engine.begin() as connection:
         config = Config()
         config.set_main_option("script_location", "penstock.archive:migrations")
@@ -162,12 +162,12 @@ def test_migrations_create_the_current_tables(kind: str, url: str, tmp_path: Pat
 
     from penstock.archive.catalogue_tables import revision_of
 
-    place = tmp_path / "old.sqlite" if kind == "sqlite" else url
-    create_old(place)
-    with Catalogue(place) as catalogue:
+    address = tmp_path / "old.sqlite" if kind == "sqlite" else url
+    create_old(address)
+    with Catalogue(address) as catalogue:
         (study,) = catalogue.studies()
         assert (study.question, study.runs, study.valid_runs) == ("why", 1, 1)
-    engine = opened(place)
+    engine = opened(address)
     with engine.connect() as connection:
         assert revision_of(connection) == REVISION
         context = MigrationContext.configure(connection, opts={"compare_type": True})
@@ -183,21 +183,21 @@ def test_processes_that_start_together_share_a_catalogue(
     """Each process can use it. Without a lock: "table studies already exists" or "database is locked"."""
     fork = multiprocessing.get_context("fork")
     for repeat in range(3):
-        place = tmp_path / f"{repeat}.sqlite" if kind == "sqlite" else url
+        address = tmp_path / f"{repeat}.sqlite" if kind == "sqlite" else url
         drop_tables(url)
         if old:
-            create_old(place)
+            create_old(address)
         start, errors = fork.Barrier(6), fork.SimpleQueue()
 
-        def use(place: Path | str, start: Any, errors: Any) -> None:
+        def use(address: Path | str, start: Any, errors: Any) -> None:
             start.wait()
             try:
-                opened(place).dispose()
+                opened(address).dispose()
                 errors.put("")
             except Exception as error:
                 errors.put(str(error))
 
-        processes = [fork.Process(target=use, args=(place, start, errors)) for _ in range(6)]
+        processes = [fork.Process(target=use, args=(address, start, errors)) for _ in range(6)]
         for process in processes:
             process.start()
         results = [errors.get() for _ in processes]
@@ -225,12 +225,20 @@ def test_a_catalogue_is_used_again_after_an_outage(cluster: str, url: str, tmp_p
     from penstock.parts.server.app import application
     from penstock.parts.server.traces import Served
 
-    place = Path(cluster.partition("unix_sock=")[2]).parent
+    directory = Path(cluster.partition("unix_sock=")[2]).parent
 
     def pg_ctl(*options: str) -> None:
         argv = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-        argv += [f"{BINARIES}/pg_ctl", "-w", "-D", f"{place}/d", "-l", f"{place}/log", *options]
-        subprocess.run(argv, cwd=place, check=True, capture_output=True)
+        argv += [
+            f"{BINARIES}/pg_ctl",
+            "-w",
+            "-D",
+            f"{directory}/d",
+            "-l",
+            f"{directory}/log",
+            *options,
+        ]
+        subprocess.run(argv, cwd=directory, check=True, capture_output=True)
 
     (tmp_path / "home").mkdir()
     store = Experiments(Catalogue(url), tmp_path / "home")
@@ -253,7 +261,7 @@ def test_a_catalogue_is_used_again_after_an_outage(cluster: str, url: str, tmp_p
                 assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
                 assert "is its server up" in answer.json()["detail"]
         finally:
-            pg_ctl("-o", f"-k {place} -c listen_addresses='' -c fsync=off", "start")
+            pg_ctl("-o", f"-k {directory} -c listen_addresses='' -c fsync=off", "start")
         assert http.post("/api/v1/experiments/x/points", json=point).json()["duplicate"]
         assert http.post("/exp/y", json={}).status_code == 201
         assert http.put("/exp/x").status_code == 201

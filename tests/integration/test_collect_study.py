@@ -28,14 +28,14 @@ pytestmark = [*NODES]
 EXPORTER = """
 import http.server, itertools
 shown = itertools.count(1)
-class Mine(http.server.BaseHTTPRequestHandler):
+class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
         self.end_headers()
         self.wfile.write(f"shown_total {next(shown)}\\n".encode())
     def log_message(self, *_): pass
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mine)
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 print(server.server_address[1], flush=True)
 server.serve_forever()
 """
@@ -146,9 +146,9 @@ def test_runs_of_a_study_have_collectors(tmp_path: Path, monkeypatch: pytest.Mon
         assert responses["steps"] == {"value": 19.0, "unit": "1"}
         assert receipt["collectors"]["steps"]["refused"] == {"duplicate": 1}
         # the exporter counts its requests
-        shown = penstock.series(name, "shown_total", partial=True).iloc[:, 0].dropna()
-        assert (shown.diff().dropna() >= 1).all()
-        assert len(shown) >= 5
+        scrapes = penstock.series(name, "shown_total", partial=True).iloc[:, 0].dropna()
+        assert (scrapes.diff().dropna() >= 1).all()
+        assert len(scrapes) >= 5
         power = penstock.series(name, "simulated_power", partial=True).iloc[:, 0].dropna()
         assert power.between(100, 170).all()
         assert len(power) >= 2

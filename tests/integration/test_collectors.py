@@ -125,7 +125,7 @@ LoadPlugin write_graphite
 """
 
 
-def written(folder: Path) -> dict[tuple[str, str], dict[int, float]]:
+def csv_values(folder: Path) -> dict[tuple[str, str], dict[int, float]]:
     """Values of collectd's CSV files by second, for each identifier and data source."""
     series: dict[tuple[str, str], dict[int, float]] = {}
     for path in sorted(folder.rglob("*-20*")):
@@ -162,7 +162,7 @@ def test_what_collectd_sends_is_what_collectd_wrote(tmp_path: Path) -> None:
         time.sleep(1.0)
     # a second reading within one second is refused if it is equal; otherwise it replaces the first
     assert set(receipt.refused) <= {"duplicate"}, receipt.errors
-    expected = written(tmp_path / "csv")
+    expected = csv_values(tmp_path / "csv")
     assert len(expected) >= 12
     stored: dict[str, dict[int, float]] = {}
     for row in sink.rows():
@@ -182,16 +182,16 @@ def test_what_collectd_sends_is_what_collectd_wrote(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def rating_collectd(place: Path, rates: str, sink: MemorySink) -> Iterator[None]:
+def rating_collectd(directory: Path, rates: str, sink: MemorySink) -> Iterator[None]:
     """Run collectd with its own receiver; it sends counters (`rates` is `false`) or rates (`true`)."""
     collectd = program("collectd", "collectd-core")
     receiver = GraphiteReceiver("collectd", {"port": 0, "pickle_port": None})
-    config = place / "collectd.conf"
-    place.mkdir()
+    config = directory / "collectd.conf"
+    directory.mkdir()
     with Collecting({"collectd": receiver}, sink):
-        text = COLLECTD.format(place=place, port=receiver.address[1])
+        text = COLLECTD.format(place=directory, port=receiver.address[1])
         config.write_text(text.replace("StoreRates false", f"StoreRates {rates}"))
-        with running([collectd, "-f", "-C", str(config)], place / "log"):
+        with running([collectd, "-f", "-C", str(config)], directory / "log"):
             yield
 
 
@@ -203,20 +203,20 @@ def busy_processor(
 
     The third value is the offset from the sampler's clock to the real-time clock [ns].
     """
-    place = tmp_path_factory.mktemp("busy")
+    directory = tmp_path_factory.mktemp("busy")
     sinks = {rates: MemorySink() for rates in ("false", "true")}
     spin = [sys.executable, "-c", "while True: pass"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PENSTOCK_RUNTIME", str(place))
+        patch.setenv("PENSTOCK_RUNTIME", str(directory))
         with (
-            Monitor(Journal(place / "journal.jsonl"), place, SECOND // 10) as monitor,
-            running(spin, place / "spin"),
+            Monitor(Journal(directory / "journal.jsonl"), directory, SECOND // 10) as monitor,
+            running(spin, directory / "spin"),
         ):
-            monitor.start(None, None, place)
+            monitor.start(None, None, directory)
             shift = time.time_ns() - time.monotonic_ns()
             with contextlib.ExitStack() as both:
                 for rates, sink in sinks.items():
-                    both.enter_context(rating_collectd(place / rates, rates, sink))
+                    both.enter_context(rating_collectd(directory / rates, rates, sink))
                 for sink in sinks.values():
                     until(lambda sink=sink: len(processor_times(sink)) > 12, 120)
                 # collectd rounds its times to seconds
@@ -406,25 +406,25 @@ BEGIN = 1_700_000_000
 
 
 @contextlib.contextmanager
-def prometheus(place: Path, config: str, *options: str) -> Iterator[str]:
+def prometheus(directory: Path, config: str, *options: str) -> Iterator[str]:
     server = program("prometheus", "prometheus")
     port = free_port()
-    (place / "p.yml").write_text(config)
+    (directory / "p.yml").write_text(config)
     argv = [
         server,
-        f"--config.file={place / 'p.yml'}",
-        f"--storage.tsdb.path={place / 'tsdb'}",
+        f"--config.file={directory / 'p.yml'}",
+        f"--storage.tsdb.path={directory / 'tsdb'}",
         "--storage.tsdb.retention.time=100y",
         f"--web.listen-address=127.0.0.1:{port}",
         *options,
     ]
-    with running(argv, place / "prometheus.log"):
+    with running(argv, directory / "prometheus.log"):
         url = f"http://127.0.0.1:{port}"
         until(lambda: answers(f"{url}/-/ready"))
         yield url
 
 
-def pushed(url: str, name: str, seconds: Sequence[int], begin: int) -> None:
+def push(url: str, name: str, seconds: Sequence[int], begin: int) -> None:
     """Send points whose value is their second by remote write."""
     for at in range(0, len(seconds), 5000):
         samples = [((begin + s) * 1000, float(s)) for s in seconds[at : at + 5000]]
@@ -454,8 +454,8 @@ def test_seven_hours_of_prometheus_come_whole_in_three_requests(tmp_path: Path) 
     with prometheus(tmp_path, "global: {}\n", *options) as url:
         seconds = [s for s in range(100) if not 40 <= s < 50]
         # older points first: Prometheus refuses points an hour older than the newest
-        pushed(url, "holed", seconds, begin)
-        pushed(url, "whole", range(25_201), begin)
+        push(url, "holed", seconds, begin)
+        push(url, "whole", range(25_201), begin)
         reader = PrometheusReader(url, {})
         check_seven_hours(reader, begin, np.arange(25_201), "whole")
         # gaps stay gaps
@@ -480,7 +480,7 @@ def test_points_of_prometheus_are_fetched_into_an_experiment(tmp_path: Path) -> 
     options = ("--web.enable-remote-write-receiver", "--query.lookback-delta=500ms")
     with prometheus(tmp_path, "global: {}\n", *options) as url:
         # 300 s with a gap of ten; the experiment covers the middle 200 s
-        pushed(url, "turns", [s for s in range(301) if not 100 <= s < 110], begin)
+        push(url, "turns", [s for s in range(301) if not 100 <= s < 110], begin)
         penstock("start", "x", "--at", str(begin + 50))
         penstock("stop", "x", "--at", str(begin + 250))
         fetch = ("fetch", "x", "--query", "turns * 2", "-m", "twice", "--from", url)
@@ -529,18 +529,18 @@ def test_prometheus_sends_its_scraped_points_by_remote_write(tmp_path: Path) -> 
 
 
 @contextlib.contextmanager
-def victoriametrics(place: Path) -> Iterator[str]:
+def victoriametrics(directory: Path) -> Iterator[str]:
     server = program("victoria-metrics", "victoria-metrics")
     port = free_port()
     argv = [
         server,
-        f"-storageDataPath={place / 'v'}",
+        f"-storageDataPath={directory / 'v'}",
         f"-httpListenAddr=127.0.0.1:{port}",
         "-retentionPeriod=100y",
         "-search.latencyOffset=0s",
         "-search.maxStalenessInterval=1s",
     ]
-    with running(argv, place / "log"):
+    with running(argv, directory / "log"):
         url = f"http://127.0.0.1:{port}"
         until(lambda: answers(f"{url}/health"))
         yield url
@@ -549,7 +549,7 @@ def victoriametrics(place: Path) -> Iterator[str]:
 def test_seven_hours_of_victoriametrics(tmp_path: Path) -> None:
     begin = int(time.time()) - 25_200 - 600
     with victoriametrics(tmp_path) as url:
-        pushed(url, "whole", range(25_201), begin)
+        push(url, "whole", range(25_201), begin)
         urllib.request.urlopen(f"{url}/internal/force_flush").read()
         check_seven_hours(PrometheusReader(url, {}), begin, np.arange(25_201), "whole")
 

@@ -16,8 +16,8 @@ __all__ = ["ground"]
 SIZE = 4 << 20
 
 
-def written(ground: Ground, tmp_path: Path, names: str, contents: list[bytes]) -> list[str]:
-    """Write versions through a mount with the controller; gives their configurations."""
+def write_versions(ground: Ground, tmp_path: Path, names: str, contents: list[bytes]) -> list[str]:
+    """Write versions through a mount with the controller; return their configurations."""
     settings = tmp_path / f"{names}.yaml"
     # an attempt without deduplication would depend on the speed of this host
     settings.write_text(f"log: {names}.jsonl\nadaptive: false\n")
@@ -34,7 +34,9 @@ def written(ground: Ground, tmp_path: Path, names: str, contents: list[bytes]) -
 
 
 def test_dissimilar_versions_end_without_deduplication(ground: Ground, tmp_path: Path) -> None:
-    chosen = written(ground, tmp_path, "apart", [content_of(SIZE, seed) for seed in range(8)])
+    chosen = write_versions(
+        ground, tmp_path, "apart", [content_of(SIZE, seed) for seed in range(8)]
+    )
     assert chosen == ["fixed:65536"] * 5 + ["off"] * 3
     decisions = read_decisions(tmp_path / "apart.jsonl")
     assert [decision.after for decision in decisions] == [PROBE, STEADY_OFF]
@@ -47,7 +49,7 @@ def test_dissimilar_versions_end_without_deduplication(ground: Ground, tmp_path:
 
 
 def test_equal_versions_stay_deduplicated(ground: Ground, tmp_path: Path) -> None:
-    chosen = written(ground, tmp_path, "equal", [content_of(SIZE, 1)] * 8)
+    chosen = write_versions(ground, tmp_path, "equal", [content_of(SIZE, 1)] * 8)
     assert chosen == ["fixed:65536"] * 8
     decisions = read_decisions(tmp_path / "equal.jsonl")
     assert [decision.after for decision in decisions] == [PROBE, STEADY_ON]

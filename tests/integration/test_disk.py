@@ -48,7 +48,7 @@ def fio(**options: Any) -> dict[str, Any]:
     return json.loads(result.stdout[result.stdout.index("{") :])["jobs"][0]
 
 
-def valid_or_again(attempt, tries: int = 3):
+def first_valid(attempt, tries: int = 3):
     """Result and certificate of the first attempt with a valid certificate.
 
     Skips if other load of the host made all attempts invalid.
@@ -119,9 +119,9 @@ def test_an_unlinked_open_file_remains_usable(bench: Bench):
 
 
 def test_files_belong_to_their_creators(bench: Bench):
-    with tempfile.TemporaryDirectory() as place:  # pytest's own directory is closed to others
-        os.chmod(place, 0o755)
-        mount = Path(place)
+    with tempfile.TemporaryDirectory() as directory:  # pytest's own directory is closed to others
+        os.chmod(directory, 0o755)
+        mount = Path(directory)
         bench.server.add("open", mount, bench.backing, flat(0.0))
         try:
             _create_as_nobody(mount, bench.backing)
@@ -418,7 +418,7 @@ def test_twenty_mib_per_second(bench: Bench, case: str):
         span_s = (log.done_ns.max() - (log.t_ns - log.compensation_ns).min()) * 1e-9
         return (job, log.size_bytes.sum() / span_s), run["certificate"]
 
-    (job, overall_bps), certificate = valid_or_again(attempt)
+    (job, overall_bps), certificate = first_valid(attempt)
     rate = metric(certificate, "rate")
     # from the first request to the last answer, including pauses of the client
     assert overall_bps == pytest.approx(20 * MIB, rel=0.01)
@@ -443,7 +443,7 @@ def test_five_milliseconds(bench: Bench, depth: int):
             )  # fmt: skip
         return job, run["certificate"]
 
-    job, certificate = valid_or_again(attempt)
+    job, certificate = first_valid(attempt)
     percentiles = job["read"]["clat_ns"]["percentile"]
     # One server, a closed loop of `depth` clients: each waits for the others.
     assert percentiles["50.000000"] == pytest.approx(depth * 5e6, rel=0.15)

@@ -112,7 +112,7 @@ def test_invalid_patches_change_nothing(bench: Bench):
 
 
 @pytest.mark.timed
-def test_one_key_twice_at_one_date_is_refused_and_equal_dates_keep_their_order(bench: Bench):
+def test_conflicting_changes_are_refused_and_equal_times_keep_their_order(bench: Bench):
     bench.up(flat(0.0))
     now = time.monotonic_ns()
     limits = {"limits": {"read_bps": 1e6}}

@@ -103,7 +103,7 @@ def test_up_set_status_events_down(disk: Command):
     assert all(len(line) <= 100 for line in table.splitlines())
 
 
-def test_an_unknown_disk_and_an_impossible_one(disk: Command):
+def test_unknown_and_impossible_disks_are_refused(disk: Command):
     assert "no disk of" in disk("set", disk.mount, "limits.read=1MB/s", status=2)
     assert "its unit" in disk.up("--set", "limits.read=1", "--size", "10GiB", status=2)
     assert "512MiB" in disk.up("--size", "10", status=2)

@@ -35,7 +35,7 @@ pytestmark = [*HOST, BOTH_TRANSPORTS]
 BLOCK = 4096
 
 
-def fails(call: Callable[..., Any], *arguments: Any) -> str:
+def error_of(call: Callable[..., Any], *arguments: Any) -> str:
     """Name of the error of a call; empty without an error."""
     try:
         call(*arguments)
@@ -51,7 +51,7 @@ def bad_blocks(path: Path, order: range, *, direct: bool = False) -> set[int]:
     page = mmap.mmap(-1, BLOCK)
     bad = set()
     for block in order:
-        name = fails(os.preadv, fd, [page], block * BLOCK)
+        name = error_of(os.preadv, fd, [page], block * BLOCK)
         assert name in ("", "EIO")
         if name:
             bad.add(block)
@@ -119,10 +119,10 @@ def test_a_failed_write_back_is_reported_by_fsync_and_logged(bench: Bench, tmp_p
     bench.server.patch("d", {"faults": [{"op": "write", "error": "EIO", "file": "f"}]})
     with open(path, "r+b", buffering=0) as file:
         file.write(b"x" * 100)  # into the page cache
-        assert fails(os.fsync, file.fileno()) == "EIO"
+        assert error_of(os.fsync, file.fileno()) == "EIO"
         bench.server.patch("d", {"faults": None})
         os.pwrite(file.fileno(), b"y" * 100, 200_000)
-        assert fails(os.fsync, file.fileno()) == ""
+        assert error_of(os.fsync, file.fileno()) == ""
     stored = (bench.backing / "f").read_bytes()
     assert stored[200_000:200_100] == b"y" * 100
     bench.server.log("d", None)
@@ -138,7 +138,7 @@ def test_an_error_rate_is_met(bench: Bench):
     bench.server.patch("d", {"faults": [rule]})
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
     page = mmap.mmap(-1, BLOCK)
-    errors = [fails(os.preadv, fd, [page], b * BLOCK) for b in range(2000)]
+    errors = [error_of(os.preadv, fd, [page], b * BLOCK) for b in range(2000)]
     os.close(fd)
     assert set(errors) == {"", "ETIMEDOUT"}
     assert 320 <= errors.count("ETIMEDOUT") <= 480  # 400 ± five standard deviations
@@ -160,7 +160,7 @@ def test_a_torn_write_is_reported_as_complete(bench: Bench):
     assert stored[new:] == b"a" * (8 * BLOCK - new)
 
 
-def test_read_only_full_and_dead(bench: Bench):
+def test_read_only_full_and_failed_disks(bench: Bench):
     bench.up(flat(0.0))
     path = bench.file("f", MIB)
     path.read_bytes()
@@ -168,30 +168,30 @@ def test_read_only_full_and_dead(bench: Bench):
     page = mmap.mmap(-1, BLOCK)
     patch = bench.server.patch
     patch("d", {"read_only": True})
-    assert fails(os.pwritev, fd, [page], 0) == "EROFS"
-    assert fails(os.open, path, os.O_WRONLY) == "EROFS"
+    assert error_of(os.pwritev, fd, [page], 0) == "EROFS"
+    assert error_of(os.open, path, os.O_WRONLY) == "EROFS"
     for call in (os.mkdir, os.unlink, os.rmdir):
-        assert fails(call, bench.mount / ("f" if call is os.unlink else "new")) in (
+        assert error_of(call, bench.mount / ("f" if call is os.unlink else "new")) in (
             "EROFS",
             "ENOENT",
         )
-    assert fails(os.mkdir, bench.mount / "new") == "EROFS"
-    assert fails(os.truncate, path, 5) == "EROFS"
-    assert fails(os.chmod, path, 0o600) == "EROFS"
-    assert fails(os.preadv, fd, [page], 0) == ""
+    assert error_of(os.mkdir, bench.mount / "new") == "EROFS"
+    assert error_of(os.truncate, path, 5) == "EROFS"
+    assert error_of(os.chmod, path, 0o600) == "EROFS"
+    assert error_of(os.preadv, fd, [page], 0) == ""
     patch("d", {"read_only": False, "full": True})
-    assert fails(os.pwritev, fd, [page], 0) == ""  # overwrites existing data
-    assert fails(os.pwritev, fd, [page], MIB) == "ENOSPC"
-    assert fails(os.mkdir, bench.mount / "new") == "ENOSPC"
+    assert error_of(os.pwritev, fd, [page], 0) == ""  # overwrites existing data
+    assert error_of(os.pwritev, fd, [page], MIB) == "ENOSPC"
+    assert error_of(os.mkdir, bench.mount / "new") == "ENOSPC"
     assert os.statvfs(bench.mount).f_bavail == 0
     patch("d", {"full": None, "fail_stop": True})
-    assert fails(os.preadv, fd, [page], 0) == "EIO"
-    assert fails(os.pwritev, fd, [page], 0) == "EIO"
-    assert fails(os.fsync, fd) == "EIO"
+    assert error_of(os.preadv, fd, [page], 0) == "EIO"
+    assert error_of(os.pwritev, fd, [page], 0) == "EIO"
+    assert error_of(os.fsync, fd) == "EIO"
     assert sorted(bench.server.events("d")["active"]) == ["fail_stop"]
     patch("d", {"fail_stop": None})
-    assert fails(os.preadv, fd, [page], 0) == ""
-    assert fails(os.pwritev, fd, [page], MIB) == ""
+    assert error_of(os.preadv, fd, [page], 0) == ""
+    assert error_of(os.pwritev, fd, [page], MIB) == ""
     os.close(fd)
 
 
@@ -203,9 +203,9 @@ def test_a_disk_has_the_specified_size(bench: Bench):
     assert status.f_bfree * status.f_frsize == 7 * MIB
     page = mmap.mmap(-1, MIB)
     fd = os.open(bench.mount / "f", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
-    errors = [fails(os.pwritev, fd, [page], i * MIB) for i in range(9)]
+    errors = [error_of(os.pwritev, fd, [page], i * MIB) for i in range(9)]
     assert errors == [""] * 7 + ["ENOSPC"] * 2
-    assert fails(os.pwritev, fd, [page], 0) == ""  # needs no additional space
+    assert error_of(os.pwritev, fd, [page], 0) == ""  # needs no additional space
     os.ftruncate(fd, 5 * MIB)
     assert os.statvfs(bench.mount).f_bfree * 4096 == 2 * MIB
     os.unlink(bench.mount / "f")  # still open: its space remains allocated
@@ -247,7 +247,7 @@ def test_a_power_cut_keeps_exactly_the_synced_data(bench: Bench):
     os.mkdir(m / "dir")
     lost = bench.server.power_cut("d")["lost"]
     assert lost["failed"] == []
-    assert fails(os.fsync, fd) in ("EIO", "ENOTCONN", "ECONNABORTED")
+    assert error_of(os.fsync, fd) in ("EIO", "ENOTCONN", "ECONNABORTED")
     os.close(fd)
     assert sorted(os.listdir(m)) == synced_names == ["old", "synced"]
     assert (m / "synced").read_bytes() == b"s" * 50_000

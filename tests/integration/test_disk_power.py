@@ -106,7 +106,7 @@ class Postgres:
         return result.stdout.strip()
 
     def acknowledged_before_a_cut(self, number: int = 0) -> set[int]:
-        """Insert rows until the power is cut; returns the acknowledged ones."""
+        """Insert rows until the power is cut; return the acknowledged ones."""
         argv = ["/usr/bin/python3", "-c", WRITER, *self._psql]
         rows = acknowledged(argv, self.server, number, self._processes)
         self.kill()
@@ -138,8 +138,8 @@ class Postgres:
 
 @pytest.fixture
 def postgres() -> Iterator[Postgres]:
-    with tempfile.TemporaryDirectory() as place:  # pytest's own directory is closed to others
-        base = Path(place)
+    with tempfile.TemporaryDirectory() as directory:  # pytest's own directory is closed to others
+        base = Path(directory)
         with DiskServer(Journal(base / "journal.jsonl"), base / "state") as server:
             database = Postgres(base, server)
             yield database

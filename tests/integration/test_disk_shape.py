@@ -223,7 +223,7 @@ def test_a_disk_with_a_fitted_profile_gives_the_same_fit(bench: Bench):
     cells = [{"rw": rw, "bs": bs} for rw in ("randread", "randwrite") for bs in ("4k", "64k")]
     cells.append({"rw": "randread", "bs": "4k", "numjobs": 4})
 
-    def measured(profile: str, options: list[dict[str, Any]]) -> list[Any]:
+    def measure_cells(profile: str, options: list[dict[str, Any]]) -> list[Any]:
         documents = [measure(bench, profile, 2, ioengine="psync", **cell) for cell in options]
         return cells_from_fio(documents).cells
 
@@ -244,28 +244,28 @@ def test_a_disk_with_a_fitted_profile_gives_the_same_fit(bench: Bench):
         p99_s = simulated["latency_ns"][1][1] * 1e-9
         return simulated, p99_s, cell.quantiles_s(np.array([0.99]))[0] < 1.15 * p99_s
 
-    def first_of(cell: dict[str, Any]) -> Any:
+    def undisturbed_cell(cell: dict[str, Any]) -> Any:
         """A cell measured while the host was not busy."""
         for _ in range(3):
-            (first_cell,) = measured(original, [cell])
+            (first_cell,) = measure_cells(original, [cell])
             simulated, _, undisturbed = simulate(original, first_cell)
             if undisturbed and first_cell.rate_iops == pytest.approx(simulated["iops"], rel=0.03):
                 return first_cell
         pytest.skip(f"busy host: {cell} gave {describe(first_cell)}")
 
     start_disk(bench, original)
-    first_cells = [first_of(cell) for cell in cells]
+    first_cells = [undisturbed_cell(cell) for cell in cells]
     fit = fit_profile(cells_from_documents(first_cells), "fit", []).profile
     assert fit.servers == 2
     bench.server.remove("d")
     start_disk(bench, fit.json)
     for cell, first_cell, second_cell in zip(
-        cells, first_cells, measured(fit.json, cells), strict=True
+        cells, first_cells, measure_cells(fit.json, cells), strict=True
     ):
         # a short stall of the host shows in the p99: the cell is measured again, at most twice
         attempts = [second_cell]
         while not same(first_cell, attempts[-1]) and len(attempts) < 3:
-            attempts += measured(fit.json, [cell])
+            attempts += measure_cells(fit.json, [cell])
         details = (cell, [describe(c) for c in (first_cell, *attempts)])
         _, fitted_p99_s, undisturbed = simulate(fit.json, attempts[-1])
         assert fitted_p99_s == pytest.approx(

@@ -92,7 +92,7 @@ def write(path: Path, case: Case, page: mmap.mmap) -> int:
     return fd
 
 
-def settled(bench: Bench) -> dict[str, Any]:
+def final_stats(bench: Bench) -> dict[str, Any]:
     """Counters after all requests; an answer is sent shortly before its request is counted."""
     while (stats := bench.server.stats("d"))["in_flight"]:
         time.sleep(0.001)
@@ -121,7 +121,7 @@ def test_durable_writes_survive_and_every_flush_is_charged(bench: Bench, exact: 
         for case in CASES:
             bench.server.reset("d")
             fds.append(write(bench.mount / case.name, case, page))
-            stats = settled(bench)
+            stats = final_stats(bench)
             assert stats["flush_service_ns"] == stats["flushes"] * round(FLUSH_S * 1e9)
             flushes[case] = stats["flushes"]
         bench.server.power_cut("d")
@@ -143,7 +143,7 @@ def test_sync_of_the_complete_host_flushes_nothing(bench: Bench):
         os.pwrite(fds[0], b"new", 0)
         bench.server.reset("d")
         os.sync()
-        assert settled(bench)["flushes"] == 0
+        assert final_stats(bench)["flushes"] == 0
         bench.server.power_cut("d")
     assert (bench.mount / "f").read_bytes() == b"old"
 
@@ -178,7 +178,7 @@ def test_a_durable_direct_write_of_every_engine_is_flushed(bench: Bench, engine:
     fio = ["fio", "--name=t", "--output-format=json", *(f"--{k}={v}" for k, v in options.items())]
     with bench.logged(PROFILE) as run:
         result = subprocess.run(fio, capture_output=True, text=True, check=True, timeout=60)
-        settled(bench)
+        final_stats(bench)
     job = json.loads(result.stdout[result.stdout.index("{") :])["jobs"][0]
     stats = run["stats"]
     assert job["write"]["total_ios"] == stats["writes"] == stats["flushes"] == 53

@@ -97,7 +97,9 @@ def test_the_table_is_complete_and_fits_the_terminal() -> None:
     assert "-> load sch_netem" in text
 
 
-def test_undo_of_nothing_and_of_a_dead_owner_s(environment: dict[str, str], tmp_path: Path) -> None:
+def test_undo_of_nothing_and_of_entries_of_a_dead_owner(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     assert penstock(environment, "undo").stdout == "Nothing to undo.\n"
     journal = Journal(tmp_path / "state" / "journal.jsonl")
     make_directory(tmp_path / "left behind", journal)

@@ -65,39 +65,41 @@ observers:
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with one bundle of each kind; the results of a study are in `out`."""
-    place = tmp_path_factory.mktemp("written")
-    (place / "scratch").mkdir()
-    program = place / "program.py"
+    directory = tmp_path_factory.mktemp("written")
+    (directory / "scratch").mkdir()
+    program = directory / "program.py"
     program.write_text(PROGRAM)
     text = STUDY.replace("PYTHON", sys.executable).replace("PROGRAM", str(program))
-    (place / "commits.study.yaml").write_text(text)
+    (directory / "commits.study.yaml").write_text(text)
 
     def penstock(*argv: object, allowed: tuple[int, ...] = (0,)) -> None:
         tool = Path(sys.executable).with_name("penstock")
         command = [tool, *map(str, argv)]
-        result = commands.run(command, capture_output=True, text=True, timeout=100, cwd=place)
+        result = commands.run(command, capture_output=True, text=True, timeout=100, cwd=directory)
         assert result.returncode in allowed, (argv, result.stderr)
 
-    workload = (sys.executable, program, place / "scratch", 20)
+    workload = (sys.executable, program, directory / "scratch", 20)
     for mode in ("trace", "count"):
-        penstock("trace", "--mode", mode, "-o", place / mode, "--", *workload)
-    penstock("replay", place / "trace", "--on", place / "scratch", "-o", place / "replayed")
-    penstock("export", place / "trace", "fio", "-o", place / "jobs")
-    penstock("import", *(place / "jobs").glob("thread-*.log"), "-o", place / "imported")
-    penstock("monitor", "run", "-o", place / "monitored", "--", "sleep", "0.1")
+        penstock("trace", "--mode", mode, "-o", directory / mode, "--", *workload)
+    penstock(
+        "replay", directory / "trace", "--on", directory / "scratch", "-o", directory / "replayed"
+    )
+    penstock("export", directory / "trace", "fio", "-o", directory / "jobs")
+    penstock("import", *(directory / "jobs").glob("thread-*.log"), "-o", directory / "imported")
+    penstock("monitor", "run", "-o", directory / "monitored", "--", "sleep", "0.1")
     # on a busy host no run is valid; the traces exist nevertheless
-    penstock("run", place / "commits.study.yaml", "-o", place / "out", allowed=(0, 1))
+    penstock("run", directory / "commits.study.yaml", "-o", directory / "out", allowed=(0, 1))
     # of these only the file names are read
     for verb, file in (("predicted", "prediction.json"), ("explored", "exploration.json")):
-        (place / verb).mkdir()
-        (place / verb / file).write_text("{}")
-    shutil.copytree(ROOT / "tests/golden/access-patterns-archive", place / "older")
-    return place
+        (directory / verb).mkdir()
+        (directory / verb / file).write_text("{}")
+    shutil.copytree(ROOT / "tests/golden/access-patterns-archive", directory / "older")
+    return directory
 
 
-def results_of_verbs(bundles: Path, name: str, place: Path) -> dict[str, tuple[int | str, str]]:
+def results_of_verbs(bundles: Path, name: str, directory: Path) -> dict[str, tuple[int | str, str]]:
     """Status and stderr of each verb: no traceback, and one line with status 2."""
-    results = outcomes(f"{bundles}/{name}", place)
+    results = outcomes(f"{bundles}/{name}", directory)
     for verb, (status, stderr) in results.items():
         assert status in (0, 1, 2), (name, verb, stderr)
         if status == 2:

@@ -250,8 +250,8 @@ def test_a_full_journal_allows_only_the_stop_of_nodes(ground: Ground) -> None:
 def _values(ground: Ground, group: dict[str, str]) -> dict[str, Any]:
     node = ground.document("nodes", "status")["clusters"][0]["nodes"][0]
     texts = {}
-    for place in set(group.values()):
-        for path in Path(place).glob("*"):
+    for directory in set(group.values()):
+        for path in Path(directory).glob("*"):
             if path.name.endswith((".max", ".high", "limit_in_bytes", "_us", ".freeze", ".cpus")):
                 texts[str(path)] = path.read_text()
     links = {name: link["asked"] for name, link in node["links"].items()}

@@ -176,7 +176,7 @@ class Stream:
                 elif line.startswith("data: "):
                     self.events.append((name, json.loads(line[6:]), time.monotonic_ns()))
 
-    def of(self, name: str) -> list[Any]:
+    def values(self, name: str) -> list[Any]:
         return [value for event, value, _ in list(self.events) if event == name]
 
     def until(self, condition: Any, within_s: float = 120) -> None:
@@ -216,7 +216,7 @@ def test_the_live_stream_reports_a_traced_study(ground: Ground) -> None:
     try:
         assert server.stdout is not None
         stream = Stream(server.stdout.readline().strip().rstrip("/"))
-        stream.until(lambda: stream.of("now"))
+        stream.until(lambda: stream.values("now"))
         text = STUDY.replace("PLATFORM", "{nodes: [{name: here}]}").replace(
             "RULE", "cpu_busy > 101%"
         )
@@ -241,24 +241,26 @@ def test_the_live_stream_reports_a_traced_study(ground: Ground) -> None:
             def of_run(run: str = run) -> list[tuple[str, Any]]:
                 """Events since the start of the run's workload."""
                 events = [(name, value) for name, value, _ in stream.events]
-                for place, (name, value) in enumerate(events):
+                for index, (name, value) in enumerate(events):
                     if name == "phase" and (value["phase"], value["run_id"]) == ("workload", run):
-                        return events[place:]
+                        return events[index:]
                 return []
 
             def reported(run: str = run, of_run: Any = of_run) -> bool:
                 used = [v for name, v in of_run() if name == "use" and v["name"] == f"hot {run}"]
-                seen = [v for name, v in of_run() if name == "patterns"]
-                return len(used) > 5 and any(map(written_in_order, seen))
+                patterns = [v for name, v in of_run() if name == "patterns"]
+                return len(used) > 5 and any(map(written_in_order, patterns))
 
             stream.until(reported)
             (ground.where / f"go-{of_run()[0][1]['levels']['word']}").touch()
         _, errors = study.communicate(timeout=250)
         assert study.returncode == 0, errors
-        stream.until(lambda: any(f["code"] != "alert-fired" for v in stream.of("found") for f in v))
-        nows = [item for value in stream.of("now") for item in value if item["kind"] == "study"]
+        stream.until(
+            lambda: any(f["code"] != "alert-fired" for v in stream.values("found") for f in v)
+        )
+        nows = [item for value in stream.values("now") for item in value if item["kind"] == "study"]
         assert nows[0]["planned"] == 2
-        phases = [p for p in stream.of("phase") if p["study"] == "hot"]
+        phases = [p for p in stream.values("phase") if p["study"] == "hot"]
         assert phases[-1]["phase"] == "analysing"
         for bundle in bundles(ground.where / "out"):
             rows = pq.read_table(bundle.path / "phases.parquet").to_pylist()
@@ -266,15 +268,15 @@ def test_the_live_stream_reports_a_traced_study(ground: Ground) -> None:
             streamed = [p["phase"] for p in phases if p["run_id"] == bundle.manifest["run_id"]]
             assert recorded == {*PHASES}
             assert [p for p in streamed if p in PHASES] == [*PHASES]
-        used = [v for v in stream.of("use") if v["name"].startswith("hot r00")]
+        used = [v for v in stream.values("use") if v["name"].startswith("hot r00")]
         assert {"hot r001", "hot r002"} <= {v["name"] for v in used}
         assert all("cgroup_cpu_busy" in v["values"] for v in used[3:6])
-        ended = {e["run_id"]: e for value in stream.of("ended") for e in value}
+        ended = {e["run_id"]: e for value in stream.values("ended") for e in value}
         assert ended.keys() == {"r001", "r002"}
         assert {e["state"] for e in ended.values()} == {"finished"}
-        fired = [f for value in stream.of("found") for f in value if f["code"] == "alert-fired"]
+        fired = [f for value in stream.values("found") for f in value if f["code"] == "alert-fired"]
         assert any("memory_available > 1 MiB" in f["text"] for f in fired)
-        stream.until(lambda: stream.of("now")[-1] == [])
+        stream.until(lambda: stream.values("now")[-1] == [])
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(30)

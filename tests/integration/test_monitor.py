@@ -223,7 +223,7 @@ def test_a_daemon_that_cannot_start_reports_the_reason(journal: Journal, tmp_pat
     assert journal.open_entries() == []
 
 
-def test_undo_ends_an_orphan_that_would_outlive(tmp_path: Path, runtime: Path) -> None:
+def test_undo_ends_a_daemon_that_outlives_its_owner(tmp_path: Path, runtime: Path) -> None:
     journal = Journal(tmp_path / "j")
     from penstock.host.processes.daemon import start_daemon
 
