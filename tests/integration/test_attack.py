@@ -83,7 +83,7 @@ class Ground:
             (self.base / name).mkdir(mode=0o700)
 
     def call(self, *argv: str) -> None:
-        """Run a command; fail if it fails."""
+        """Run a command; assert status 0."""
         result = commands.run(
             [*PENSTOCK, *argv], env=self.environment, capture_output=True, text=True, cwd=self.base
         )
@@ -276,9 +276,8 @@ def test_a_persistent_disk(ground: Ground) -> None:
     server_socket.parent.chmod(0o755)
     assert successful_attacks([server_socket]) == []  # the mode of the socket denies access, too
     server_socket.chmod(0o666)
-    assert f"connect {server_socket}" in successful_attacks(
-        [server_socket]
-    )  # planted: an open socket
+    # planted: an open socket
+    assert f"connect {server_socket}" in successful_attacks([server_socket])
 
 
 def test_a_caller_of_another_user_gets_no_answer(ground: Ground) -> None:
@@ -461,9 +460,8 @@ def test_a_server_with_receivers(ground: Ground) -> None:
     receivers = Receivers.of(ground.base / "out")
     with ground.background("serve", "--port", "0", "--config", str(receivers.config)):
         runtime = ground.base / "run"
-        wait_until(
-            lambda: any(runtime.glob("serve-*.header"))
-        )  # the last file that the server writes
+        # the last file that the server writes
+        wait_until(lambda: any(runtime.glob("serve-*.header")))
         (file,) = runtime.glob("serve-*.json")
         served = json.loads(file.read_text())
         authorized = {"Authorization": f"Bearer {served['experiments_token']}"}

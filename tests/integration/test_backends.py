@@ -248,9 +248,8 @@ def test_counters_and_scheduled_changes_of_a_throttled_disk(bench: Bench) -> Non
     assert first["found"]["limits"]["read_bps"] == 2_000_000
     assert second["found"]["limits"]["read_bps"] == "max"
     assert all(e["planned_ns"] <= e["applied_ns"] <= e["verified_ns"] for e in (first, second))
-    up.schedule(
-        [{"at_ns": now, "patch": {"limits": {"read_bps": 2**80}}}]
-    )  # no kernel accepts that value
+    # no kernel accepts this value
+    up.schedule([{"at_ns": now, "patch": {"limits": {"read_bps": 2**80}}}])
     while len(up.events()) < 3:
         time.sleep(0.05)
     assert up.events()[2]["error"]

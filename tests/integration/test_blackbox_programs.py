@@ -39,7 +39,7 @@ Answer = tuple[int, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Answer]:
-    """Runs `studies/blackbox.py --quick` with more options, always in the same directory."""
+    """Function that runs `studies/blackbox.py --quick` with more options in one directory."""
     directory = tmp_path_factory.mktemp("blackbox")
     with_known_host(directory / "state")
     environment = environment_in(directory)

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
 ]
 
-#: sequential requests of fio: a prime number
+#: reads of fio, one at a time: a prime number
 READS = 4001
 #: requests that may complete between the readings of two counters, at both ends together
 BETWEEN = 8

@@ -121,7 +121,7 @@ def test_a_constant_order_is_no_hot_spot_at_width_1(check: Check, tmp_path: Path
     contention = in_flight(read_measured(measured).of("storage", "write", "in_flight", "1"))
     assert contention is not None
     assert contention.ratio < 1.5
-    # the time of a client is that of a single client
+    # the expected time of a client is that of a single client
     seeded = model.Seeded(settings, 0.0002)
     apart = Load(chunks=3, width=1, apart=True)
     metrics = (("client", "write", "client_time"),)

@@ -164,9 +164,8 @@ def test_runs_of_a_study_have_collectors(tmp_path: Path, monkeypatch: pytest.Mon
     refused = penstock_command(argv, env)
     assert refused.returncode == 2
     assert "nobody is unusable" in refused.stderr
-    plotted = penstock_command(
-        [*argv, "--series", "step_done*"], env
-    )  # complete, although other collectors are not
+    # complete, although other collectors are not
+    plotted = penstock_command([*argv, "--series", "step_done*"], env)
     assert plotted.returncode == 0, plotted.stderr
     assert svg.stat().st_size > 0
 

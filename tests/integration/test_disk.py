@@ -119,7 +119,9 @@ def test_an_unlinked_open_file_remains_usable(bench: Bench):
 
 
 def test_files_belong_to_their_creators(bench: Bench):
-    with tempfile.TemporaryDirectory() as directory:  # pytest's own directory is closed to others
+    with (
+        tempfile.TemporaryDirectory() as directory
+    ):  # other users cannot traverse pytest's directories
         os.chmod(directory, 0o755)
         mount = Path(directory)
         bench.server.add("open", mount, bench.backing, flat(0.0))

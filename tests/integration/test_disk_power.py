@@ -138,7 +138,9 @@ class Postgres:
 
 @pytest.fixture
 def postgres() -> Iterator[Postgres]:
-    with tempfile.TemporaryDirectory() as directory:  # pytest's own directory is closed to others
+    with (
+        tempfile.TemporaryDirectory() as directory
+    ):  # other users cannot traverse pytest's directories
         base = Path(directory)
         with DiskServer(Journal(base / "journal.jsonl"), base / "state") as server:
             database = Postgres(base, server)

@@ -118,9 +118,8 @@ def test_an_alert_ends_the_run_and_the_study(
     assert aborted[0]["fired_ns"] <= manifest["times"]["end_ns"]
     assert [r["action"] for r in rows if r["metric"] == "memory_available"] == ["note"]
     if platform != NODES:
-        assert (
-            bundle.path / "workload" / "said"
-        ).read_text() == "ended\n"  # the command handled SIGTERM
+        # the command handled SIGTERM
+        assert (bundle.path / "workload" / "said").read_text() == "ended\n"
     assert not Journal(ground.where / "state" / "journal.jsonl").open_entries()
     if platform == NODES or hosts:  # the rest is the same for every platform
         return
