@@ -75,7 +75,7 @@ class Ground:
             cwd=self.where,
         )
 
-    def result(self, *argv: object) -> dict[str, Any]:
+    def document(self, *argv: object) -> dict[str, Any]:
         result = self.run(*argv, "--json")
         assert result.returncode == 0, result.stderr
         return dict(json.loads(result.stdout))
