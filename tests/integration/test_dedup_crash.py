@@ -21,7 +21,7 @@ VERSIONS = 24
 
 
 def kill_at_step(ground: Ground, seed: int) -> int:  # noqa: F811
-    """Kill the server at a step of a writer, by `seed`; returns the last committed version, or -1."""
+    """Kill the server at a step of a writer, by `seed`; return the last committed version, or -1."""
     draws = random.Random(seed)
     served = ground.mount(chunking=CONFIGURATIONS[seed % len(CONFIGURATIONS)])
     steps = draws.randrange(1, VERSIONS * 9)

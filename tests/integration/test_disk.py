@@ -193,7 +193,7 @@ def test_a_tree_copied_through_the_mount_is_the_same(bench: Bench):
     assert result.returncode == 0, result.stdout[:500]
 
 
-# Counters, log, control
+# Counters, log and control
 
 
 def union_ns(log: pd.DataFrame) -> float:
@@ -334,7 +334,7 @@ def test_unsuitable_directories_are_refused(bench: Bench):
         bench.server.stats("nosuch")
 
 
-# Ends
+# Stops and failures
 
 
 def test_a_busy_disk_is_unmounted_lazily(bench: Bench):

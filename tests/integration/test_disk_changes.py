@@ -23,7 +23,7 @@ from penstock.host.processes.daemon import Daemon, connect
 from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # noqa: F401 - a fixture
 
 pytestmark = HOST
-#: a change is applied within this time after its date [ns]
+#: greatest delay of a change after its planned time [ns]
 PUNCTUAL_NS = 5_000_000
 
 
@@ -32,7 +32,7 @@ def direct(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 class Client:
-    """A thread that reads or writes 64 KiB directly, again and again."""
+    """A thread that repeatedly reads or writes 64 KiB with direct I/O."""
 
     def __init__(self, path: Path, write: bool):
         self._fd = direct(path, os.O_RDWR)

@@ -274,7 +274,7 @@ def test_a_disk_with_a_fitted_profile_gives_the_same_fit(bench: Bench):
         assert same(first_cell, attempts[-1], 0.5), details
         # the host added to the p99, as for the first disk
         if not same(first_cell, attempts[-1]) and not undisturbed:
-            pytest.skip(f"busy host: {details}, p99 {fitted_p99_s * 1e3:.3f} ms stated")
+            pytest.skip(f"busy host: {details}, p99 {fitted_p99_s * 1e3:.3f} ms expected")
         assert same(first_cell, attempts[-1]), details
 
 

@@ -1,4 +1,4 @@
-"""`penstock explore --confirm` on a real store: both placements, predicted and measured."""
+"""`penstock explore --confirm` on a store: both placements, predicted and measured."""
 
 from __future__ import annotations
 
