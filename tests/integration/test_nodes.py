@@ -1,4 +1,4 @@
-"""Virtual nodes: put up, entered, changed while they run, watched, taken down; nothing is left."""
+"""Virtual nodes: start, commands, changes at run time, failures, stop; the host is restored."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ pytestmark = NODES
 
 
 def nodes_of(ground: Ground, *specs: NodeSpec, runtime: str = "auto") -> Cluster:
-    """A cluster of this test's own, which ends with it."""
+    """Start a cluster that ends with its test."""
     spec = ClusterSpec("gt", specs, runtime=runtime)
     return Cluster.up(spec, ground.journal(), outlive=False)
 
 
-def said(cluster: Cluster, node: str, command: str) -> str:
-    """What a shell command prints inside a node."""
+def output_of(cluster: Cluster, node: str, command: str) -> str:
+    """Run a shell command inside a node and return its standard output."""
     out = cluster.home.parents[2] / "said"
-    done = cluster.exec(node, ["/bin/sh", "-c", command], stdout=out)
-    assert done.exit_status == 0, command
+    result = cluster.exec(node, ["/bin/sh", "-c", command], stdout=out)
+    assert result.exit_status == 0, command
     return out.read_text()
 
 
-def test_a_platform_goes_up_is_used_and_goes_down(ground: Ground) -> None:
+def test_platform_is_started_used_and_stopped(ground: Ground) -> None:
     before = ground.seen()
     platform = ground.where / "p.yaml"
     platform.write_text(PLATFORM.format(count=2))
@@ -72,10 +72,10 @@ def test_a_platform_goes_up_is_used_and_goes_down(ground: Ground) -> None:
         "--json",
     )
     applied = json.loads(ground.penstock(*change).stdout)["applied"]
-    found = {(a["node"], a["resource"]): a["found"] for a in applied}
-    assert [found[f"n-{i}", "cpu"]["cpus"] for i in range(3)] == [0.5] * 3
-    assert found["n-1", "memory"]["hard"] == 128 << 20
-    assert ("n-0", "memory") not in found
+    actual = {(a["node"], a["resource"]): a["found"] for a in applied}
+    assert [actual[f"n-{i}", "cpu"]["cpus"] for i in range(3)] == [0.5] * 3
+    assert actual["n-1", "memory"]["hard"] == 128 << 20
+    assert ("n-0", "memory") not in actual
     again = ground.penstock("nodes", "up", str(platform))
     assert again.returncode == 2
     assert "up already" in again.stderr
@@ -89,15 +89,15 @@ def test_a_disk_faster_than_the_host_is_refused(ground: Ground) -> None:
     platform = ground.where / "p.yaml"
     platform.write_text(PLATFORM.format(count=2))
     changes = ("profile=nvme", "time_scale=1")
-    options = [word for c in changes for word in ("--set", f"hosts.n.disks.data.{c}")]
-    line = [*BRIEFLY, "nodes", "up", str(platform), *options]
-    up = commands.run(line, env=ground.environment, capture_output=True, text=True, timeout=120)
+    options = [argument for c in changes for argument in ("--set", f"hosts.n.disks.data.{c}")]
+    argv = [*BRIEFLY, "nodes", "up", str(platform), *options]
+    up = commands.run(argv, env=ground.environment, capture_output=True, text=True, timeout=120)
     assert up.returncode == 2, up.stdout
     assert "nearest sustainable time_scale" in up.stderr
     assert ground.seen() == before
 
 
-def test_files_go_into_nodes_and_out_of_one(ground: Ground) -> None:
+def test_copy_files_to_nodes_and_from_a_node(ground: Ground) -> None:
     platform = ground.where / "p.yaml"
     platform.write_text(PLATFORM.format(count=2))
     up = ground.penstock("nodes", "up", str(platform))
@@ -110,23 +110,23 @@ def test_files_go_into_nodes_and_out_of_one(ground: Ground) -> None:
     each = ground.penstock("nodes", "exec", "n-*", "--", "/bin/sh", "/opt/tree/deep/run.sh")
     assert sorted(each.stdout.split()) == sorted("n-0 | from n-0 n-1 | from n-1".split())
     assert not os.path.exists("/opt/tree")
-    one = ground.penstock(
+    copied = ground.penstock(
         "nodes", "cp", str(tree / "deep" / "run.sh"), "n-1:/disks/data/mine", "--json"
     )
-    assert json.loads(one.stdout) == {"nodes": ["n-1"]}
+    assert json.loads(copied.stdout) == {"nodes": ["n-1"]}
     back, again = ground.where / "back", ground.where / "again"
     assert ground.penstock("nodes", "cp", "n-1:/disks/data/mine", str(back)).returncode == 0
     assert back.read_text() == "echo from $(hostname)\n"
     assert back.stat().st_mode & 0o777 == 0o755
     assert ground.penstock("nodes", "cp", "n-0:/opt/tree", str(again)).returncode == 0
     assert (again / "deep" / "run.sh").read_text() == back.read_text()
-    # what would land outside does not
+    # a symbolic link that points outside is not copied
     escape = "cd /tmp && ln -s /etc out && tar -cf /dev/null out"
     ground.penstock("nodes", "exec", "n-0", "--", "sh", "-c", escape)
     refused = ground.penstock("nodes", "cp", "n-0:/tmp/out", str(ground.where / "link"))
     assert refused.returncode == 1
     assert "cannot be copied" in refused.stderr
-    for words, status, why in (
+    for paths, status, message in (
         (("a", "b"), 2, "one of them to be NODE:PATH"),
         (("n-0:/a", "n-1:/b"), 2, "one of them to be NODE:PATH"),
         (("n-*:/etc/hosts", str(ground.where)), 2, "one to copy from"),
@@ -135,21 +135,24 @@ def test_files_go_into_nodes_and_out_of_one(ground: Ground) -> None:
         (("n-0:/missing", str(ground.where)), 1, "n-0:/missing cannot be read"),
         ((str(platform), "n-0:/no/such/place"), 1, "cannot be written"),
     ):
-        done = ground.penstock("nodes", "cp", *words)
-        assert (done.returncode, why in done.stderr) == (status, True), (words, done.stderr)
+        result = ground.penstock("nodes", "cp", *paths)
+        assert (result.returncode, message in result.stderr) == (status, True), (
+            paths,
+            result.stderr,
+        )
     change = ("nodes", "set", "n-0", "bandwidth=5Mbit/s", "disk.data.limits.read=10MB/s")
     assert ground.penstock(*change).returncode == 0
-    shown = ground.penstock("nodes", "status").stdout
-    assert max(map(len, shown.splitlines())) <= 100
-    rows = [line.split() for line in shown.splitlines()]
+    table = ground.penstock("nodes", "status").stdout
+    assert max(map(len, table.splitlines())) <= 100
+    rows = [line.split() for line in table.splitlines()]
     assert [row[:6] for row in rows if row[:2] == ["n-0", "data"]] == [
         ["n-0", "data", "hdd-7200", "at", "1/20", "speed"]
     ]
-    assert "limits.read_bps=10 MB/s" in shown
-    told = json.loads(ground.penstock("nodes", "status", "--json").stdout)["clusters"][0]
-    (asked,) = (link["asked"] for link in told["nodes"][0]["links"].values())
-    assert (asked["out_bps"], asked["in_bps"]) == (625e3, 625e3)  # bytes
-    assert "out=5 Mbit/s, in=5 Mbit/s" in shown
+    assert "limits.read_bps=10 MB/s" in table
+    cluster = json.loads(ground.penstock("nodes", "status", "--json").stdout)["clusters"][0]
+    (requested,) = (link["asked"] for link in cluster["nodes"][0]["links"].values())
+    assert (requested["out_bps"], requested["in_bps"]) == (625e3, 625e3)  # bytes
+    assert "out=5 Mbit/s, in=5 Mbit/s" in table
     assert ground.penstock("nodes", "down").returncode == 0
 
 
@@ -159,27 +162,31 @@ def test_a_node_has_its_own_root_processes_and_network(ground: Ground, runtime: 
     (ground.where / "seen").write_text("by the host")
     specs = (NodeSpec("one"), NodeSpec("two"))
     with nodes_of(ground, *specs, runtime=runtime) as cluster:
-        said(cluster, "one", f"echo mine > {ground.where}/seen; touch /root/kept /tmp/private")
+        output_of(cluster, "one", f"echo mine > {ground.where}/seen; touch /root/kept /tmp/private")
         assert (ground.where / "seen").read_text() == "by the host"
-        assert said(cluster, "one", f"cat {ground.where}/seen") == "mine\n"
-        assert said(cluster, "two", f"cat {ground.where}/seen") == "by the host"
-        assert said(cluster, "two", "ls /tmp/private 2>&1 | grep -c 'No such'").strip() == "1"
-        assert said(cluster, "two", f"{sys.executable} -c 'print(6 * 7)'").strip() == "42"
+        assert output_of(cluster, "one", f"cat {ground.where}/seen") == "mine\n"
+        assert output_of(cluster, "two", f"cat {ground.where}/seen") == "by the host"
+        assert output_of(cluster, "two", "ls /tmp/private 2>&1 | grep -c 'No such'").strip() == "1"
+        assert output_of(cluster, "two", f"{sys.executable} -c 'print(6 * 7)'").strip() == "42"
         assert not os.path.exists("/root/kept")
-        assert said(cluster, "one", "ls /proc | grep -c '^[0-9]'").strip() in "3 4 5 6".split()
-        interfaces = said(cluster, "two", "cat /proc/net/dev | cut -d: -f1 | tail -n +3").split()
+        assert output_of(cluster, "one", "ls /proc | grep -c '^[0-9]'").strip() in "3 4 5 6".split()
+        interfaces = output_of(
+            cluster, "two", "cat /proc/net/dev | cut -d: -f1 | tail -n +3"
+        ).split()
         assert sorted(interfaces) == ["e0", "lo"]
         server = "python3 -m http.server 8000 --directory /etc >/dev/null 2>&1 & echo started"
-        said(cluster, "one", server)
+        output_of(cluster, "one", server)
         fetch = (
             "import urllib.request, time\n"
             "for _ in range(100):\n"
             "    try: print(urllib.request.urlopen('http://one:8000/hostname').read()); break\n"
             "    except OSError: time.sleep(0.05)\n"
         )
-        assert said(cluster, "two", f'python3 -c "{fetch}"') == "b'one\\n'\n"
+        assert output_of(cluster, "two", f'python3 -c "{fetch}"') == "b'one\\n'\n"
         assert (
-            said(cluster, "one", "(sleep 0.05 &) ; sleep 0.2; cat /proc/[0-9]*/stat").count(") Z ")
+            output_of(cluster, "one", "(sleep 0.05 &) ; sleep 0.2; cat /proc/[0-9]*/stat").count(
+                ") Z "
+            )
             == 0
         )
     assert ground.seen() == before
@@ -194,23 +201,23 @@ def test_an_image_is_the_root(ground: Ground) -> None:
     shutil.copy(busybox, image / "bin" / "busybox")
     (image / "bin" / "sh").symlink_to("busybox")
     with nodes_of(ground, NodeSpec("one", image=image)) as cluster:
-        assert said(cluster, "one", "busybox ls /; busybox cat /etc/hostname").split() == [
+        assert output_of(cluster, "one", "busybox ls /; busybox cat /etc/hostname").split() == [
             *"bin dev etc proc run sys tmp one".split()
         ]
     assert sorted(os.listdir(image)) == ["bin"]
 
 
-def test_a_node_that_dies_is_seen_and_can_come_back(ground: Ground) -> None:
+def test_a_node_that_dies_is_reported_and_can_be_restarted(ground: Ground) -> None:
     with nodes_of(ground, NodeSpec("one"), NodeSpec("two")) as cluster:
         address = cluster.nodes["one"].address
-        said(cluster, "one", "echo kept > /root/kept")
+        output_of(cluster, "one", "echo kept > /root/kept")
         stale = cluster.nodes["one"]
         os.kill(stale.pid, 9)
         for _ in range(100):
             cluster.refresh()
             if cluster.nodes["one"].state == "failed":
                 break
-            said(cluster, "two", "sleep 0.02")
+            output_of(cluster, "two", "sleep 0.02")
         assert cluster.nodes["one"].state == "failed"
         assert "killed" in cluster.nodes["one"].failure
         with pytest.raises(PenstockError, match="has died"):
@@ -224,10 +231,10 @@ def test_a_node_that_dies_is_seen_and_can_come_back(ground: Ground) -> None:
         assert answer["error"] == ""
         cluster.refresh()
         assert cluster.nodes["one"].address == address
-        assert said(cluster, "one", "cat /root/kept") == "kept\n"
+        assert output_of(cluster, "one", "cat /root/kept") == "kept\n"
 
 
-def test_a_node_that_a_schedule_restarts_has_its_links_and_is_watched(ground: Ground) -> None:
+def test_a_node_restarted_by_a_schedule_keeps_its_links_and_is_monitored(ground: Ground) -> None:
     states = [(0.0, "down"), (0.3, "up")]
     with nodes_of(ground, NodeSpec("one", links=(LinkSpec(out_bps=5e6),))) as cluster:
         (answer,) = cluster.set(["one"], "network", None, {"out_bps": 2e6})
@@ -245,11 +252,13 @@ def test_a_node_that_a_schedule_restarts_has_its_links_and_is_watched(ground: Gr
 
 
 @RUNTIMES
-def test_a_node_sees_its_disk_again_after_a_power_cut(ground: Ground, runtime: str) -> None:
+def test_a_node_has_its_disk_after_a_power_cut(ground: Ground, runtime: str) -> None:
     volatile = {"patch": {"volatile": True}}
     disks = (DiskSpec("d", mount="/d", **volatile), DiskSpec("in", mount="/d/in"))
     with nodes_of(ground, NodeSpec("one", disks=disks, links=()), runtime=runtime) as cluster:
-        said(cluster, "one", "echo 1 > /d/kept; sync /d/kept; echo 2 > /d/kept; echo 3 > /d/in/f")
+        output_of(
+            cluster, "one", "echo 1 > /d/kept; sync /d/kept; echo 2 > /d/kept; echo 3 > /d/in/f"
+        )
         before = cluster.nodes["one"].disks["d"].device
         cut = Event(When(0.1), "disk", {"power_cut": True}, name="d")
         cluster.schedule([cut])
@@ -257,29 +266,29 @@ def test_a_node_sees_its_disk_again_after_a_power_cut(ground: Ground, runtime: s
         time.sleep(0.3)
         (event,) = (e for e in cluster.events() if "power_cut" in e["asked"])
         assert not event["error"]
-        assert said(cluster, "one", "cat /d/kept /d/in/f; echo 4 > /d/more") == "1\n3\n"
+        assert output_of(cluster, "one", "cat /d/kept /d/in/f; echo 4 > /d/more") == "1\n3\n"
         cluster.refresh()
         device = cluster.nodes["one"].disks["d"].device
         assert device != before
         number = os.makedev(*device)
-        assert said(cluster, "one", "stat -c %d /d") == f"{number}\n"
+        assert output_of(cluster, "one", "stat -c %d /d") == f"{number}\n"
         (answer,) = cluster.set(["one"], "disk", "d", {"power_cut": True})
         assert (answer["error"], list(answer["found"])) == ("", ["power_cut"])
-        assert said(cluster, "one", "ls /d") == "in\nkept\n"
+        assert output_of(cluster, "one", "ls /d") == "in\nkept\n"
         (answer,) = cluster.set(["one"], "disk", "in", {"power_cut": True})
         assert "volatile" in answer["error"]
-        assert said(cluster, "one", "cat /d/in/f") == "3\n"
+        assert output_of(cluster, "one", "cat /d/in/f") == "3\n"
 
 
-def _await(holds: Callable[[], bool]) -> None:
+def _await(condition: Callable[[], bool]) -> None:
     until = time.monotonic() + 5
-    while not holds():
+    while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)
 
 
-def test_an_image_that_cannot_be_a_root_leaves_nothing(ground: Ground) -> None:
-    """Its /proc is a file."""
+def test_an_unusable_image_leaves_nothing_on_the_host(ground: Ground) -> None:
+    """/proc of the image is a file."""
     image = ground.where / "image"
     image.mkdir()
     (image / "proc").write_text("a file, where a directory has to be")
@@ -290,13 +299,13 @@ def test_an_image_that_cannot_be_a_root_leaves_nothing(ground: Ground) -> None:
     assert ground.journal().open_entries() == []
 
 
-def test_an_interrupted_up_leaves_nothing(ground: Ground) -> None:
+def test_an_interrupted_up_leaves_nothing_on_the_host(ground: Ground) -> None:
     before = ground.seen()
     platform = ground.where / "p.yaml"
     platform.write_text(PLATFORM.format(count=60))
-    words = [sys.executable, "-m", "penstock", "nodes", "up", str(platform)]
+    argv = [sys.executable, "-m", "penstock", "nodes", "up", str(platform)]
     child = commands.popen(
-        words, env=ground.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        argv, env=ground.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     while not list(ground.where.glob("state-passable/clusters/*/mounts/n-3")):
         assert child.poll() is None, child.communicate()[1]
@@ -312,22 +321,22 @@ def test_an_interrupted_up_leaves_nothing(ground: Ground) -> None:
     assert ground.journal().open_entries() == []
 
 
-def test_ssh_lets_the_key_of_the_cluster_in(ground: Ground) -> None:
+def test_ssh_accepts_only_the_key_of_the_cluster(ground: Ground) -> None:
     if shutil.which("ssh") is None or not os.path.exists("/usr/sbin/sshd"):
         pytest.skip("needs openssh")
     with nodes_of(ground, NodeSpec("one", ssh=True), NodeSpec("two", ssh=True)) as cluster:
-        words = cluster.described["ssh"]["words"]
+        ssh_argv = cluster.described["ssh"]["words"]
         address = cluster.nodes["two"].address
         assert address is not None
-        line = [*words, "-o", "BatchMode=yes", "-o", "LogLevel=ERROR", address, "hostname"]
-        done = commands.run(line, capture_output=True, text=True, timeout=60, check=False)
-        assert done.stdout == "two\n", done.stderr
-        other = [w if not w.endswith("/id") else f"{w}x" for w in line]
-        done = commands.run(other, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 255
+        argv = [*ssh_argv, "-o", "BatchMode=yes", "-o", "LogLevel=ERROR", address, "hostname"]
+        result = commands.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        assert result.stdout == "two\n", result.stderr
+        wrong_key = [w if not w.endswith("/id") else f"{w}x" for w in argv]
+        result = commands.run(wrong_key, capture_output=True, text=True, timeout=60, check=False)
+        assert result.returncode == 255
 
 
-def test_freezing_stops_a_node_and_no_other(ground: Ground) -> None:
+def test_freezing_stops_one_node_only(ground: Ground) -> None:
     count = "while :; do echo . >> /tmp/i; sleep 0.01; done >/dev/null 2>&1 &"
 
     def grows(path: Path, within_s: float) -> bool:
@@ -339,7 +348,7 @@ def test_freezing_stops_a_node_and_no_other(ground: Ground) -> None:
 
     with nodes_of(ground, NodeSpec("one"), NodeSpec("two")) as cluster:
         for node in ("one", "two"):
-            said(cluster, node, count)
+            output_of(cluster, node, count)
         one, two = (cluster.home / "nodes" / n / "tmp" / "i" for n in ("one", "two"))
         assert grows(one, 10.0)
         cluster.freeze("one")
@@ -352,7 +361,7 @@ def test_freezing_stops_a_node_and_no_other(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "message"),
     [
         (ClusterSpec("gt", (NodeSpec("a"), NodeSpec("a"))), "node a occurs 2 times"),
         (ClusterSpec("gt", (NodeSpec("a b"),)), "node name: found 'a b'"),
@@ -363,9 +372,9 @@ def test_freezing_stops_a_node_and_no_other(ground: Ground) -> None:
         (ClusterSpec("gt", (NodeSpec("a", cpuset=(999,)),)), "cpuset found"),
     ],
 )
-def test_bad_input_changes_nothing(ground: Ground, spec: ClusterSpec, words: str) -> None:
+def test_bad_input_changes_nothing(ground: Ground, spec: ClusterSpec, message: str) -> None:
     before = ground.seen()
-    with pytest.raises(BadInput, match=words):
+    with pytest.raises(BadInput, match=message):
         Cluster.up(spec, ground.journal(), outlive=False)
     assert ground.seen() == before
     assert ground.journal().open_entries() == []

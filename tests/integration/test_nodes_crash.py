@@ -1,8 +1,8 @@
-"""kill -9 at many points of up, set, run and down: `penstock undo` then leaves the host as it was.
+"""kill -9 at many points of up, set, run and down: `penstock undo` then restores the host.
 
-The command and the supervisor are killed at the n-th change they make to the host, the processes that build
-nodes likewise, and the supervisor at random times. PENSTOCK_CRASH_POINTS sets how many points are tried
-(default 12; the full sweep is 60 or more).
+The command, the supervisor and the processes that build nodes are killed at their n-th change to
+the host. The supervisor is killed at random times too. PENSTOCK_CRASH_POINTS sets the number of
+points (default 12; the full sweep is 60 or more).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def start(ground: Ground, crash: str, runtime: str = "namespaces") -> subprocess
 
 
 def changes_of(ground: Ground, role: str) -> int:
-    """How many changes a whole life makes, and that it ends as it should."""
+    """Number of changes that a role makes in a complete life of a cluster."""
     counts = ground.where / f"count-{role}"
     child = start(ground, f"{role}:0:{counts}")
     output, errors = child.communicate(timeout=120)
@@ -60,22 +60,22 @@ def changes_of(ground: Ground, role: str) -> int:
     return int(counts.read_text())
 
 
-def settled(ground: Ground) -> None:
-    """Until a supervisor that lost its command has either kept the cluster or taken it down."""
+def await_settled(ground: Ground) -> None:
+    """Wait until a supervisor that lost its command has either adopted the cluster or ended it."""
     until = time.monotonic() + 30
     while time.monotonic() < until:
         busy = False
         for daemon in registered().values():
-            said = daemon.call("ping")
+            reply = daemon.call("ping")
             daemon.hang_up()
-            busy |= bool(said["unkept"])
+            busy |= bool(reply["unkept"])
         if not busy:
             return
         time.sleep(0.05)
 
 
 class Planted:
-    """What undo must not touch: a foreign group, mount and directory, and a living owner's cluster."""
+    """A foreign group, mount and directory, which undo must not touch."""
 
     def __init__(self, ground: Ground) -> None:
         self.group = next(iter(hierarchies().v1.values()), None) or hierarchies().unified
@@ -84,10 +84,10 @@ class Planted:
         self.group.mkdir()
         self.mount = ground.where / "state-passable" / "clusters" / "gt-foreign"
         self.mount.mkdir(parents=True)
-        line = ["mount", "-t", "tmpfs", f"penstock:{new_token()}", str(self.mount)]
-        subprocess.run(line, check=True)
+        argv = ["mount", "-t", "tmpfs", f"penstock:{new_token()}", str(self.mount)]
+        subprocess.run(argv, check=True)
 
-    def there(self) -> bool:
+    def exists(self) -> bool:
         return self.group.is_dir() and os.path.ismount(self.mount)
 
     def remove(self) -> None:
@@ -97,7 +97,7 @@ class Planted:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL, and until it has gone."""
+    """Send SIGKILL and wait until the process has gone."""
     identity = Identity.of(pid)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
@@ -107,11 +107,11 @@ def kill(pid: int) -> None:
 
 
 def check_undone(ground: Ground, before: dict[str, Any], where: str, everything: bool) -> bool:
-    """Undoes; gives whether there was something. The second time there is nothing."""
-    ground.seen()  # learns the tokens that the journal forgets when nothing is left
+    """Undo twice: true if the first changed something; the second must change nothing."""
+    ground.seen()  # records the tokens, which a completed undo removes from the journal
     first = undo(ground.journal(), everything=everything)
     assert [u for u in first if u.outcome in ("failed", "left")] == [], where
-    until = time.monotonic() + 5  # interfaces go a moment after their namespace
+    until = time.monotonic() + 5  # interfaces disappear shortly after their namespace
     while ground.seen() != before and time.monotonic() < until:
         time.sleep(0.05)
     assert ground.seen() == before, where
@@ -121,64 +121,64 @@ def check_undone(ground: Ground, before: dict[str, Any], where: str, everything:
 
 
 def test_undo_after_a_kill_at_many_points(ground: Ground) -> None:
-    draw = random.Random(20261122)
+    rng = random.Random(20261122)
     totals = {role: changes_of(ground, role) for role in ("command", "nodes")}
     totals["spawn"] = 60
-    assert totals["nodes"] > 150, "the supervisor's changes are not seen"
+    assert totals["nodes"] > 150, "the supervisor's changes are not counted"
     planted = Planted(ground)
     before = ground.seen()
-    share = {"command": 0.25, "nodes": 0.5, "spawn": 0.25}
-    fell = undone = 0
+    shares = {"command": 0.25, "nodes": 0.5, "spawn": 0.25}
+    killed = undone = 0
     phases: set[str] = set()
     try:
-        for role, part in share.items():
-            count = max(2, round(POINTS * part))
+        for role, share in shares.items():
+            count = max(2, round(POINTS * share))
             step = totals[role] / count
             for number in range(count):
-                at = 1 + int(number * step) + draw.randrange(max(1, int(step)))
+                at = 1 + int(number * step) + rng.randrange(max(1, int(step)))
                 child = start(ground, f"{role}:{at}")
                 output, errors = child.communicate(timeout=120)
                 where = f"{role} killed at change {at}, in {output.split()[-1:]}: {errors[-300:]}"
                 phases |= set(output.split()[-1:])
-                fell += child.returncode != 0
-                settled(ground)
+                killed += child.returncode != 0
+                await_settled(ground)
                 undone += check_undone(ground, before, where, everything=role == "command")
-                assert planted.there(), where
+                assert planted.exists(), where
     finally:
         planted.remove()
-    assert fell > POINTS // 2, "too few kills came before the end"
-    assert undone > POINTS // 3, "the kills came at points where nothing was to be undone"
+    assert killed > POINTS // 2, "too few processes were killed before their end"
+    assert undone > POINTS // 3, "too few kills left something to undo"
     assert {"up", "down"} <= phases
 
 
 @pytest.mark.skipif(shutil.which("runc") is None, reason="needs runc")
-def test_undo_after_a_kill_while_runc_makes_the_nodes(ground: Ground) -> None:
+def test_undo_after_a_kill_while_runc_starts_the_nodes(ground: Ground) -> None:
     before = ground.seen()
     for number in range(max(2, POINTS // 5)):
         at = 60 + 400 * number // max(2, POINTS // 5)
         child = start(ground, f"nodes:{at}", "runc")
         output, errors = child.communicate(timeout=120)
         where = f"supervisor killed at change {at}, in {output.split()[-1:]}: {errors[-300:]}"
-        settled(ground)
+        await_settled(ground)
         check_undone(ground, before, where, everything=False)
 
 
 def test_undo_after_the_supervisor_is_killed_at_random_times(ground: Ground) -> None:
-    draw = random.Random(7)
+    rng = random.Random(7)
     before = ground.seen()
     for _ in range(max(3, POINTS // 4)):
         child = start(ground, "")
         until = time.monotonic() + 30
-        while not (held := list(registered().values())) and time.monotonic() < until:
+        while not (supervisors := list(registered().values())) and time.monotonic() < until:
             time.sleep(0.002)
-        assert held, "no supervisor"
-        time.sleep(draw.random() * 0.8)
-        kill(held[0].pid)
+        assert supervisors, "no supervisor"
+        time.sleep(rng.random() * 0.8)
+        kill(supervisors[0].pid)
         child.communicate(timeout=60)
         check_undone(ground, before, "supervisor killed", everything=False)
 
 
-def test_a_living_owner_and_its_data_are_left_alone(ground: Ground) -> None:
+def test_undo_spares_a_living_owner_and_its_data(ground: Ground) -> None:
     before = ground.seen()
     data = ground.where / "data"
     data.mkdir()
@@ -197,14 +197,14 @@ def test_a_living_owner_and_its_data_are_left_alone(ground: Ground) -> None:
         "c.exec('one', ['sh', '-c', 'echo kept > /disks/data/f; sync /disks/data/f'])\n"
         "print(json.dumps(c.described), flush=True)\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(child)],
         env=ground.environment,
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     during = ground.seen()
     assert undo(ground.journal()) == []
     assert ground.seen() == during != before
@@ -214,12 +214,12 @@ def test_a_living_owner_and_its_data_are_left_alone(ground: Ground) -> None:
     assert {"process", "cgroup", "directory"} <= kinds
     assert (data / "f").read_text() == "kept\n"
     assert ground.seen() == before
-    assert json.loads(done.stdout)["nodes"][0]["state"] == "running"
+    assert json.loads(result.stdout)["nodes"][0]["state"] == "running"
 
 
-def test_what_a_dead_conductor_held_goes_with_it(ground: Ground) -> None:
+def test_the_cluster_of_a_dead_conductor_ends(ground: Ground) -> None:
     before = ground.seen()
-    words = (
+    code = (
         "from penstock.emulate.cluster.cluster import Cluster\n"
         "from penstock.spec.cluster import *\n"
         "from penstock.host.journal.journal import Journal\n"
@@ -228,7 +228,7 @@ def test_what_a_dead_conductor_held_goes_with_it(ground: Ground) -> None:
         "input()\n"
     )
     child = subprocess.Popen(
-        [sys.executable, "-c", words],
+        [sys.executable, "-c", code],
         env=ground.environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

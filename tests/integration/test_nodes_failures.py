@@ -1,4 +1,4 @@
-"""What a live cluster depends on and no longer works is named by `nodes status`, with exit status 1."""
+"""`nodes status` names the failed parts of a live cluster and exits with status 1."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def end(pid: int) -> None:
         os.sched_yield()
 
 
-def status(ground: Ground, *words: str) -> tuple[int, str]:
-    done = ground.penstock("nodes", "status", *words)
-    return done.returncode, done.stdout
+def status(ground: Ground, *arguments: str) -> tuple[int, str]:
+    result = ground.penstock("nodes", "status", *arguments)
+    return result.returncode, result.stdout
 
 
 def test_parts_that_have_died_are_named(ground: Ground) -> None:
@@ -57,12 +57,12 @@ def test_parts_that_have_died_are_named(ground: Ground) -> None:
     os.kill(server, signal.SIGSTOP)
     code, text = status(ground, "gt", "--json")
     os.kill(server, signal.SIGCONT)
-    found = json.loads(text)["clusters"][0]["failures"]
-    assert (code, [(f["part"], f["pid"]) for f in found]) == (
+    failures = json.loads(text)["clusters"][0]["failures"]
+    assert (code, [(f["part"], f["pid"]) for f in failures]) == (
         1,
         [("relay", relay), ("disk server", server)],
     )
-    assert "does not answer" in found[1]["message"]
+    assert "does not answer" in failures[1]["message"]
     end(server)
     code, text = status(ground, "gt")
     assert code == 1

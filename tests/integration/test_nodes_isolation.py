@@ -1,4 +1,4 @@
-"""What root inside a virtual node can reach of the host: everything that it tries is refused."""
+"""Isolation of virtual nodes: attempts of their root to reach the host are refused."""
 
 from __future__ import annotations
 
@@ -34,52 +34,52 @@ def one_node(ground: Ground, runtime: str, *privileges: str) -> Cluster:
     return Cluster.up(spec, ground.journal(), outlive=False)
 
 
-def attacked(ground: Ground, runtime: str, *privileges: str) -> Any:
-    """What the attacks say inside a node of its own."""
+def report_of_attacks(ground: Ground, runtime: str, *privileges: str) -> Any:
+    """Run the attacks inside a new node and return their report."""
     out = ground.where / "said"
     with one_node(ground, runtime, *privileges) as cluster:
-        words = [sys.executable, "-S", "-c", ATTACKS.read_text(), str(os.getpid())]
-        done = cluster.exec("one", words, stdout=out)
-        assert done.exit_status == 0
+        argv = [sys.executable, "-S", "-c", ATTACKS.read_text(), str(os.getpid())]
+        result = cluster.exec("one", argv, stdout=out)
+        assert result.exit_status == 0
         rules = cluster.nodes["one"].cgroup.paths["cpu"].parents[1] / "devices"
         group = next(rules.glob("penstock-gt-one-*"), None)
-        said = json.loads(out.read_text())
+        report = json.loads(out.read_text())
         if group is not None:
-            said["rules"] = (group / "devices.list").read_text().split("\n")
-        return said
+            report["rules"] = (group / "devices.list").read_text().split("\n")
+        return report
 
 
 def names(bits: str) -> set[str]:
-    """The capabilities of a line of /proc/PID/status."""
+    """Names of the capabilities in a mask of /proc/PID/status."""
     return {name for number, name in enumerate(CAPABILITIES) if int(bits, 16) >> number & 1}
 
 
 @RUNTIMES
-def test_root_inside_reaches_nothing_of_the_host(ground: Ground, runtime: str) -> None:
-    says = attacked(ground, runtime)
-    assert {what for what, error in says["tries"].items() if not error} == set()
-    assert len(says["tries"]) > 90
-    kept = set(isolation_of(()).capabilities)
-    assert "SYS_ADMIN" not in kept
-    for who in ("self", "1"):
-        status = says["status"][who]
-        assert [names(status[k]) for k in ("CapEff", "CapPrm", "CapBnd")] == [kept] * 3
+def test_root_of_a_node_cannot_reach_the_host(ground: Ground, runtime: str) -> None:
+    report = report_of_attacks(ground, runtime)
+    assert {attack for attack, error in report["tries"].items() if not error} == set()
+    assert len(report["tries"]) > 90
+    capabilities = set(isolation_of(()).capabilities)
+    assert "SYS_ADMIN" not in capabilities
+    for pid in ("self", "1"):
+        status = report["status"][pid]
+        assert [names(status[k]) for k in ("CapEff", "CapPrm", "CapBnd")] == [capabilities] * 3
         assert [names(status[k]) for k in ("CapInh", "CapAmb")] == [set(), set()]
         assert status["Seccomp"] == "2"
     devices = "null zero full random urandom tty pts/ptmx".split()
-    assert says["devices"] == sorted(f"/dev/{name}" for name in devices)
+    assert report["devices"] == sorted(f"/dev/{name}" for name in devices)
     for point in ("/", "/tmp", "/run", "/disks/d"):
-        assert "nodev" in says["mounts"][point]
-    # what the first process runs is not the host's own file, or nobody can change it there
+        assert "nodev" in report["mounts"][point]
+    # the program of the first process is a copy of the host's file, or the node cannot write to it
     for program in (ENTER, "/bin/sh", shutil.which("sleep") or "/bin/sleep"):
-        found = os.stat(program)
-        assert says["first"] != [found.st_dev, found.st_ino] or says["first_read_only"]
-    if "rules" in says:
-        assert not any(rule.startswith(("a ", "b ")) and "r" in rule for rule in says["rules"])
+        stat = os.stat(program)
+        assert report["first"] != [stat.st_dev, stat.st_ino] or report["first_read_only"]
+    if "rules" in report:
+        assert not any(rule.startswith(("a ", "b ")) and "r" in rule for rule in report["rules"])
 
 
 @RUNTIMES
-def test_a_command_gets_of_the_caller_s_environment_what_was_asked(
+def test_a_command_gets_only_the_requested_environment(
     ground: Ground, runtime: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET", "of the caller")
@@ -87,18 +87,18 @@ def test_a_command_gets_of_the_caller_s_environment_what_was_asked(
     with one_node(ground, runtime) as cluster:
         for env in ({}, {"ASKED": "for"}):
             assert cluster.exec("one", ["env"], stdout=out, env=env).exit_status == 0
-            said = dict(line.split("=", 1) for line in out.read_text().splitlines())
-            assert said == {"PATH": PATH, "HOME": "/root", **env}
+            actual = dict(line.split("=", 1) for line in out.read_text().splitlines())
+            assert actual == {"PATH": PATH, "HOME": "/root", **env}
 
 
 @RUNTIMES
-def test_a_node_has_what_it_is_given_by_name(ground: Ground, runtime: str) -> None:
-    given = ("SYS_TIME", "SYS_ADMIN", "/dev/fuse", "/dev/loop-control")
-    says = attacked(ground, runtime, *given)
-    kept = {*isolation_of(()).capabilities, "SYS_TIME", "SYS_ADMIN"}
-    assert names(says["status"]["self"]["CapEff"]) == kept
-    assert {"/dev/fuse", "/dev/loop-control"} <= set(says["devices"])
-    tries = says["tries"]
+def test_a_node_has_the_privileges_of_its_spec(ground: Ground, runtime: str) -> None:
+    privileges = ("SYS_TIME", "SYS_ADMIN", "/dev/fuse", "/dev/loop-control")
+    report = report_of_attacks(ground, runtime, *privileges)
+    capabilities = {*isolation_of(()).capabilities, "SYS_TIME", "SYS_ADMIN"}
+    assert names(report["status"]["self"]["CapEff"]) == capabilities
+    assert {"/dev/fuse", "/dev/loop-control"} <= set(report["devices"])
+    tries = report["tries"]
     assert [tries[t] for t in ("mount tmpfs", "write /dev/fuse", "sethostname")] == [""] * 3
     assert tries["settimeofday"] == ""
     assert tries["reboot"] == tries["init_module"] == "EPERM"
@@ -106,31 +106,31 @@ def test_a_node_has_what_it_is_given_by_name(ground: Ground, runtime: str) -> No
 
 @RUNTIMES
 def test_programs_of_data_systems_run(ground: Ground, runtime: str) -> None:
-    """Locked memory, io_uring, other users, limits to be read, threads, a debugger's own child."""
+    """Use locked memory, io_uring, other users, control group files, threads and a debugger."""
     with one_node(ground, runtime) as cluster:
 
-        def said(command: str, **options: Any) -> str:
+        def output_of(command: str, **options: Any) -> str:
             out = ground.where / "said"
-            done = cluster.exec("one", ["/bin/sh", "-c", command], stdout=out, **options)
-            assert done.exit_status == 0, command
+            result = cluster.exec("one", ["/bin/sh", "-c", command], stdout=out, **options)
+            assert result.exit_status == 0, command
             return out.read_text()
 
-        assert said("id -u", user="nobody") == "65534\n"
-        assert names(said("grep CapEff /proc/self/status", user="nobody").split()[1]) == set()
-        assert said("setpriv --reuid=65534 --clear-groups id -u") == "65534\n"
-        assert said("cat /sys/fs/cgroup/cpu/cpu.shares /proc/self/cgroup | head -1").strip()
+        assert output_of("id -u", user="nobody") == "65534\n"
+        assert names(output_of("grep CapEff /proc/self/status", user="nobody").split()[1]) == set()
+        assert output_of("setpriv --reuid=65534 --clear-groups id -u") == "65534\n"
+        assert output_of("cat /sys/fs/cgroup/cpu/cpu.shares /proc/self/cgroup | head -1").strip()
         fio = "fio --name=a --filename=/disks/d/f --size=1M --rw=randwrite --output-format=terse --minimal "
         for engine in ("io_uring", "libaio", "psync", "mmap"):
             if shutil.which("fio"):
-                assert said(f"{fio} --ioengine={engine} --lockmem=1M")
+                assert output_of(f"{fio} --ioengine={engine} --lockmem=1M")
         if shutil.which("java"):
-            said("java -Xmx64m -XX:+AlwaysPreTouch -version 2>&1")
+            output_of("java -Xmx64m -XX:+AlwaysPreTouch -version 2>&1")
         if shutil.which("strace"):
-            said("strace -o /tmp/t true; test -s /tmp/t")
+            output_of("strace -o /tmp/t true; test -s /tmp/t")
 
 
 @RUNTIMES
-def test_a_command_ends_as_itself(ground: Ground, runtime: str) -> None:
+def test_a_command_returns_its_own_exit_status(ground: Ground, runtime: str) -> None:
     with one_node(ground, runtime) as cluster:
         for command, status in (("exit 7", 7), ("kill -9 $$", 137), ("kill -15 $$", 143)):
             assert cluster.exec("one", ["/bin/sh", "-c", command]).exit_status == status
@@ -141,7 +141,7 @@ def test_a_command_ends_as_itself(ground: Ground, runtime: str) -> None:
         running.cgroup.kill()
         until = time.monotonic() + 10
         while start_ticks(running.pid) == running.start_ticks and time.monotonic() < until:
-            time.sleep(0.01)  # the kernel ends it when it gets to it
+            time.sleep(0.01)  # the kernel ends the process with a delay
         with pytest.raises(PenstockError, match=r"died|failed"):
             running.enter(["true"])
 
@@ -149,19 +149,19 @@ def test_a_command_ends_as_itself(ground: Ground, runtime: str) -> None:
 @pytest.mark.parametrize(
     "wrong", ["SYS_TIMES", "CAP_SYS_TIME", "/etc/passwd", "/dev/../etc/passwd"]
 )
-def test_a_privilege_that_is_none_is_named(ground: Ground, wrong: str) -> None:
+def test_an_unknown_privilege_is_refused(ground: Ground, wrong: str) -> None:
     with pytest.raises(BadInput, match="privileges"):
         one_node(ground, "auto", wrong)
 
 
-def test_a_device_that_is_not_there_leaves_nothing(ground: Ground) -> None:
+def test_a_missing_device_leaves_nothing_on_the_host(ground: Ground) -> None:
     before = ground.seen()
     with pytest.raises(PenstockError, match="/dev/no-such-device"):
         one_node(ground, "auto", "/dev/no-such-device")
     assert ground.seen() == before
 
 
-def test_runc_makes_the_nodes_where_it_is_there(ground: Ground) -> None:
+def test_auto_selects_runc_if_installed(ground: Ground) -> None:
     with one_node(ground, "auto") as cluster:
-        there = shutil.which("runc") is not None
-        assert cluster.described["runtime"] == ("runc" if there else "namespaces")
+        installed = shutil.which("runc") is not None
+        assert cluster.described["runtime"] == ("runc" if installed else "namespaces")

@@ -1,4 +1,4 @@
-"""Limits of virtual nodes: processors, memory, disks and links, set, scheduled, and kept by others' side."""
+"""Limits of virtual nodes: processors, memory, disks and links; changes, schedules and isolation."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def nodes_of(ground: Ground, *specs: NodeSpec) -> Cluster:
 
 
 @pytest.mark.timed
-def test_half_a_processor_is_half_of_a_loop(ground: Ground, readings: Readings) -> None:
-    """Processor time per wall time of a loop; a host too busy to give half a processor is told apart."""
+def test_half_a_processor_gives_a_loop_half_of_the_time(ground: Ground, readings: Readings) -> None:
+    """Compare processor time with wall time of a loop; readings from a busy host are invalid."""
     loop = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
     specs = [NodeSpec(n, cpus=1.0, cpu_ratio=r, links=()) for n, r in (("one", 0.5), ("two", 0.4))]
     with nodes_of(ground, *specs) as cluster:
@@ -44,15 +44,20 @@ def test_half_a_processor_is_half_of_a_loop(ground: Ground, readings: Readings) 
         def share_of(node: str) -> Callable[[], tuple[float, str]]:
             def read() -> tuple[float, str]:
                 group = cluster.nodes[node].cgroup
-                held_before, used_before = group.throttled_ns(), group.cpu_ns() or 0
-                start = time.monotonic_ns()
+                throttled_before, used_before_ns = group.throttled_ns(), group.cpu_ns() or 0
+                start_ns = time.monotonic_ns()
                 assert cluster.exec(node, [sys.executable, "-S", "-c", loop]).exit_status == 0
-                wall = time.monotonic_ns() - start
-                used, held = (group.cpu_ns() or 0) - used_before, group.throttled_ns() - held_before
-                others = 1 - (used + held) / wall
+                wall_ns = time.monotonic_ns() - start_ns
+                used_ns, throttled = (
+                    (group.cpu_ns() or 0) - used_before_ns,
+                    group.throttled_ns() - throttled_before,
+                )
+                others_share = 1 - (used_ns + throttled) / wall_ns
                 return (
-                    used / wall,
-                    f"others had it {others:.0%} of the time" if others > 0.1 else "",
+                    used_ns / wall_ns,
+                    f"other processes used {others_share:.0%} of the time"
+                    if others_share > 0.1
+                    else "",
                 )
 
             return read
@@ -74,7 +79,7 @@ def test_periods_of_a_processor_limit_count_only_where_it_throttles(ground: Grou
     assert periods["idle"][1] == 0
 
 
-def test_the_hard_limit_kills_and_the_soft_one_presses(ground: Ground) -> None:
+def test_the_hard_memory_limit_kills_and_the_soft_limit_reclaims(ground: Ground) -> None:
     specs = (
         NodeSpec("hard", memory_bytes=64 * MIB, links=()),
         NodeSpec("soft", memory_soft_bytes=32 * MIB, links=()),
@@ -97,12 +102,12 @@ def test_the_hard_limit_kills_and_the_soft_one_presses(ground: Ground) -> None:
         while usage > 40 * MIB and time.monotonic() < until:
             time.sleep(0.05)
             usage = cluster.nodes["soft"].cgroup.memory_stat()["usage_bytes"]
-        assert usage <= 40 * MIB, "nothing was taken back above the soft limit"
+        assert usage <= 40 * MIB, "no memory above the soft limit was reclaimed"
         assert cluster.nodes["soft"].cgroup.oom_kills() == 0
 
 
-def test_the_same_or_different_limits_in_one_request(ground: Ground) -> None:
-    """In small: as many distinct limits as nodes, each read back; nobody else's changes."""
+def test_equal_and_different_limits_in_one_request(ground: Ground) -> None:
+    """Set a different limit on each node and read all back; other limits stay unchanged."""
     count = 8
     link = (LinkSpec(out_bps=50e6, in_bps=40e6),)
     nodes = tuple(NodeSpec(f"n-{i}", disks=(DISK,), links=link) for i in range(count))
@@ -114,19 +119,19 @@ def test_the_same_or_different_limits_in_one_request(ground: Ground) -> None:
             changes.append(Change((f"n-{i}",), "network", {"out_bps": 1e6 + i * 1e5}, "net"))
         applied = cluster.change(changes)
         assert [a["error"] for a in applied] == [""] * (3 * count)
-        found = {(a["node"], a["resource"]): a["found"] for a in applied}
-        reads = [found[f"n-{i}", "disk"]["limits"]["read_bps"] for i in range(count)]
+        actual = {(a["node"], a["resource"]): a["found"] for a in applied}
+        reads = [actual[f"n-{i}", "disk"]["limits"]["read_bps"] for i in range(count)]
         assert reads == [5e6 + i * 1e5 for i in range(count)]
-        outs = [found[f"n-{i}", "network"]["out_bps"] for i in range(count)]
+        outs = [actual[f"n-{i}", "network"]["out_bps"] for i in range(count)]
         assert outs == pytest.approx([1e6 + i * 1e5 for i in range(count)], rel=0.001)
-        (one,) = cluster.set(["n-3"], "network", None, {"in_bps": 7e6})
-        assert one["found"] == {"in_bps": pytest.approx(7e6, rel=0.001)}
+        (change,) = cluster.set(["n-3"], "network", None, {"in_bps": 7e6})
+        assert change["found"] == {"in_bps": pytest.approx(7e6, rel=0.001)}
         with pytest.raises(BadInput, match="no disk 'tape'"):
             cluster.change(
                 [Change(("*",), "cpu", {"cpus": 1}), Change(("*",), "disk", {"x": 1}, "tape")]
             )
         assert [n["cpu"]["cpus"] for n in cluster.status()] == [None] * count, (
-            "half of a bad request"
+            "part of a rejected request was applied"
         )
 
 
@@ -152,28 +157,28 @@ time.sleep(60)
 
 
 @pytest.mark.timed
-def test_schedule_goes_on_when_the_conductor_is_killed(ground: Ground) -> None:
-    words = [sys.executable, "-c", CONDUCTOR]
-    child = subprocess.Popen(words, env=ground.environment, stdout=subprocess.PIPE, text=True)
+def test_the_schedule_continues_after_the_conductor_is_killed(ground: Ground) -> None:
+    argv = [sys.executable, "-c", CONDUCTOR]
+    child = subprocess.Popen(argv, env=ground.environment, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     start_ns = int(child.stdout.readline())
     child.send_signal(signal.SIGKILL)
     child.wait()
     cluster = Cluster.find("gt")
     until = time.monotonic() + 20
-    made: list[dict[str, object]] = []
-    while len(made) < 15 and time.monotonic() < until:
+    applied: list[dict[str, object]] = []
+    while len(applied) < 15 and time.monotonic() < until:
         time.sleep(0.05)
-        made = [e for e in cluster.events() if e["applied_ns"]]
-    assert len(made) == 15
-    assert [e["error"] or "" for e in made] == [""] * 15
+        applied = [e for e in cluster.events() if e["applied_ns"]]
+    assert len(applied) == 15
+    assert [e["error"] or "" for e in applied] == [""] * 15
     for resource in ("cpu", "network", "disk"):
-        times = [int(str(e["planned_ns"])) for e in made if e["resource"] == resource]
+        times = [int(str(e["planned_ns"])) for e in applied if e["resource"] == resource]
         due = [start_ns + round((0.5 + 0.2 * i) * 1e9) for i in range(5)]
         assert times == due
-    late_ms = sorted((int(str(e["applied_ns"])) - int(str(e["planned_ns"]))) / 1e6 for e in made)
-    assert late_ms[0] >= 0, "applied before its time"
-    assert late_ms[7] < 100, f"late by {late_ms} ms: later than any host can be excused"
+    late_ms = sorted((int(str(e["applied_ns"])) - int(str(e["planned_ns"]))) / 1e6 for e in applied)
+    assert late_ms[0] >= 0, "an event was applied before its time"
+    assert late_ms[7] < 100, f"events were late by {late_ms} ms: too late even for a busy host"
     status = {n["name"]: n for n in cluster.status()}
     assert status["a"]["cpu"]["cpus"] == pytest.approx(0.54)
     assert status["b"]["cpu"]["cpus"] == pytest.approx(0.53)
@@ -201,7 +206,7 @@ def test_events_wait_for_a_phase_a_log_line_and_a_counter(ground: Ground) -> Non
             more.write("go now\ngo 7\n")
         _await(lambda: len(cluster.events()) == 2)
         write = ["sh", "-c", "echo x > /disks/data/f; sync /disks/data/f"]
-        writer = subprocess.Popen(cluster.nodes["one"].enter(write))  # it may be frozen as well
+        writer = subprocess.Popen(cluster.nodes["one"].enter(write))  # may be frozen with the node
         _await(lambda: len(cluster.events()) == 3)
         assert {e["resource"]: e["found"] for e in cluster.events()}["memory"]["hard"] == 99 * MIB
         assert cluster.status()[0]["state"] == "frozen"
@@ -212,7 +217,7 @@ def test_events_wait_for_a_phase_a_log_line_and_a_counter(ground: Ground) -> Non
             cluster.schedule([bad])
 
 
-def test_the_same_key_twice_at_one_time_is_refused(ground: Ground) -> None:
+def test_two_events_for_one_setting_at_one_time_are_refused(ground: Ground) -> None:
     twice = [
         Event(When(9), "cpu", {"cpus": 0.5}, ("one",)),
         Event(When(9), "cpu", {"cpus": 1}, ("*",)),
@@ -224,8 +229,11 @@ def test_the_same_key_twice_at_one_time_is_refused(ground: Ground) -> None:
 
 
 @pytest.mark.timed
-def test_bystander_keeps_its_throughput(ground: Ground, readings: Readings) -> None:
-    """While one node's disk is held to 1 MB/s, the other's goes on; told apart from a busy host."""
+def test_a_limit_does_not_slow_down_another_node(ground: Ground, readings: Readings) -> None:
+    """Limit one node's disk to 1 MB/s: the throughput of the other stays.
+
+    Readings from a busy host are invalid.
+    """
     rate = DiskSpec("data", profile=json.loads(load_profile("rate-20mib").json))
     write = "while :; do dd if=/dev/zero of=/disks/data/f bs=64k count=64 oflag=direct 2>/dev/null; done"
     specs = tuple(NodeSpec(n, disks=(rate,), links=()) for n in ("one", "two"))
@@ -234,7 +242,7 @@ def test_bystander_keeps_its_throughput(ground: Ground, readings: Readings) -> N
             subprocess.Popen(cluster.nodes[n].enter(["sh", "-c", write]), stdout=subprocess.DEVNULL)
             for n in ("one", "two")
         ]
-        shares: list[float] = []
+        limited: list[float] = []
 
         def at(limit: object) -> Callable[[], tuple[float, str]]:
             def read() -> tuple[float, str]:
@@ -242,33 +250,33 @@ def test_bystander_keeps_its_throughput(ground: Ground, readings: Readings) -> N
                 time.sleep(0.3)
                 rates, invalid = watched(lambda: _written_bps(cluster, 0.5))
                 if not invalid and limit != "max":
-                    shares.append(rates["one"])
+                    limited.append(rates["one"])
                 return rates["two"], invalid
 
             return read
 
         def decided(before: list[float], during: list[float]) -> bool:
             _, low, high = interval(ratios(during, before))
-            _, least, most = interval(shares)
+            _, least, most = interval(limited)
             return (low >= 0.95 or high < 0.95) and (most < 1.3e6 or least >= 1.3e6)
 
         before, during = readings.in_turns(at("max"), at(1e6), decided=decided)
         for writer in writers:
             writer.kill()
             writer.wait()
-    assert interval(shares)[2] < 1.3e6, "the limit does not hold"
+    assert interval(limited)[2] < 1.3e6, "the limited node wrote faster than its limit"
     assert interval(ratios(during, before))[1] >= 0.95, (during, before)
-    # planted: of a bystander that is limited as well it would be told
-    assert interval(ratios(shares, before))[2] < 0.95
+    # planted: the check detects another node that is limited too
+    assert interval(ratios(limited, before))[2] < 0.95
 
 
-def ratios(values: list[float], others: list[float]) -> list[float]:
-    """Quotients of readings that were taken in turns."""
-    return [one / other for one, other in zip(values, others, strict=True)]
+def ratios(values: list[float], references: list[float]) -> list[float]:
+    """Quotients of readings that were taken alternately."""
+    return [value / reference for value, reference in zip(values, references, strict=True)]
 
 
 def _written_bps(cluster: Cluster, seconds: float) -> dict[str, float]:
-    """What each node's disk took meanwhile."""
+    """Write rate of each node's disk [B/s]."""
     first = {n["name"]: n["disks"]["data"]["stats"] for n in cluster.status()}
     time.sleep(seconds)
     last = {n["name"]: n["disks"]["data"]["stats"] for n in cluster.status()}
@@ -281,24 +289,24 @@ def _written_bps(cluster: Cluster, seconds: float) -> dict[str, float]:
 
 
 @pytest.mark.timed
-def test_the_status_says_how_evenly_processors_are_shared(ground: Ground) -> None:
+def test_the_status_reports_fairness_of_processor_shares(ground: Ground) -> None:
     assert jain_index([1.0, 1.0, 1.0]) == pytest.approx(1.0)
     assert jain_index([1.0, 0.0]) == pytest.approx(0.5)
     assert jain_index([]) is None
     loop = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
     specs = (NodeSpec("a", cpus=0.2, links=()), NodeSpec("b", cpus=0.05, links=()))
     with nodes_of(ground, *specs) as cluster:
-        words = [sys.executable, "-S", "-c", loop]
-        running = [subprocess.Popen(n.enter(words)) for n in cluster.nodes.values()]
+        argv = [sys.executable, "-S", "-c", loop]
+        running = [subprocess.Popen(n.enter(argv)) for n in cluster.nodes.values()]
         assert [child.wait() for child in running] == [0, 0]
         status = cluster.full_status()
     assert status["jain_nodes"] == 2
-    assert 0.5 <= status["jain_index"] < 0.98, "an uneven share looks even"
+    assert 0.5 <= status["jain_index"] < 0.98, "the index does not show the uneven shares"
 
 
-def _await(done: object, within_s: float = 10.0) -> None:
-    assert callable(done)
+def _await(condition: object, within_s: float = 10.0) -> None:
+    assert callable(condition)
     until = time.monotonic() + within_s
-    while not done() and time.monotonic() < until:
+    while not condition() and time.monotonic() < until:
         time.sleep(0.01)
-    assert done()
+    assert condition()
