@@ -1,6 +1,6 @@
 """Snakefiles on the nodes of a real store, through the executor plug-in of Snakemake.
 
-The node that is killed comes last: the store is not the same afterwards.
+The test that kills a node comes last, because it changes the store.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ pytestmark = NODES
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "snakemake"
 NAME = "gt-sm"
-#: the example's cluster with two copies of each chunk: a storage node dies with those on it
+#: the example's cluster with two copies of each chunk, as one test kills a storage node
 PLATFORM = (
     (EXAMPLES / "cluster.yaml")
     .read_text()
     .replace("name: words", f"name: {NAME}")
     .replace("{engine: moosefs}", "{engine: moosefs, replicas: 2}")
 )
-#: longest that anything here may take on a host that is busy [s]
+#: limit of any step on a busy host [s]
 PATIENCE_S = 240.0
 
 
-class Here:
-    """A store that is up, with a state of its own, and a directory of Snakefiles."""
+class StoreCluster:
+    """A running store with its own state directory, and a directory of Snakefiles."""
 
     def __init__(self, where: Path) -> None:
         self.where = where
@@ -57,7 +57,7 @@ class Here:
         (where / "cluster.yaml").write_text(PLATFORM)
 
     def run(self, *argv: str, status: int = 0, **options: Any) -> str:
-        done = commands.run(
+        result = commands.run(
             [sys.executable, "-m", *argv],
             env=self.environment,
             cwd=self.where,
@@ -67,12 +67,12 @@ class Here:
             timeout=PATIENCE_S,
             **options,
         )
-        assert done.returncode == status, done.stdout
-        return done.stdout
+        assert result.returncode == status, result.stdout
+        return result.stdout
 
     def arguments(self, snakefile: Path | str, directory: str, *more: str) -> list[str]:
         """Arguments of `python -m` that run a Snakefile in a directory of the store."""
-        # not where the repository is: the nodes do not see Snakefiles below the host's /tmp
+        # a copy in `where`, as nodes do not see the host's /tmp
         file = self.where / f"{directory}.smk"
         file.write_text(snakefile if isinstance(snakefile, str) else snakefile.read_text())
         executor = ["--executor", "penstock", "--jobs", "6", "--directory", f"/store/{directory}"]
@@ -83,13 +83,13 @@ class Here:
 
     @functools.cached_property
     def store(self) -> Path:
-        """The store as its first client has it, which is not the node that is killed."""
+        """The store as mounted by its first client, which no test kills."""
         return Path(f"/proc/{self.pid('node-0')}/root/store")
 
     def pid(self, node: str) -> int:
-        """First process of a node."""
+        """Process id of the first process of a node."""
         (cluster,) = json.loads(self.run("penstock", "nodes", "status", NAME, "--json"))["clusters"]
-        (pid,) = (one["pid"] for one in cluster["nodes"] if one["name"] == node)
+        (pid,) = (row["pid"] for row in cluster["nodes"] if row["name"] == node)
         return int(pid)
 
     def jobs(self, directory: str) -> list[dict[str, Any]]:
@@ -99,9 +99,9 @@ class Here:
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Here]:
+def cluster() -> Iterator[StoreCluster]:
     where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    created = Here(where)
+    created = StoreCluster(where)
     created.run("penstock", "store", "up", "-p", "cluster.yaml")
     yield created
     undo(Journal(where / "state" / "journal.jsonl"), own=True, everything=True)
@@ -109,27 +109,27 @@ def here() -> Iterator[Here]:
 
 
 @pytest.fixture(scope="module")
-def words(here: Here) -> str:
+def words_output(cluster: StoreCluster) -> str:
     """The example, run in `words`: output of Snakemake."""
-    return here.snakemake(EXAMPLES / "Snakefile", "words")
+    return cluster.snakemake(EXAMPLES / "Snakefile", "words")
 
 
 def files(top: Path) -> dict[str, bytes]:
-    """Contents of the files below a directory, without those of the tools."""
+    """Contents of the files below a directory, without those of Snakemake and Penstock."""
     paths = (p for p in top.rglob("*") if p.is_file() and ".snakemake" not in p.parts)
     own = (p for p in paths if ".penstock" not in p.parts)
     return {str(path.relative_to(top)): path.read_bytes() for path in own}
 
 
-def left(here: Here) -> tuple[list[str], list[str], list[str]]:
-    """Mounts of the host at our paths, open entries of the journal, and processes of the nodes."""
-    points = [m.point for m in mounts() if m.point.startswith((str(here.where), "/store"))]
-    entries = [e.id for e in Journal(here.where / "state" / "journal.jsonl").open_entries()]
-    return points, entries, in_nodes()
+def host_state(cluster: StoreCluster) -> tuple[list[str], list[str], list[str]]:
+    """Mounts at the paths of this test, open entries of the journal, and processes of the nodes."""
+    points = [m.point for m in mounts() if m.point.startswith((str(cluster.where), "/store"))]
+    entries = [e.id for e in Journal(cluster.where / "state" / "journal.jsonl").open_entries()]
+    return points, entries, node_processes()
 
 
-def in_nodes() -> list[str]:
-    """Processes of the nodes."""
+def node_processes() -> list[str]:
+    """Process ids of the nodes."""
     pids = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -138,70 +138,74 @@ def in_nodes() -> list[str]:
     return sorted(pids)
 
 
-def test_results_equal_those_of_the_local_executor(here: Here, words: str) -> None:
-    local = ["--cores", "2", "--directory", str(here.where / "local")]
-    here.run("snakemake", "--snakefile", str(EXAMPLES / "Snakefile"), *local)
-    expected = files(here.where / "local")
+def test_results_equal_results_of_the_local_executor(
+    cluster: StoreCluster, words_output: str
+) -> None:
+    local = ["--cores", "2", "--directory", str(cluster.where / "local")]
+    cluster.run("snakemake", "--snakefile", str(EXAMPLES / "Snakefile"), *local)
+    expected = files(cluster.where / "local")
     assert len(expected["results/words.tsv"]) > 1000
-    assert files(here.store / "words") == expected
-    jobs = {job["job"]: job for job in here.jobs("words")}
+    assert files(cluster.store / "words") == expected
+    jobs = {job["job"]: job for job in cluster.jobs("words")}
     assert len(jobs) == 11
     assert all(job["status"] == 0 for job in jobs.values())
     assert [job["rule"] for job in jobs.values() if not job["direct"]] == ["report"]
     for job in jobs.values():
         times = [job[key] for key in ("submitted_s", "sent_s", "started_s", "ended_s")]
         assert times == sorted(times)
-    assert "11 jobs (0 failed)" in words
+    assert "11 jobs (0 failed)" in words_output
 
 
-def test_nothing_of_a_run_remains_on_the_host(here: Here) -> None:
-    before = left(here)
-    here.snakemake(EXAMPLES / "Snakefile", "plain", "--penstock-hints", "never", "--until", "split")
-    assert [job["tags"] for job in here.jobs("plain")] == [[], []]
+def test_a_run_leaves_nothing_on_the_host(cluster: StoreCluster) -> None:
+    before = host_state(cluster)
+    cluster.snakemake(
+        EXAMPLES / "Snakefile", "plain", "--penstock-hints", "never", "--until", "split"
+    )
+    assert [job["tags"] for job in cluster.jobs("plain")] == [[], []]
     until = time.monotonic() + PATIENCE_S
-    while any(set(now) - set(then) for now, then in zip(left(here), before, strict=True)):
+    while any(set(now) - set(then) for now, then in zip(host_state(cluster), before, strict=True)):
         assert time.monotonic() < until
         time.sleep(0.1)
     assert not Path("/store").exists()
 
 
-def test_hints_follow_from_the_graph(here: Here, words: str) -> None:
+def test_hints_follow_from_the_graph(cluster: StoreCluster, words_output: str) -> None:
     tags = {
-        t["path"].removeprefix("/store/words/"): t for j in here.jobs("words") for t in j["tags"]
+        t["path"].removeprefix("/store/words/"): t for j in cluster.jobs("words") for t in j["tags"]
     }
     assert {tag["how"] for tag in tags.values()} <= {"native", "emulated"}
     assert tags["parts/00.txt"]["value"] == "local"
     assert tags["data/short.txt"]["value"] == "3"
     assert tags["counts/00.tsv"]["value"].startswith("collocation merge-")
-    # the input of the job that is no shell command, whose Snakemake removes outputs first
+    # the input of a job without a shell command: its Snakemake removes outputs first
     assert tags["results/words.tsv"]["value"] == "local"
-    jobs = here.jobs("words")
+    jobs = cluster.jobs("words")
     counts = [job for job in jobs if job["rule"] == "count"]
     (merge,) = (job for job in jobs if job["rule"] == "merge")
     (split,) = (job for job in jobs if job["rule"] == "split")
     assert split["output_local_bytes"] > 0
     assert split["output_remote_bytes"] == 0
-    # the counts are on one node, and their reader went there
+    # the counts are on one node, where their reader ran
     assert merge["input_local_bytes"] == sum(
         job["output_local_bytes"] + job["output_remote_bytes"] for job in counts
     )
     assert merge["input_remote_bytes"] == 0
 
 
-def test_hints_are_chosen_by_measurements_of_an_earlier_run(here: Here) -> None:
+def test_hints_are_chosen_by_measurements_of_an_earlier_run(cluster: StoreCluster) -> None:
     options = ["--penstock-hints", "auto", "--penstock-platform", "cluster.yaml"]
-    printed = here.snakemake(EXAMPLES / "Snakefile", "chosen", *options)
+    printed = cluster.snakemake(EXAMPLES / "Snakefile", "chosen", *options)
     assert "penstock: no hints: no run with records in .penstock has measured the rules" in printed
-    first = here.jobs("chosen")
+    first = cluster.jobs("chosen")
     assert len(first) == 11
     assert not any(job["tags"] for job in first)
     assert {p: n for job in first for p, n in job["outputs"].items()} == {
         f"/store/chosen/{path}": len(content)
-        for path, content in files(here.store / "chosen").items()
+        for path, content in files(cluster.store / "chosen").items()
         if not path.startswith("logs/")
     }
-    printed = here.snakemake(EXAMPLES / "Snakefile", "chosen", *options, "--forceall")
-    tags = {t["path"]: t for job in here.jobs("chosen")[11:] for t in job["tags"]}
+    printed = cluster.snakemake(EXAMPLES / "Snakefile", "chosen", *options, "--forceall")
+    tags = {t["path"]: t for job in cluster.jobs("chosen")[11:] for t in job["tags"]}
     for group, path in (
         ("split -> count, local", "parts/00.txt"),
         ("count -> merge, collocate", "counts/00.tsv"),
@@ -212,8 +216,8 @@ def test_hints_are_chosen_by_measurements_of_an_earlier_run(here: Here) -> None:
         assert (f"/store/chosen/{path}" in tags) == ("): applied, " in line)
 
 
-def test_a_choice_of_hints_needs_a_platform(here: Here) -> None:
-    printed = here.snakemake(FAILING, "unplanned", "--penstock-hints", "auto", status=1)
+def test_a_choice_of_hints_needs_a_platform(cluster: StoreCluster) -> None:
+    printed = cluster.snakemake(FAILING, "unplanned", "--penstock-hints", "auto", status=1)
     assert "--penstock-hints auto: found no platform file; expected that of the store" in printed
     assert "Traceback" not in printed
 
@@ -238,17 +242,17 @@ rule empty:
 """
 
 
-def test_a_failed_job_is_one_for_snakemake(here: Here) -> None:
-    printed = here.snakemake(FAILING, "failing", "--keep-going", "--latency-wait", "1", status=1)
-    at = here.store / "failing"
+def test_snakemake_sees_a_failed_job(cluster: StoreCluster) -> None:
+    printed = cluster.snakemake(FAILING, "failing", "--keep-going", "--latency-wait", "1", status=1)
+    at = cluster.store / "failing"
     assert (at / "bad").read_text() == "done\n"
     assert (at / "good").read_text() == "good\n"
     assert "its process ended with status 1" in printed
-    # a job that writes nothing has no output, although the file with hints was there before
+    # a job that writes nothing has no output, although the file with hints existed before
     assert "MissingOutputException" in printed
     assert "rule nothing" in printed
     assert not (at / "part").exists()
-    assert [j["status"] for j in here.jobs("failing") if j["rule"] == "twice"] == [1, 0]
+    assert [j["status"] for j in cluster.jobs("failing") if j["rule"] == "twice"] == [1, 0]
 
 
 LONG = """
@@ -261,11 +265,11 @@ rule slow:
 
 
 def processes(command: str) -> list[int]:
-    """Processes of a command line."""
-    found = []
+    """Process ids with this command line."""
+    pids = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            words = (
+            command_line = (
                 (process / "cmdline")
                 .read_bytes()
                 .replace(b"\0", b" ")
@@ -274,14 +278,14 @@ def processes(command: str) -> list[int]:
             )
         except OSError:
             continue
-        if words == command:
-            found.append(int(process.name))
-    return found
+        if command_line == command:
+            pids.append(int(process.name))
+    return pids
 
 
-def awaited(what: Callable[[], Any], child: subprocess.Popen[str]) -> Any:
+def await_result(condition: Callable[[], Any], child: subprocess.Popen[str]) -> Any:
     until = time.monotonic() + PATIENCE_S
-    while not (result := what()):
+    while not (result := condition()):
         assert child.poll() is None, child.communicate()
         assert time.monotonic() < until
         time.sleep(0.05)
@@ -289,42 +293,42 @@ def awaited(what: Callable[[], Any], child: subprocess.Popen[str]) -> Any:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_jobs_end_with_the_run(here: Here, number: signal.Signals) -> None:
+def test_jobs_end_with_the_run(cluster: StoreCluster, number: signal.Signals) -> None:
     pause = f"36{number.value:02}.5"
-    argv = here.arguments(LONG.format(pause=pause), f"long-{number.name}")
+    argv = cluster.arguments(LONG.format(pause=pause), f"long-{number.name}")
     child = commands.popen(
         [sys.executable, "-m", *argv],
-        env=here.environment,
-        cwd=here.where,
+        env=cluster.environment,
+        cwd=cluster.where,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    awaited(lambda: len(processes(f"sleep {pause}")) == 2, child)
+    await_result(lambda: len(processes(f"sleep {pause}")) == 2, child)
     child.send_signal(number)
     child.communicate(timeout=PATIENCE_S)
     until = time.monotonic() + PATIENCE_S
     while processes(f"sleep {pause}"):
         assert time.monotonic() < until
         time.sleep(0.05)
-    # and the next run makes what is incomplete
+    # the next run completes the outputs
     again = LONG.format(pause="0.1")
     if number == signal.SIGKILL:
-        here.snakemake(again, f"long-{number.name}", "--unlock")
-    here.snakemake(again, f"long-{number.name}", "--rerun-incomplete")
-    assert (here.store / f"long-{number.name}" / "slow").read_text() == "done\n"
+        cluster.snakemake(again, f"long-{number.name}", "--unlock")
+    cluster.snakemake(again, f"long-{number.name}", "--rerun-incomplete")
+    assert (cluster.store / f"long-{number.name}" / "slow").read_text() == "done\n"
 
 
-def test_a_directory_outside_of_the_store_is_refused(here: Here) -> None:
-    argv = ["--executor", "penstock", "--jobs", "1", "--directory", str(here.where / "outside")]
-    printed = here.run("snakemake", "--snakefile", str(EXAMPLES / "Snakefile"), *argv, status=1)
+def test_a_directory_outside_of_the_store_is_refused(cluster: StoreCluster) -> None:
+    argv = ["--executor", "penstock", "--jobs", "1", "--directory", str(cluster.where / "outside")]
+    printed = cluster.run("snakemake", "--snakefile", str(EXAMPLES / "Snakefile"), *argv, status=1)
     assert "expected a directory of the store, such as /store/run" in printed
     assert "Traceback" not in printed
 
 
-def test_a_dry_run_sees_the_store(here: Here, words: str) -> None:
+def test_a_dry_run_finds_the_results_in_the_store(cluster: StoreCluster, words_output: str) -> None:
     dry = ["-n", "--snakefile", str(EXAMPLES / "Snakefile"), "--directory", "/store/words"]
-    printed = here.run(
+    printed = cluster.run(
         "snakemake_executor_plugin_penstock", sys.executable, "-m", "snakemake", *dry
     )
     assert "Nothing to be done" in printed
@@ -342,21 +346,21 @@ rule one:
 """
 
 
-def test_a_job_of_a_dead_node_runs_on_another(here: Here) -> None:
-    argv = here.arguments(DYING, "dying", "--penstock-slots", "3", "--penstock-hints", "never")
+def test_a_job_of_a_dead_node_runs_on_another(cluster: StoreCluster) -> None:
+    argv = cluster.arguments(DYING, "dying", "--penstock-slots", "3", "--penstock-hints", "never")
     child = commands.popen(
         [sys.executable, "-m", *argv, "--penstock-scheduler", "workqueue"],
-        env=here.environment,
-        cwd=here.where,
+        env=cluster.environment,
+        cwd=cluster.where,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    at = here.store / "dying"
-    awaited(lambda: len(list(at.glob("begun-*"))) == 3, child)
+    at = cluster.store / "dying"
+    await_result(lambda: len(list(at.glob("begun-*"))) == 3, child)
     (victim,) = {p.name.split("-", 2)[2] for p in at.glob("begun-*")} - {"node-0", "node-1"}
-    os.kill(here.pid(victim), signal.SIGKILL)
-    awaited(lambda: len(list(at.glob("begun-*"))) == 4, child)
+    os.kill(cluster.pid(victim), signal.SIGKILL)
+    await_result(lambda: len(list(at.glob("begun-*"))) == 4, child)
     (at / "go").touch()
     printed, _ = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 0, printed
