@@ -1,4 +1,4 @@
-"""Networks of this host: real namespaces, real traffic, each check with its planted failure."""
+"""Emulated networks with real namespaces and traffic; checks of rates with planted failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.spec.cluster import LinkSpec, NetworkSpec, NodeSpec, RouterSpec
 from tests.integration.net_ground import bit_s, busy, connection, namespaces
 from tests.integration.readings import Readings, judged, of_one_test, verdict, watched
 
-#: so long after its start a connection has found its rate [s]
+#: time until a new connection reaches its steady rate [s]
 SETTLED_S = 0.25
 __all__ = ["of_one_test"]  # a fixture
 
@@ -49,10 +49,10 @@ def seen(runtime: Path) -> dict[str, object]:
 
 
 @pytest.mark.timed
-def test_fifty_out_and_twenty_in(journal: Journal, readings: Readings) -> None:
+def test_limits_of_both_directions(journal: Journal, readings: Readings) -> None:
     with namespaces(2) as (a, b), Network.up([NetworkSpec()], journal) as network:
-        one = network.attach("a", a, LinkSpec(out_bps=50e6 / 8, in_bps=20e6 / 8))
-        other = network.attach("b", b)
+        link_a = network.attach("a", a, LinkSpec(out_bps=50e6 / 8, in_bps=20e6 / 8))
+        link_b = network.attach("b", b)
 
         def rate(direction: str, ends: tuple[socket.socket, socket.socket]) -> tuple[float, str]:
             with busy(*ends):
@@ -62,45 +62,45 @@ def test_fifty_out_and_twenty_in(journal: Journal, readings: Readings) -> None:
         def out_at(limit_bit_s: float) -> Callable[[], tuple[float, str]]:
             def read() -> tuple[float, str]:
                 network.set_link("a", None, {"out_bps": limit_bit_s / 8})
-                return rate("out", connection(b, a, other.address))
+                return rate("out", connection(b, a, link_b.address))
 
             return read
 
-        # planted: ten percent less and more than was asked for
-        out, less, more, came_in = readings.in_turns(
+        # planted: limits ten percent below and above the expected rate
+        out, below, above, incoming = readings.in_turns(
             out_at(50e6),
             out_at(45e6),
             out_at(55e6),
-            lambda: rate("in", connection(a, b, one.address)),
+            lambda: rate("in", connection(a, b, link_a.address)),
             decided=judged((50e6, 0.05), (50e6, 0.05), (50e6, 0.05), (20e6, 0.05)),
         )
         assert verdict(out, 50e6, 0.05) == "honoured", out
-        assert verdict(less, 50e6, 0.05) == "departs", less
-        assert verdict(more, 50e6, 0.05) == "departs", more
-        assert verdict(came_in, 20e6, 0.05) == "honoured", came_in
+        assert verdict(below, 50e6, 0.05) == "departs", below
+        assert verdict(above, 50e6, 0.05) == "departs", above
+        assert verdict(incoming, 20e6, 0.05) == "honoured", incoming
 
 
-def test_setting_one_direction_leaves_the_other(journal: Journal) -> None:
+def test_a_change_of_one_direction_keeps_the_other(journal: Journal) -> None:
     with namespaces(1) as (a,), Network.up([NetworkSpec()], journal) as network:
         network.attach("a", a, LinkSpec(out_bps=4e6))
-        for patch, out, come_in in (
+        for patch, out_bps, in_bps in (
             ({"in_bps": 2e6}, 4e6, 2e6),
             ({"out_bps": "max"}, None, 2e6),
             ({"out_bps": 1e6}, 1e6, 2e6),
             ({"in_bps": None}, 1e6, None),
         ):
             change = network.set_link("a", "net", patch)
-            now = network.read_back("a")
-            assert (now["out_bps"], now["in_bps"]) == (out, come_in)
+            actual = network.read_back("a")
+            assert (actual["out_bps"], actual["in_bps"]) == (out_bps, in_bps)
             assert set(change.actual) == set(patch)
             assert change.planned_ns <= change.applied_ns <= change.verified_ns
 
 
-def test_what_another_changed_is_found_out(journal: Journal) -> None:
+def test_an_external_change_is_detected(journal: Journal) -> None:
     with namespaces(1) as (a,), Network.up([NetworkSpec()], journal) as network:
         network.attach("a", a, LinkSpec(out_bps=4e6))
-        words = ["tc", "qdisc", "del", "dev", "e0", "root"]
-        subprocess.run(["nsenter", f"--net=/proc/{a}/ns/net", *words], check=True)
+        argv = ["tc", "qdisc", "del", "dev", "e0", "root"]
+        subprocess.run(["nsenter", f"--net=/proc/{a}/ns/net", *argv], check=True)
         with pytest.raises(PenstockError, match="found None"):
             network.set_link("a", "net", {"in_bps": 2e6})
 
@@ -128,15 +128,15 @@ def test_nodes_on_several_networks(journal: Journal) -> None:
 
 
 def answers(sender: int, receiver: int, address: str) -> bool:
-    """True if a UDP packet from one namespace arrives in another one at this address, and its reply."""
+    """True if a UDP packet from `sender` reaches `address` in `receiver`, and the reply returns."""
 
-    def opened() -> socket.socket:
+    def open_socket() -> socket.socket:
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         udp.settimeout(5)
         udp.bind(("", 7000))
         return udp
 
-    with inside(sender, opened) as near, inside(receiver, opened) as far:
+    with inside(sender, open_socket) as near, inside(receiver, open_socket) as far:
         near.sendto(b"to", (address, 7000))
         _, source = far.recvfrom(10)
         far.sendto(b"back", source)
@@ -145,7 +145,7 @@ def answers(sender: int, receiver: int, address: str) -> bool:
 
 @pytest.mark.parametrize("delay_s", [0.0, 1e-3])
 def test_a_router_forwards_between_its_networks(journal: Journal, delay_s: float) -> None:
-    """Nodes have routes to networks that they are not in; a network without a router is separate."""
+    """A router connects its networks; a network without a router is separate."""
     subnets = {"front": "10.88.7.0/24", "back": "10.88.8.0/24", "apart": "10.88.9.0/24"}
     specs = [
         NetworkSpec(n, s, delay_s=delay_s, router=None if n == "apart" else RouterSpec())
@@ -154,22 +154,22 @@ def test_a_router_forwards_between_its_networks(journal: Journal, delay_s: float
     links = {"a": ("front",), "b": ("back",), "c": ("front", "back"), "d": ("apart",)}
     nodes = [NodeSpec(name, links=tuple(map(LinkSpec, own))) for name, own in links.items()]
     with namespaces(4) as pids, Network.up(specs, journal, nodes=nodes) as network:
-        at = dict(zip(links, pids, strict=True))
+        pid_of = dict(zip(links, pids, strict=True))
         address: dict[str, str] = {}
         for node in nodes:
             for link in node.links:
-                address[node.name] = network.attach(node.name, at[node.name], link).address
+                address[node.name] = network.attach(node.name, pid_of[node.name], link).address
             network.route(node.name)
         assert address["c"] == "10.88.8.2"
         for sender, receiver in (("a", "b"), ("b", "a"), ("c", "b"), ("a", "c")):
-            assert answers(at[sender], at[receiver], address[receiver])
+            assert answers(pid_of[sender], pid_of[receiver], address[receiver])
         for sender, receiver in (("a", "d"), ("d", "a")):
             with pytest.raises(OSError, match="unreachable"):
-                answers(at[sender], at[receiver], address[receiver])
+                answers(pid_of[sender], pid_of[receiver], address[receiver])
     assert journal.open_entries() == []
 
 
-def test_down_and_undo_put_everything_back(journal: Journal, tmp_path: Path) -> None:
+def test_down_and_undo_restore_the_host(journal: Journal, tmp_path: Path) -> None:
     runtime = tmp_path / "run"
     runtime.mkdir()
     before = seen(runtime)
@@ -197,22 +197,22 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_undo_after_a_kill_spares_the_living_and_the_foreign(
+def test_undo_after_a_kill_spares_networks_of_living_owners(
     journal: Journal, tmp_path: Path
 ) -> None:
     runtime = tmp_path / "run"
-    with namespaces(2) as (a, b), Network.up([NetworkSpec(host=True)], journal) as mine:
-        mine.attach("b", b)
+    with namespaces(2) as (a, b), Network.up([NetworkSpec(host=True)], journal) as living:
+        living.attach("b", b)
         before = seen(runtime)
-        done = subprocess.run([sys.executable, "-c", _DIES, str(journal.path), str(a)])
-        assert done.returncode == -9
+        result = subprocess.run([sys.executable, "-c", _DIES, str(journal.path), str(a)])
+        assert result.returncode == -9
         assert seen(runtime) != before
         assert [u.outcome for u in undo(journal)] == ["undone"]
         assert seen(runtime) == before
-        assert mine.read_back("b")["out_bps"] is None  # the living owner's still works
+        assert living.read_back("b")["out_bps"] is None  # its network still works
 
 
-def test_nothing_is_left_of_what_was_refused(journal: Journal, tmp_path: Path) -> None:
+def test_a_refused_request_leaves_nothing_on_the_host(journal: Journal, tmp_path: Path) -> None:
     runtime = tmp_path / "run"
     runtime.mkdir()
     before = seen(runtime)
@@ -227,7 +227,7 @@ def test_nothing_is_left_of_what_was_refused(journal: Journal, tmp_path: Path) -
     with namespaces(1) as (a,), Network.up([spec], journal) as network:
         with pytest.raises(PenstockError, match="network namespace"):
             network.attach("a", "/proc/999999999/ns/net")
-        assert network.attach("a", a).address == "10.88.9.1"  # the address was given back
+        assert network.attach("a", a).address == "10.88.9.1"  # the address was released
         with pytest.raises(BadInput, match="on network net already"):
             network.attach("a", a)
     assert seen(runtime) == before

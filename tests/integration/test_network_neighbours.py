@@ -1,4 +1,4 @@
-"""A table of neighbours that is large enough for nodes which all talk to each other."""
+"""The neighbour table is large enough for traffic between all pairs of nodes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ pytestmark = [
 LIMIT = Path("/proc/sys/net/ipv4/neigh/default/gc_thresh3")
 
 
-def arrived(pids: Sequence[int], declared: bool, journal: Journal) -> int:
-    """How many pairs of nodes got a datagram through."""
+def connected_pairs(pids: Sequence[int], declared: bool, journal: Journal) -> int:
+    """Number of pairs of nodes between which a datagram arrived."""
     nodes = [NodeSpec(f"n{i}", links=(LinkSpec(),)) for i in range(len(pids) if declared else 2)]
     with Network.up([NetworkSpec()], journal, nodes=nodes) as network:
         addresses = [network.attach(f"n{i}", pid).address for i, pid in enumerate(pids)]
@@ -40,7 +40,7 @@ def arrived(pids: Sequence[int], declared: bool, journal: Journal) -> int:
                 except OSError:
                     continue  # no buffer: the table is full
         time.sleep(1)
-        got = 0
+        pairs = 0
         for end in ends:
             senders = set()
             while True:
@@ -48,19 +48,19 @@ def arrived(pids: Sequence[int], declared: bool, journal: Journal) -> int:
                     senders.add(end.recvfrom(16)[1])
                 except BlockingIOError:
                     break
-            got += len(senders)
+            pairs += len(senders)
             end.close()
-        return got
+        return pairs
 
 
-def test_all_of_many_nodes_reach_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_nodes_all_reach_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
     journal = Journal(tmp_path / "journal.jsonl")
-    before = int(LIMIT.read_text())
-    count = math.isqrt(before) + 4  # more pairs than the host has room for: 1,260 beside 1,024
+    limit = int(LIMIT.read_text())
+    count = math.isqrt(limit) + 4  # more pairs than the table of the host holds: 1,260 > 1,024
     with namespaces(count) as pids:
-        assert arrived(pids, True, journal) == count**2
-        assert int(LIMIT.read_text()) == before
-        # planted: a network that was told of two nodes alone
-        assert arrived(pids, False, journal) < count**2
+        assert connected_pairs(pids, True, journal) == count**2
+        assert int(LIMIT.read_text()) == limit
+        # planted: only two of the nodes are declared
+        assert connected_pairs(pids, False, journal) < count**2
     assert journal.open_entries() == []

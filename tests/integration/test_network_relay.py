@@ -1,4 +1,4 @@
-"""Delay, loss and the like by the relay: real namespaces, unmodified TCP and UDP."""
+"""Delay, loss, duplication and reordering by the relay: real namespaces, unmodified TCP and UDP."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["of_one_test"]  # a fixture
 
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
 RELAYED = NetworkSpec(engine="relay")
 
@@ -46,20 +46,20 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal
     undo(journal, own=True)
 
 
-def takes(times: list[float], asked_s: float) -> str:
-    """Whether messages take the time that was asked for: none less, and half of them little more.
+def delay_verdict(times: list[float], requested_s: float) -> str:
+    """Compare round trips with the requested delay: minimum, and 95 % interval of the median.
 
-    By the 95 % interval of the median; `undecided` where that is not enough.
+    `undecided` if the interval contains the upper limit.
     """
-    if min(times) < asked_s:
+    if min(times) < requested_s:
         return "too fast"
-    most = 1.1 * asked_s + 1e-3
+    limit_s = 1.1 * requested_s + 1e-3
     _, low, high = interval(times)
-    return "right" if high <= most else "too slow" if low > most else "undecided"
+    return "right" if high <= limit_s else "too slow" if low > limit_s else "undecided"
 
 
-def messages(readings: Readings, server: int, client: int, address: str) -> list[float]:
-    """What 40 messages take, there and back, while the host had processors to carry them."""
+def message_times(readings: Readings, server: int, client: int, address: str) -> list[float]:
+    """Round trips of 40 messages [s]; repeated while the host is busy."""
 
     def read() -> list[float]:
         return round_trips(*connection(server, client, address), 40, 0.001)
@@ -67,9 +67,9 @@ def messages(readings: Readings, server: int, client: int, address: str) -> list
     return readings.valid(lambda: watched(read))
 
 
-def share_is(found: int, n: int, asked: float) -> bool:
-    """Within five standard deviations of a binomial."""
-    return abs(found - n * asked) < 5 * math.sqrt(n * asked * (1 - asked)) + 1
+def has_share(count: int, n: int, share: float) -> bool:
+    """True if `count` of `n` is within five binomial standard deviations of `share`."""
+    return abs(count - n * share) < 5 * math.sqrt(n * share * (1 - share)) + 1
 
 
 @pytest.mark.timed
@@ -78,32 +78,36 @@ def test_a_matrix_of_delays(journal: Journal, readings: Readings) -> None:
         delay_s=0.002, delays={("a", "b"): 0.005, ("a", "c"): 0.020, ("c", "a"): 0.001}
     )
     with namespaces(3) as pids, Network.up([spec], journal) as network:
-        at = {name: network.attach(name, pid) for name, pid in zip("abc", pids, strict=True)}
+        links = {name: network.attach(name, pid) for name, pid in zip("abc", pids, strict=True)}
         pid = dict(zip("abc", pids, strict=True))
         assert network.engine("net") == "relay"
-        for one, other, asked_s in (("a", "b", 0.010), ("a", "c", 0.021), ("b", "c", 0.004)):
-            times = messages(readings, pid[other], pid[one], at[other].address)
-            assert takes(times, asked_s) == "right", (one, other, times)
-            assert takes(times, 1.2 * asked_s) == "too fast"  # planted
-            # 1.1 times that, and 1 ms, are less than 4 ms
-            assert takes(times, 0.6 * asked_s) == "too slow"
+        for sender, receiver, requested_s in (
+            ("a", "b", 0.010),
+            ("a", "c", 0.021),
+            ("b", "c", 0.004),
+        ):
+            times = message_times(readings, pid[receiver], pid[sender], links[receiver].address)
+            assert delay_verdict(times, requested_s) == "right", (sender, receiver, times)
+            assert delay_verdict(times, 1.2 * requested_s) == "too fast"  # planted
+            # 0.6 × the smallest delay × 1.1 + 1 ms < 4 ms
+            assert delay_verdict(times, 0.6 * requested_s) == "too slow"
         network.set_delays("net", {("a", "b"): 0.012})
-        times = messages(readings, pid["b"], pid["a"], at["b"].address)
-        assert takes(times, 0.024) == "right", times
+        times = message_times(readings, pid["b"], pid["a"], links["b"].address)
+        assert delay_verdict(times, 0.024) == "right", times
         with pytest.raises(BadInput, match="'d'; there is none"):
             network.set_delays("net", {("a", "d"): 0.1})
 
 
 @pytest.mark.timed
-def test_a_live_link_is_delayed_and_freed(journal: Journal, readings: Readings) -> None:
+def test_delay_of_a_live_link_is_set_and_removed(journal: Journal, readings: Readings) -> None:
     with namespaces(2) as (a, b), Network.up([NetworkSpec()], journal) as network:
         network.attach("a", a)
-        there = network.attach("b", b)
-        sending, receiving = connection(b, a, there.address)
+        peer = network.attach("b", b)
+        sending, receiving = connection(b, a, peer.address)
         assert network.engine("net") == "bridge"
         if offers().netem:
-            pytest.skip("kernel: it has netem: nothing is handed over")
-        sending.sendall(b"before")  # what is under way is sent again by TCP
+            pytest.skip("kernel: has netem: no switch to the relay")
+        sending.sendall(b"before")  # TCP sends packets in flight again
         change = network.set_link("a", None, {"delay": 0.015, "in_delay": 0.005})
         assert network.engine("net") == "relay"
         assert change.actual["delay"] == {
@@ -113,59 +117,59 @@ def test_a_live_link_is_delayed_and_freed(journal: Journal, readings: Readings) 
         }
         assert receiving.recv(6) == b"before"
         assert min(round_trips(sending, receiving, 20, 0.001)) >= 0.020
-        assert takes(messages(readings, b, a, there.address), 0.020) == "right"
+        assert delay_verdict(message_times(readings, b, a, peer.address), 0.020) == "right"
         network.set_link("a", None, {"delay": "max", "in_delay": None})
-        assert takes(messages(readings, b, a, there.address), 0.020) == "too fast"
+        assert delay_verdict(message_times(readings, b, a, peer.address), 0.020) == "too fast"
 
 
 @pytest.mark.timed
-def test_jitter_by_name_keeps_the_order(journal: Journal) -> None:
+def test_jitter_keeps_the_order_of_packets(journal: Journal) -> None:
     delay = Delay(0.004, 0.003, "uniform")
     with namespaces(2) as (a, b), Network.up([RELAYED], journal) as network:
         network.attach("a", a, LinkSpec(delay=delay))
-        there = network.attach("b", b)
-        times = round_trips(*connection(b, a, there.address), 60, 0.0)
+        peer = network.attach("b", b)
+        times = round_trips(*connection(b, a, peer.address), 60, 0.0)
         spread = sorted(times)
         assert spread[0] < 0.003, spread
         assert spread[-1] > 0.005, spread
         assert 0.0030 < sum(times) / len(times) < 0.0080, times
-        found = datagrams(a, b, there.address, 500)
-        assert found == list(range(500))
+        numbers = datagrams(a, b, peer.address, 500)
+        assert numbers == list(range(500))
         network.set_link("a", None, {"delay": 0.004, "reorder": 0.2})
-        found = datagrams(a, b, there.address, 500)
-        assert sorted(found) == list(range(500))
-        assert found != list(range(500))
+        numbers = datagrams(a, b, peer.address, 500)
+        assert sorted(numbers) == list(range(500))
+        assert numbers != list(range(500))
 
 
 @pytest.mark.timed
-def test_shares_of_packets(journal: Journal) -> None:
+def test_shares_of_lost_duplicated_and_corrupt_packets(journal: Journal) -> None:
     n = 4000
     with namespaces(2) as (a, b), Network.up([RELAYED], journal) as network:
         network.attach("a", a, LinkSpec(loss=0.1))
-        there = network.attach("b", b)
-        kept = len(datagrams(a, b, there.address, n))
-        assert share_is(n - kept, n, 0.1), kept
-        assert not share_is(n - kept, n, 0.15)  # planted
+        peer = network.attach("b", b)
+        arrived = len(datagrams(a, b, peer.address, n))
+        assert has_share(n - arrived, n, 0.1), arrived
+        assert not has_share(n - arrived, n, 0.15)  # planted
         network.set_link("a", None, {"loss": None, "duplicate": 0.2})
-        found = datagrams(a, b, there.address, n)
-        assert len(set(found)) == n
-        assert share_is(len(found) - n, n, 0.2), len(found)
-        # a damaged packet is thrown away by the receiver's checksum
+        numbers = datagrams(a, b, peer.address, n)
+        assert len(set(numbers)) == n
+        assert has_share(len(numbers) - n, n, 0.2), len(numbers)
+        # the receiver's checksum rejects corrupt packets
         network.set_link("a", None, {"duplicate": None, "corrupt": 0.1})
-        kept = len(datagrams(a, b, there.address, n))
-        assert share_is(n - kept, n, 0.1), kept
+        arrived = len(datagrams(a, b, peer.address, n))
+        assert has_share(n - arrived, n, 0.1), arrived
         network.set_link("a", None, {"corrupt": None})
         network.set_link("b", None, {"in_loss": 0.3})
-        kept = len(datagrams(a, b, there.address, n))
-        assert share_is(n - kept, n, 0.3), kept
+        arrived = len(datagrams(a, b, peer.address, n))
+        assert has_share(n - arrived, n, 0.3), arrived
 
 
 @pytest.mark.timed
 def test_bandwidth_and_delay_together(journal: Journal, readings: Readings) -> None:
     with namespaces(2) as (a, b), Network.up([RELAYED], journal) as network:
         network.attach("a", a, LinkSpec(out_bps=50e6 / 8, delay=Delay(0.005)))
-        there = network.attach("b", b, LinkSpec(in_bps=20e6 / 8))
-        with busy(*connection(b, a, there.address)):
+        peer = network.attach("b", b, LinkSpec(in_bps=20e6 / 8))
+        with busy(*connection(b, a, peer.address)):
             time.sleep(0.25)
             (rates,) = readings.in_turns(
                 lambda: watched(lambda: bit_s(lambda: network.counters("b")["in_bytes"])),
@@ -173,17 +177,17 @@ def test_bandwidth_and_delay_together(journal: Journal, readings: Readings) -> N
             )
         assert verdict(rates, 20e6, 0.05) == "honoured", rates
         assert verdict(rates, 18e6, 0.05) == "departs"  # planted
-        said = network.relay_stats()
-        assert said is not None
-        assert said["late"]["n"] > 100
-        # changing one leaves the other
+        stats = network.relay_stats()
+        assert stats is not None
+        assert stats["late"]["n"] > 100
+        # a change of one setting keeps the other
         network.set_link("a", None, {"delay": 0.010})
         assert network.read_back("a")["out_bps"] == 50e6 / 8
         network.set_link("a", None, {"out_bps": None})
         assert network.read_back("a")["delay"]["mean_s"] == 0.010
 
 
-def test_a_network_that_will_delay_is_relayed_from_the_start(journal: Journal) -> None:
+def test_a_network_with_a_scheduled_delay_uses_the_relay_from_the_start(journal: Journal) -> None:
     later = Event(When(at_s=5), "network", {"delay": 0.01}, name="net")
     never = Event(When(at_s=5), "network", {"out_bps": 1e6}, name="net")
     for event, engine in ((later, "relay"), (never, "bridge")):
@@ -192,9 +196,9 @@ def test_a_network_that_will_delay_is_relayed_from_the_start(journal: Journal) -
                 assert network.engine("net") == engine
 
 
-def test_what_cannot_be_had_is_refused_by_name(journal: Journal) -> None:
+def test_unavailable_settings_are_refused_by_name(journal: Journal) -> None:
     if offers().netem:
-        pytest.skip("kernel: it has netem")
+        pytest.skip("kernel: has netem")
     with pytest.raises(
         BadInput, match=r"no netem \(CONFIG_NET_SCH_NETEM\); expected relay, or auto"
     ):
@@ -217,13 +221,13 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_undo_ends_the_relay_of_the_dead(journal: Journal, tmp_path: Path) -> None:
+def test_undo_ends_the_relay_of_a_dead_owner(journal: Journal, tmp_path: Path) -> None:
     with namespaces(1) as (a,):
-        done = subprocess.run([sys.executable, "-c", _DIES, str(journal.path), str(a)])
-        assert done.returncode == -9
+        result = subprocess.run([sys.executable, "-c", _DIES, str(journal.path), str(a)])
+        assert result.returncode == -9
         outcomes = {u.kind: u.outcome for u in undo(journal)}
     assert outcomes["netns"] == "undone"
-    assert outcomes["process"] in ("undone", "gone")  # it ends with its owner, or is ended
+    assert outcomes["process"] in ("undone", "gone")  # the relay ends with its owner or by undo
     assert list((tmp_path / "run").iterdir()) == []
 
 

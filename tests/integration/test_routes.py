@@ -1,4 +1,4 @@
-"""Routes between networks: through the router of one host, and of two hosts, which are network namespaces."""
+"""Routes between networks through the router of one host, and of two hosts (network namespaces)."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ START = f"nohup python3 -c '{SERVE}' >/dev/null 2>&1 & sleep 0.5"
 
 
 def check(ground: Ground, verb: str) -> None:
-    """Nodes of routed networks reach each other by name, with their own addresses; the others do not."""
+    """Nodes of routed networks reach each other by name with own addresses; other nodes do not."""
     for node in ("a-0", "b-0", "c-0"):
         started = ground.penstock(verb, "exec", node, "--", "sh", "-c", START)
         assert started.returncode == 0, started.stderr
 
-    def reply(node: str, other: str) -> str:
-        done = ground.penstock(verb, "exec", node, "--", "python3", "-c", ASK, other)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+    def reply(node: str, target: str) -> str:
+        result = ground.penstock(verb, "exec", node, "--", "python3", "-c", ASK, target)
+        assert result.returncode == 0, result.stderr
+        return result.stdout.strip()
 
     addresses = {
         node: ground.penstock(
