@@ -1,4 +1,4 @@
-"""What another package adds, in a real study and a real trace; and our own rows by the same checks."""
+"""Plug-ins of another package in a real study and trace; the same checks of the built-in ones."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ responses: {toys: {from: toys, unit: 1/s, better: higher}}
 """
 
 
-def with_toys(ground: Ground, *words: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "penstock", *words]
+def with_toys(ground: Ground, *arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "penstock", *arguments]
     env = {**ground.environment, "PYTHONPATH": str(TOYS)}
-    return commands.run(line, env=env, capture_output=True, text=True, timeout=120)
+    return commands.run(argv, env=env, capture_output=True, text=True, timeout=120)
 
 
 def test_a_study_on_one_node_with_a_toy_of_each_kind(ground: Ground) -> None:
@@ -61,11 +61,11 @@ def test_a_study_on_one_node_with_a_toy_of_each_kind(ground: Ground) -> None:
     path = ground.where / "toys.study.yaml"
     path.write_text(STUDY)
     out = ground.where / "out"
-    done = with_toys(ground, "run", "--no-report", str(path), "-o", str(out), "--json")
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert (result["planned_runs"], result["valid_runs"]) == (4, 4), result["left_out"]
-    assert "toys" in result["answer"][0]
+    run = with_toys(ground, "run", "--no-report", str(path), "-o", str(out), "--json")
+    assert run.returncode == 0, run.stderr
+    summary = json.loads(run.stdout)
+    assert (summary["planned_runs"], summary["valid_runs"]) == (4, 4), summary["left_out"]
+    assert "toys" in summary["answer"][0]
     codes = {f["code"]: f["statement"] for f in pq.read_table(out / "findings.parquet").to_pylist()}
     assert codes["toy-runs"] == "A toy counts 4 runs."
     assert pq.read_table(out / "toys.parquet").to_pylist() == [{"runs": 4}]
@@ -88,8 +88,8 @@ def test_a_study_in_a_place_of_another_package(ground: Ground) -> None:
         .replace("{n.d}", "{d}")
     )
     out = ground.where / "out"
-    done = with_toys(ground, "run", "--no-report", str(path), "-o", str(out), "--json")
-    assert done.returncode == 0, done.stderr
+    run = with_toys(ground, "run", "--no-report", str(path), "-o", str(out), "--json")
+    assert run.returncode == 0, run.stderr
     places = [bundle.manifest["place"] for bundle in bundles(out)]
     assert places
     assert all(place == {"toy": True} for place in places)
@@ -97,7 +97,7 @@ def test_a_study_in_a_place_of_another_package(ground: Ground) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def known_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """State directory of this module's tests, in which what is measured of a host is known."""
+    """Use a state directory with recorded measurements of the host."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PENSTOCK_STATE", str(with_known_host(tmp_path_factory.mktemp("known"))))
         yield
@@ -106,54 +106,54 @@ def known_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("traced")
-    line = ["dd", "if=/dev/zero", f"of={where / 'file'}", "bs=4k", "count=200", "oflag=dsync"]
+    argv = ["dd", "if=/dev/zero", f"of={where / 'file'}", "bs=4k", "count=200", "oflag=dsync"]
     bundle = where / "bundle"
-    trace(*line, options=("--mode", "trace", "-o", str(bundle)))
+    trace(*argv, options=("--mode", "trace", "-o", str(bundle)))
     return bundle
 
 
 @pytest.mark.parametrize("form", sorted(TRACE_EXPORTERS))
 @NEEDS_TRACER[1]
 @NEEDS_TRACER[2]
-def test_our_exporters_keep_to_the_protocol(form: str, traced: Path) -> None:
+def test_built_in_exporters_follow_the_protocol(form: str, traced: Path) -> None:
     testing.check_exporter(TRACE_EXPORTERS.load(form), traced)
 
 
 @pytest.mark.parametrize("name", sorted(TRACE_FINDINGS))
 @NEEDS_TRACER[1]
 @NEEDS_TRACER[2]
-def test_our_findings_keep_to_the_protocol(name: str, traced: Path) -> None:
+def test_built_in_findings_follow_the_protocol(name: str, traced: Path) -> None:
     testing.check_finding(TRACE_FINDINGS.load(name), [traced])
 
 
-def test_toys_of_a_trace(ground: Ground, traced: Path) -> None:
+def test_toys_export_and_analyse_a_trace(ground: Ground, traced: Path) -> None:
     target = ground.where / "out.toy"
-    done = with_toys(ground, "export", str(traced), "toy", "-o", str(target), "--json")
-    assert done.returncode == 0, done.stderr
-    assert len(target.read_text().splitlines()) == json.loads(done.stdout)["events"]
+    exported = with_toys(ground, "export", str(traced), "toy", "-o", str(target), "--json")
+    assert exported.returncode == 0, exported.stderr
+    assert len(target.read_text().splitlines()) == json.loads(exported.stdout)["events"]
     analysed = with_toys(ground, "analyse", str(traced), "--json")
     assert analysed.returncode == 0, analysed.stderr
     assert any(f["code"] == "toy-files" for f in json.loads(analysed.stdout)["findings"])
 
 
 @pytest.mark.parametrize("name", OBSERVERS.own)
-def test_our_observers_keep_to_the_protocol(name: str, tmp_path: Path) -> None:
-    of: dict[str, dict[str, Any]] = {
+def test_built_in_observers_follow_the_protocol(name: str, tmp_path: Path) -> None:
+    settings_of: dict[str, dict[str, Any]] = {
         "monitor": {"interval_s": 0.1},
         "trace": {"mode": "pattern"},
         "collect": {"push": {"type": "influxdb"}},
     }
-    settings = of[name]
+    settings = settings_of[name]
     with create_run_cgroup("plugins", None, Journal(tmp_path / "journal.jsonl")) as group:
         testing.check_observer(OBSERVERS.load(name), settings, group)
 
 
-def test_the_disk_server_keeps_to_the_protocol() -> None:
+def test_the_disk_server_follows_the_protocol() -> None:
     testing.check_backend(DISK_BACKENDS.load("fuse"))
 
 
 @pytest.mark.parametrize("name", sorted(NODE_RUNTIMES))
-def test_our_runtimes_keep_to_the_protocol(name: str, ground: Ground) -> None:
+def test_built_in_runtimes_follow_the_protocol(name: str, ground: Ground) -> None:
     if lacking := NODE_RUNTIMES.load(name).missing():
         pytest.skip(lacking)
     before = ground.seen()
@@ -161,27 +161,29 @@ def test_our_runtimes_keep_to_the_protocol(name: str, ground: Ground) -> None:
     assert ground.seen()["mounts"] == before["mounts"]
 
 
-def test_a_toy_makes_nodes(ground: Ground) -> None:
+def test_a_toy_runtime_follows_the_protocol(ground: Ground) -> None:
     code = "from penstock import testing; testing.check_runtime('toy')"
-    line = [*commands.CODE, code]
+    argv = [*commands.CODE, code]
     env = {**ground.environment, "PYTHONPATH": str(TOYS)}
-    done = commands.run(line, env=env, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    result = commands.run(argv, env=env, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
 
 
-def test_a_back_end_that_leaves_its_mount_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_detects_a_back_end_that_leaves_its_mount(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.syspath_prepend(str(TOYS))
     from penstock_toy.backend import ToyBackend, ToyDisk  # type: ignore[import-not-found]
 
     testing.check_backend(ToyBackend, DiskSpec("d"))
     unmounts = ToyDisk.down
-    left: list[Any] = []
-    monkeypatch.setattr(ToyDisk, "down", lambda self: left.append(self) or self.stats())
+    mounted: list[Any] = []
+    monkeypatch.setattr(ToyDisk, "down", lambda self: mounted.append(self) or self.stats())
     try:
         with pytest.raises((AssertionError, OSError)):
             testing.check_backend(ToyBackend, DiskSpec("d"))
     finally:
-        for disk in left[:1]:
+        for disk in mounted[:1]:
             place = disk.mount.parent
             unmounts(disk)
             shutil.rmtree(place, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""`penstock profile` with a real fio: a study like any other, stopped and gone on with, nothing left."""
+"""`penstock profile` with a real fio: interrupted, resumed, and nothing remains on the host."""
 
 from __future__ import annotations
 
@@ -31,53 +31,53 @@ def ground(tmp_path: Path) -> tuple[Path, dict[str, str]]:
 @pytest.mark.timed
 @pytest.mark.long
 @pytest.mark.timeout(240)
-def test_a_profile_is_measured_stopped_and_gone_on_with(
+def test_a_profile_is_interrupted_and_resumed(
     ground: tuple[Path, dict[str, str]],
 ) -> None:
     device, environment = ground
     out = device.parent / "out"
-    line = [*LINE, str(device), "--quick", "-o", str(out), "--json"]
+    argv = [*LINE, str(device), "--quick", "-o", str(out), "--json"]
     first = subprocess.Popen(
-        line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     until = time.monotonic() + 90
     while not list(out.glob("runs/r002")) and time.monotonic() < until:
         time.sleep(0.05)
     first.send_signal(signal.SIGINT)
-    told, _ = first.communicate(timeout=60)
-    assert (first.returncode, told) == (130, "")
+    output, _ = first.communicate(timeout=60)
+    assert (first.returncode, output) == (130, "")
     assert clean(device)
-    made = {b.path.name: (b.path / "manifest.json").stat().st_mtime_ns for b in bundles(out)}
-    assert 2 <= len(made) < 17
+    finished = {b.path.name: (b.path / "manifest.json").stat().st_mtime_ns for b in bundles(out)}
+    assert 2 <= len(finished) < 17
 
-    refused = commands.run(line, env=environment, capture_output=True, text=True, check=False)
+    refused = commands.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "--resume" in refused.stderr
 
     second = commands.run(
-        [*line, "--resume"], env=environment, capture_output=True, text=True, check=False
+        [*argv, "--resume"], env=environment, capture_output=True, text=True, check=False
     )
     assert second.returncode == 0, second.stderr
-    answer = json.loads(second.stdout)
-    assert len(answer["fit_errors"]) == 16  # all cells but that of fsync
-    profile = StorageProfile.from_dict(answer["profile"])
+    summary = json.loads(second.stdout)
+    assert len(summary["fit_errors"]) == 16  # all cells except fsync
+    profile = StorageProfile.from_dict(summary["profile"])
     assert profile.to_dict() == json.loads((out / "profile.json").read_text())
     assert clean(device)
-    for name, when in made.items():
-        assert (out / "runs" / name / "manifest.json").stat().st_mtime_ns == when
+    for name, mtime_ns in finished.items():
+        assert (out / "runs" / name / "manifest.json").stat().st_mtime_ns == mtime_ns
     manifest = Bundle.open(out / "runs" / "r001").manifest
     assert manifest["disks"] == {"host.data": {"name": "data", "directory": str(device.resolve())}}
     assert {"iops", "bandwidth"} == set(manifest["responses"])
 
 
-def test_what_cannot_be_measured_is_said(ground: tuple[Path, dict[str, str]]) -> None:
+def test_unusable_arguments_are_refused(ground: tuple[Path, dict[str, str]]) -> None:
     device, environment = ground
-    for words, said in (
+    for arguments, message in (
         ([str(device / "none")], "found no directory"),
         ([str(device), "--resume"], "--resume"),
         ([str(device), "-o", str(device / "none" / "p.json")], "found no directory"),
     ):
-        done = commands.run([*LINE, *words], env=environment, capture_output=True, text=True)
-        assert done.returncode == 2
-        assert said in done.stderr
-        assert "Traceback" not in done.stderr
+        result = commands.run([*LINE, *arguments], env=environment, capture_output=True, text=True)
+        assert result.returncode == 2
+        assert message in result.stderr
+        assert "Traceback" not in result.stderr

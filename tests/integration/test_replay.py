@@ -1,4 +1,4 @@
-"""A trace, replayed by fio and traced again, is like itself. Needs root, BPF and fio."""
+"""A trace of a replay by fio resembles the original trace."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ pytestmark = [
 ]
 
 
-def penstock(*words: str | Path, status: int = 0) -> str:
-    done = commands.run(
-        [Path(sys.executable).with_name("penstock"), *words],
+def penstock(*arguments: str | Path, status: int = 0) -> str:
+    result = commands.run(
+        [Path(sys.executable).with_name("penstock"), *arguments],
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == status, done.stderr
-    return done.stdout if status == 0 else done.stderr
+    assert result.returncode == status, result.stderr
+    return result.stdout if status == 0 else result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -69,31 +69,31 @@ def bundles(target: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 @pytest.mark.parametrize("rw", PATTERNS)
-def test_replay_is_like_its_trace(bundles: dict[str, Path], tmp_path: Path, rw: str) -> None:
-    done: dict[str, Any] = json.loads(
+def test_replay_resembles_its_trace(bundles: dict[str, Path], tmp_path: Path, rw: str) -> None:
+    summary: dict[str, Any] = json.loads(
         penstock("replay", bundles[rw], "--on", tmp_path, "--speed", "max", "--json")
     )
-    assert done["requests"] == done["requests_of_replay"] > 500
-    assert done["lost_events"] == 0
-    assert done["likeness"]["distance"] <= 0.10
+    assert summary["requests"] == summary["requests_of_replay"] > 500
+    assert summary["lost_events"] == 0
+    assert summary["likeness"]["distance"] <= 0.10
     assert not list(tmp_path.iterdir())
 
 
-def test_equal_runs_are_near_and_orders_far(
+def test_distance_of_equal_runs_is_small_and_of_other_orders_large(
     bundles: dict[str, Path], target: Path, tmp_path: Path
 ) -> None:
     again = traced(target, tmp_path / "t", "randread", *PATTERNS["randread"])
     paths = (bundles["randread"], again, bundles["read"])
-    found = [requests_of(TraceTables(path)) for path in paths]
-    assert distance(found[0], found[1]).mean <= 0.05
-    assert distance(found[0], found[2]).mean >= 0.3
+    requests = [requests_of(TraceTables(path)) for path in paths]
+    assert distance(requests[0], requests[1]).mean <= 0.05
+    assert distance(requests[0], requests[2]).mean >= 0.3
 
 
-def test_replay_says_what_it_cannot_do(
+def test_replay_refuses_unusable_input(
     bundles: dict[str, Path], target: Path, tmp_path: Path
 ) -> None:
-    told = penstock("replay", tmp_path / "none", status=2)
-    assert "expected a bundle" in told
+    message = penstock("replay", tmp_path / "none", status=2)
+    assert "expected a bundle" in message
     penstock("trace", "--json", "-o", tmp_path / "p", "--", "sha256sum", target)
     assert "--mode trace" in penstock("replay", tmp_path / "p", "--on", tmp_path, status=2)
     bundle = bundles["read"]
