@@ -1,4 +1,4 @@
-"""PostgreSQL, unmodified, on an emulated disk: the example's study at its smallest size."""
+"""Unmodified PostgreSQL on an emulated disk: the example study at its smallest size."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where / "out"
 
 
-def test_every_run_came_to_its_end(out: Path) -> None:
+def test_every_run_finishes(out: Path) -> None:
     runs = pd.read_parquet(out / "runs.parquet")
     assert len(runs) == 4
     assert set(runs["state"]) == {"finished"}
     assert (runs["tps"] > 0).all()
 
 
-def test_the_disk_s_effect_is_there_whoever_else_was_busy(out: Path) -> None:
+def test_the_effect_of_the_disk_is_measured_on_a_busy_host(out: Path) -> None:
     runs = pd.read_parquet(out / "runs.parquet")
     by_disk = runs.groupby("disk")["scan_rate"].mean()
     assert by_disk["sata-ssd"] > 2 * by_disk["hdd-7200"]
     assert (out / "report.html").is_file()
 
 
-def test_three_witnesses_of_the_scan_agree(out: Path) -> None:
-    """What PostgreSQL, the tracer and the disk say of the bytes of one cold scan, within 2 %."""
+def test_three_sources_agree_on_the_bytes_of_a_scan(out: Path) -> None:
+    """PostgreSQL, the tracer and the disk report equal bytes of a cold scan, within 2 %."""
     for bundle in bundles(out):
         for row in bundle.table("agreement").to_pylist():
             assert row["claimed_bytes"] > 0
@@ -69,8 +69,8 @@ def test_three_witnesses_of_the_scan_agree(out: Path) -> None:
             assert row["agrees"]
 
 
-def predicted(out: Path, where: Path, disks: str = "[hdd-7200, sata-ssd]") -> pd.DataFrame:
-    """Predictions of treatments other than the basis that were measured, from a copy of the archive."""
+def predictions_of(out: Path, where: Path, disks: str = "[hdd-7200, sata-ssd]") -> pd.DataFrame:
+    """Predictions of measured treatments other than the basis, from a copy of the archive."""
     copy = where / "archive"
     shutil.copytree(out, copy)
     text = (copy / "study.yaml").read_text()
@@ -81,23 +81,24 @@ def predicted(out: Path, where: Path, disks: str = "[hdd-7200, sata-ssd]") -> pd
 
 
 def test_the_trace_of_one_treatment_predicts_the_others(out: Path, tmp_path: Path) -> None:
-    """At this size a run on the hard disk is some fifty transactions and thirty seeks: half is within 15 %;
-    tests/unit/test_predict_study_postgres.py judges the study at its own size.
+    """Half of the predictions are within 15 %: a run on the hard disk is about 50 transactions.
+
+    tests/unit/test_predict_study_postgres.py evaluates the study at its full size.
     """
     runs = pd.read_parquet(out / "runs.parquet")
     if len(set(runs.loc[runs["validity"].eq("valid"), "disk"])) < 2:
-        pytest.skip("busy host: one of the disks was not delivered in any run")
-    off = (predicted(out, tmp_path)["ratio"] - 1).abs()
-    assert len(off) >= 2
-    assert (off <= 0.15).mean() >= 0.5, off
+        pytest.skip("busy host: one of the disks missed its specification in all runs")
+    errors = (predictions_of(out, tmp_path)["ratio"] - 1).abs()
+    assert len(errors) >= 2
+    assert (errors <= 0.15).mean() >= 0.5, errors
 
 
 def test_swapped_profiles_do_not_predict(out: Path, tmp_path: Path) -> None:
     """Planted failure: each disk is predicted with the other's profile."""
     runs = pd.read_parquet(out / "runs.parquet")
     if len(set(runs.loc[runs["validity"].eq("valid"), "disk"])) < 2:
-        pytest.skip("busy host: one of the disks was not delivered in any run")
-    wrong = predicted(out, tmp_path, "{hdd-7200: sata-ssd, sata-ssd: hdd-7200}")
-    off = (wrong["ratio"] - 1).abs()
-    assert (off <= 0.15).mean() < 0.5, off
-    assert (off > 0.4).any(), off
+        pytest.skip("busy host: one of the disks missed its specification in all runs")
+    swapped = predictions_of(out, tmp_path, "{hdd-7200: sata-ssd, sata-ssd: hdd-7200}")
+    errors = (swapped["ratio"] - 1).abs()
+    assert (errors <= 0.15).mean() < 0.5, errors
+    assert (errors > 0.4).any(), errors
