@@ -1,4 +1,4 @@
-"""The real Prometheus, and Carbon's relay, send to our receivers: all that they sent is accounted for."""
+"""A real Prometheus sends to the remote-write receiver; every sample is accounted for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ remote_write:
     send_native_histograms: true
     queue_config: {{batch_send_deadline: 200ms, min_backoff: 30ms}}
 """
-#: a quantile of nothing, an infinity, and a series that ends after some scrapes
+#: a quantile without observations, an infinity, and a series that ends after some scrapes
 TEXT = '# TYPE d summary\nd{quantile="0.5"} NaN\nd_count 0\n# TYPE g gauge\ng 1\ni +Inf\n'
 
 
@@ -54,7 +54,7 @@ class Exporter(http.server.BaseHTTPRequestHandler):
 
 
 def sent_by(port: int) -> dict[str, float]:
-    """What Prometheus counts of its remote write."""
+    """Counters of the remote write of Prometheus."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
         lines = answer.read().decode().splitlines()
     named = ("samples_total", "samples_failed_total", "samples_pending", "samples_dropped_total")
@@ -68,8 +68,10 @@ def sent_by(port: int) -> dict[str, float]:
 
 @pytest.mark.long
 def test_an_experiment_with_a_real_prometheus_is_complete(tmp_path: Path) -> None:
-    """Breaks where a NaN, a staleness marker or a series that begins late makes series partial, and where
-    what Prometheus counts as sent is not what we count as received."""
+    """A NaN, a staleness marker or a late start does not make a series partial.
+
+    The receiver counts at least as many samples as Prometheus.
+    """
     prometheus = program("prometheus", "prometheus")
     exporter = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Exporter)
     threading.Thread(target=exporter.serve_forever, daemon=True).start()
@@ -80,35 +82,35 @@ def test_an_experiment_with_a_real_prometheus_is_complete(tmp_path: Path) -> Non
         config = tmp_path / "p.yml"
         ports = {"port": port, "exporter": exporter.server_address[1]}
         config.write_text(CONFIG.format(receiver=receiver.address[1], **ports))
-        words = [prometheus, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 't'}"]
-        words += [f"--web.listen-address=127.0.0.1:{port}"]
-        with running(words, tmp_path / "log"):
+        argv = [prometheus, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 't'}"]
+        argv += [f"--web.listen-address=127.0.0.1:{port}"]
+        with running(argv, tmp_path / "log"):
             until(lambda: answers(f"http://127.0.0.1:{port}/-/ready"), 120)
             until(lambda: receiver.intake.receipt.stored > 0, 120)
             start_ns = time.time_ns()
             until(lambda: Exporter.shown >= 22, 240)
-            end_ns = time.time_ns() - 3 * 10**9  # what it holds back is sent meanwhile
+            end_ns = time.time_ns() - 3 * 10**9  # margin for samples that Prometheus holds back
             time.sleep(1.0)
-            counted = sent_by(port)
+            sent = sent_by(port)
         exporter.shutdown()
         exporter.server_close()
     receipt = receiver.intake.receipt
-    assert counted.get("samples_failed_total", 0) == 0
-    assert receipt.received >= counted["samples_total"]
+    assert sent.get("samples_failed_total", 0) == 0
+    assert receipt.received >= sent["samples_total"]
     assert set(receipt.refused) <= {"not finite", "stale"}, receipt.errors
     assert receipt.refused["stale"] >= 1
     assert not receipt.refused_messages
-    made = recorded(spool.batches(), start_ns, end_ns)
-    rows = made.series.to_pylist()
+    recording = recorded(spool.batches(), start_ns, end_ns)
+    rows = recording.series.to_pylist()
     for row in rows:
         parts = ("stored", "outside", "without_value", "duplicate")
         assert sum(row[k] for k in parts) == row["received"], row
     assert sum(r["received"] for r in rows) == receipt.received
-    told = {(r["metric"], r["labels"]): r for r in rows}
-    assert {one.verdict for one in refusals(made).values()} <= {"complete"}
+    by_series = {(r["metric"], r["labels"]): r for r in rows}
+    assert {refusal.verdict for refusal in refusals(recording).values()} <= {"complete"}
     bad = [r for r in rows if r["verdict"] not in ("complete", "unknown")]
     assert not bad, json.dumps(bad[:3], indent=1)
-    (nothing,) = (r for (m, ls), r in told.items() if m == "d" and "quantile" in ls)
-    assert nothing["stored"] == 0 < nothing["without_value"]
-    (passing,) = (r for (m, _), r in told.items() if m == "passing")
+    (quantile,) = (r for (m, ls), r in by_series.items() if m == "d" and "quantile" in ls)
+    assert quantile["stored"] == 0 < quantile["without_value"]
+    (passing,) = (r for (m, _), r in by_series.items() if m == "passing")
     assert passing["lost"] == 0
