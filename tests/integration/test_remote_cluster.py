@@ -1,4 +1,4 @@
-"""One cluster on two hosts, which are network namespaces with a state of their own."""
+"""One cluster on two hosts, which are network namespaces with their own state directories."""
 
 from __future__ import annotations
 
@@ -51,31 +51,31 @@ print(min(times[1:]))
 
 
 class Hosts(RemoteHosts):
-    """This host (the coordinator) and two others, with a platform of two nodes on each."""
+    """This host (the coordinator) and two others with two nodes each."""
 
     @property
     def platform(self) -> Path:
         return self.where / "far.yaml"
 
-    def start(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Start the nodes."""
+    def start(self, *options: str) -> subprocess.CompletedProcess[str]:
+        """Start the nodes and wait."""
         return self.here.penstock(
-            "hosts", "up", str(self.platform), "--hosts", str(self.file), *words
+            "hosts", "up", str(self.platform), "--hosts", str(self.file), *options
         )
 
     def begin(self) -> subprocess.Popen[bytes]:
-        line = [sys.executable, "-m", "penstock", "hosts", "up", str(self.platform)]
+        argv = [sys.executable, "-m", "penstock", "hosts", "up", str(self.platform)]
         return subprocess.Popen(
-            [*line, "--hosts", str(self.file)],
+            [*argv, "--hosts", str(self.file)],
             env=self.here.environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
 
-    def run(self, *words: str) -> str:
-        done = self.here.penstock("hosts", *words)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def run(self, *arguments: str) -> str:
+        result = self.here.penstock("hosts", *arguments)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
 
 @pytest.fixture(name="hosts")
@@ -86,10 +86,10 @@ def two_hosts() -> Iterator[Hosts]:
 
 
 def test_nodes_on_two_hosts_are_one_cluster(hosts: Hosts) -> None:
-    """Names, latency and changes are those of a cluster on one host; `down` restores both hosts."""
-    done = hosts.start("--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["host_of"] == {
+    """Names, latency and changes equal those of one host; `down` restores both hosts."""
+    started = hosts.start("--json")
+    assert started.returncode == 0, started.stderr
+    assert json.loads(started.stdout)["host_of"] == {
         "n-0": "left",
         "n-1": "left",
         "m-0": "right",
@@ -120,7 +120,7 @@ def test_nodes_on_two_hosts_are_one_cluster(hosts: Hosts) -> None:
     hosts.nothing_left()
 
 
-def test_a_lost_host_is_named_and_the_others_are_restored(hosts: Hosts) -> None:
+def test_a_lost_host_is_named_and_the_other_is_restored(hosts: Hosts) -> None:
     assert hosts.start().returncode == 0
     hosts.note()
     python = hosts.others["right"].where / "python"
@@ -142,7 +142,7 @@ def test_a_lost_host_is_named_and_the_others_are_restored(hosts: Hosts) -> None:
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.8, 0.95])
 def test_undo_restores_every_host_after_a_kill(hosts: Hosts, share: float) -> None:
-    """`share`: of the time that a start takes, after which the coordinator is killed."""
+    """Kill the coordinator after a `share` of the time that a start takes."""
     began = time.monotonic()
     assert hosts.start().returncode == 0
     took_s = time.monotonic() - began
@@ -159,19 +159,19 @@ def test_undo_restores_every_host_after_a_kill(hosts: Hosts, share: float) -> No
         "Nothing to undo" in undone.stdout
         and hosts.here.penstock("hosts", "status").returncode == 0
     ):
-        hosts.run("down")  # it was complete
+        hosts.run("down")  # the start was complete
     hosts.nothing_left()
 
 
-def test_a_host_that_fails_to_start_its_nodes_leaves_none(hosts: Hosts) -> None:
+def test_a_failed_start_on_one_host_leaves_no_nodes_on_the_other(hosts: Hosts) -> None:
     """The second host has a cluster of that name already."""
     right = hosts.others["right"]
-    one = right.where / "one.yaml"
-    one.write_text("{penstock_platform: 1, name: far, hosts: [{group: x, count: 1}]}")
-    assert right.penstock("nodes", "up", str(one)).returncode == 0
-    done = hosts.start()
-    assert done.returncode == 1
-    assert "host right: " in done.stderr
+    platform = right.where / "one.yaml"
+    platform.write_text("{penstock_platform: 1, name: far, hosts: [{group: x, count: 1}]}")
+    assert right.penstock("nodes", "up", str(platform)).returncode == 0
+    result = hosts.start()
+    assert result.returncode == 1
+    assert "host right: " in result.stderr
     assert hosts.others["left"].journal().open_entries() == []
     status = right.penstock("nodes", "status", "--json")
     assert len(json.loads(status.stdout)["clusters"]) == 1

@@ -1,4 +1,4 @@
-"""Measurement of two hosts, which are network namespaces: they share one clock."""
+"""Measurement of two hosts, which are network namespaces and share one clock."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ network: {latency: 5ms}
 
 def test_measured_hosts_carry_a_cluster() -> None:
     with RemoteHosts.up(("left", "right")) as hosts:
-        place = hosts.where / "measured"
-        place.mkdir()
-        file = place / "hosts.yaml"
+        directory = hosts.where / "measured"
+        directory.mkdir()
+        file = directory / "hosts.yaml"
         lines = hosts.file.read_text().splitlines()
         file.write_text("\n".join(line for line in lines if not line.startswith("paths:")))
-        platform = place / "p.yaml"
+        platform = directory / "p.yaml"
         platform.write_text(PLATFORM)
-        done = hosts.here.penstock("hosts", "measure", str(file), "--json")
-        assert done.returncode == 0, done.stderr
-        (path,) = json.loads(done.stdout)["paths"]
+        measured = hosts.here.penstock("hosts", "measure", str(file), "--json")
+        assert measured.returncode == 0, measured.stderr
+        (path,) = json.loads(measured.stdout)["paths"]
         assert (path["hosts"], path["loss"]) == (["left", "right"], 0)
         assert path["delay_s"] > 0
-        for facts in json.loads(done.stdout)["facts"].values():
-            with open(facts) as read:
-                clock = json.load(read)["clock"]
+        for facts in json.loads(measured.stdout)["facts"].values():
+            with open(facts) as stream:
+                clock = json.load(stream)["clock"]
             assert abs(clock["offset_ns"]) <= clock["bound_ns"]
         planned = hosts.here.penstock(
             "hosts", "plan", str(platform), "--hosts", str(file), "--json"

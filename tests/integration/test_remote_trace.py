@@ -1,4 +1,4 @@
-"""Files of nodes on two hosts, which are network namespaces: copies, and one trace of all."""
+"""Nodes on two hosts, which are network namespaces: one trace, and copies of files."""
 
 from __future__ import annotations
 
@@ -78,29 +78,29 @@ def run(hosts: RemoteHosts, *arguments: str) -> subprocess.CompletedProcess[str]
 def writes(run: TracedRun) -> list[dict[str, Any]]:
     """Successful writes in order of time, with the names of their files."""
     events = run.table("io_events", ["t_ns", "op", "file_id", "done_bytes"]).to_pylist()
-    done = [{**e, "path": run.named.get(e["file_id"])} for e in events if "write" in e["op"]]
-    return sorted((e for e in done if e["done_bytes"] == 512), key=lambda e: e["t_ns"])
+    with_paths = [{**e, "path": run.named.get(e["file_id"])} for e in events if "write" in e["op"]]
+    return sorted((e for e in with_paths if e["done_bytes"] == 512), key=lambda e: e["t_ns"])
 
 
-def test_a_trace_of_two_hosts_has_one_order(hosts: RemoteHosts) -> None:
-    """Nodes of two hosts write in turn; one that is not traced writes meanwhile."""
+def test_a_trace_of_two_hosts_orders_their_writes(hosts: RemoteHosts) -> None:
+    """Nodes of two hosts write in turn; an untraced node writes at the same time."""
     busy = "nohup sh -c 'while :; do head -c 512 /dev/zero >/root/other; done' >/dev/null 2>&1 &"
     assert run(hosts, "hosts", "exec", "n-1", "--", "sh", "-c", busy).returncode == 0
     bundle = hosts.where / "traced"
     arguments = ("hosts", "trace", "-o", str(bundle), "--json")
     nodes = ("n-0", "m-0", "--")
-    done = run(hosts, *arguments, "--monitor", "0.2", *nodes, "python3", "-c", TAKE_TURNS)
-    assert done.returncode == 0, done.stderr
+    result = run(hosts, *arguments, "--monitor", "0.2", *nodes, "python3", "-c", TAKE_TURNS)
+    assert result.returncode == 0, result.stderr
     traced = TracedRun(bundle)
     turns = writes(traced)
     assert [str(e["path"]).partition(":")[0] for e in turns] == ["n-0", "m-0"] * TURNS
     assert all(str(e["path"]).endswith("/turns") for e in turns)
     owners = {row["host_id"]: row["node_id"] for row in traced.table("threads").to_pylist()}
     assert owners == {"left": "n-0", "right": "m-0"}
-    shown = json.loads(done.stdout)
-    assert shown["lost"] == 0
-    assert shown["source"]["not_known"][0].startswith("order of events on two hosts within ")
-    assert {h: one["nodes"] for h, one in traced.manifest["hosts"].items()} == {
+    summary = json.loads(result.stdout)
+    assert summary["lost"] == 0
+    assert summary["source"]["not_known"][0].startswith("order of events on two hosts within ")
+    assert {h: host["nodes"] for h, host in traced.manifest["hosts"].items()} == {
         "left": ["n-0"],
         "right": ["m-0"],
     }
@@ -117,7 +117,7 @@ def test_a_trace_of_two_hosts_has_one_order(hosts: RemoteHosts) -> None:
     assert failed.returncode == 7, failed.stderr
 
 
-def test_files_go_to_nodes_of_all_hosts_and_back(hosts: RemoteHosts) -> None:
+def test_copy_files_to_nodes_of_all_hosts_and_back(hosts: RemoteHosts) -> None:
     tree = hosts.where / "tree"
     (tree / "deep").mkdir(parents=True)
     (tree / "deep" / "run.sh").write_text("echo from $(hostname)\n")
