@@ -1,4 +1,4 @@
-"""penstock run on this host: real fio on an emulated disk, killed, put back, resumed."""
+"""`penstock run` with a real fio on an emulated disk: killed, undone, resumed."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ responses:
 observers:
   monitor: {interval: 100ms}
 """
-#: a busy host may spoil the certificate of its disks, which is not looked at here
+#: no repetition of runs whose disk a busy host disturbed
 ONCE = "retry: {disk: 0}\n"
 TRACED = STUDY + "  trace: {mode: trace}\n" + ONCE
-#: three runs: one that ends before a kill, one during which it comes, one that was not begun
+#: three runs: one finished before the kill, one interrupted, one not started
 SHORT = STUDY.replace("  pattern:    {levels: {sequential: read, random: randread}}\n", "").replace(
     "64KiB: 64k", "16KiB: 16k, 64KiB: 64k"
 )
@@ -96,7 +96,7 @@ retry: {disk: 0}
 
 @dataclass
 class Ground:
-    """A state of its own, a study file, an OUT."""
+    """A directory with a state, a study file and an archive of its own."""
 
     where: Path
     environment: dict[str, str]
@@ -110,17 +110,17 @@ class Ground:
         path.write_text(text)
         return path
 
-    def penstock(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        line = [*PENSTOCK, *map(str, words)]
-        return commands.run(line, env=self.environment, capture_output=True, text=True)
+    def penstock(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        argv = [*PENSTOCK, *map(str, arguments)]
+        return commands.run(argv, env=self.environment, capture_output=True, text=True)
 
-    def run(self, text: str, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.penstock("run", self.study(text), "-o", self.out, "--no-report", *words)
+    def run(self, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.penstock("run", self.study(text), "-o", self.out, "--no-report", *arguments)
 
-    def start(self, text: str, *words: str) -> subprocess.Popen[str]:
-        line = [*PENSTOCK, "run", str(self.study(text)), "-o", str(self.out), *words]
+    def start(self, text: str, *arguments: str) -> subprocess.Popen[str]:
+        argv = [*PENSTOCK, "run", str(self.study(text)), "-o", str(self.out), *arguments]
         return commands.popen(
-            line,
+            argv,
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -129,33 +129,33 @@ class Ground:
         )
 
     def await_workload(self, run_id: str, within_s: float = 60) -> None:
-        """Until the workload of that run is at work."""
+        """Wait until the workload of that run has started."""
         until = time.monotonic() + within_s
         pattern = f".{run_id}.partial/stdout.txt"
         while time.monotonic() < until:
             if list((self.out / "runs").glob(pattern)):
                 return
             time.sleep(0.02)
-        raise AssertionError(f"{run_id} was not begun within {within_s} s")
+        raise AssertionError(f"{run_id} did not start within {within_s} s")
 
     def leftovers(self) -> dict[str, list[str]]:
-        """What is on the host because of us."""
+        """Objects on the host that belong to this state."""
         journal = Journal(self.where / "state" / "journal.jsonl")
         mounted = [m.point for m in mounts() if str(self.where) in m.point]
-        found = hierarchies()
-        roots = {*found.v1.values(), *([found.unified] if found.unified else [])}
-        ours = {t for e in journal.open_entries() for t in [e.token]}
-        groups = [str(p) for r in roots for p in r.glob("penstock-*") if _names_run(p, ours)]
+        layout = hierarchies()
+        roots = {*layout.v1.values(), *([layout.unified] if layout.unified else [])}
+        tokens = {t for e in journal.open_entries() for t in [e.token]}
+        groups = [str(p) for r in roots for p in r.glob("penstock-*") if _names_run(p, tokens)]
         processes = []
-        for entry in os.listdir("/proc"):
-            if entry.isdigit() and int(entry) != os.getpid():
+        for pid in os.listdir("/proc"):
+            if pid.isdigit() and int(pid) != os.getpid():
                 try:
-                    environment = Path(f"/proc/{entry}/environ").read_bytes()
-                    line = Path(f"/proc/{entry}/cmdline").read_bytes()
+                    environment = Path(f"/proc/{pid}/environ").read_bytes()
+                    command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
                 except OSError:
                     continue
                 if f"PENSTOCK_STATE={self.where}".encode() in environment:
-                    processes.append(line.decode(errors="replace"))
+                    processes.append(command_line.decode(errors="replace"))
         return {
             "mounts": mounted,
             "groups": groups,
@@ -189,20 +189,20 @@ def frame(path: Path) -> pd.DataFrame:
     return pq.read_table(path).to_pandas()
 
 
-def written(out: Path) -> dict[str, int]:
-    """When each bundle was finished."""
+def manifest_times(out: Path) -> dict[str, int]:
+    """Modification time of the manifest of each run."""
     return {
         b.manifest["run_id"]: (b.path / "manifest.json").stat().st_mtime_ns for b in bundles(out)
     }
 
 
 @pytest.mark.timeout(180)
-def test_a_study_becomes_tables_and_leaves_nothing_behind(ground: Ground) -> None:
-    done = ground.run(TRACED, "--json")
-    assert done.returncode in (0, 1), done.stderr  # 1: a busy host made every run invalid
-    assert "measuring the cost of tracing" not in done.stderr  # it is in the state
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert told["planned_runs"] == told["runs"] == 4
+def test_a_study_writes_tables_and_leaves_nothing_on_the_host(ground: Ground) -> None:
+    result = ground.run(TRACED, "--json")
+    assert result.returncode in (0, 1), result.stderr  # 1: a busy host made every run invalid
+    assert "measuring the cost of tracing" not in result.stderr  # the state has a measurement
+    summary: dict[str, Any] = json.loads(result.stdout)
+    assert summary["planned_runs"] == summary["runs"] == 4
     runs = frame(ground.out / "runs.parquet")
     assert set(runs["pattern"]) == {"sequential", "random"}
     assert (runs["state"] == "finished").all()
@@ -220,8 +220,8 @@ def test_a_study_becomes_tables_and_leaves_nothing_behind(ground: Ground) -> Non
     assert refused.returncode == 2
     assert "--resume" in refused.stderr
 
-    shown = ground.penstock("ls", "--json")
-    (study,) = json.loads(shown.stdout)["studies"]
+    listing = ground.penstock("ls", "--json")
+    (study,) = json.loads(listing.stdout)["studies"]
     assert (study["runs"], study["state"]) == (4, "finished")
     assert ground.penstock("rm", ground.out, "--yes").returncode == 0
     assert not ground.out.exists()
@@ -229,21 +229,21 @@ def test_a_study_becomes_tables_and_leaves_nothing_behind(ground: Ground) -> Non
 
 
 def check_bundle(bundle: Bundle) -> None:
-    """Every table and column is a published one; three witnesses count the same requests."""
+    """Compare tables and columns with the schemas, and traced bytes with bytes of the disk."""
     assert {"clocks", "phases", "io_events", "files", "patterns", "samples", "utilisation"} <= set(
         bundle.tables
     )
     for name in bundle.tables:
         schema = TABLES[name]
-        known = {c.name for c in (*BUNDLE_KEYS, *schema.columns)}
+        documented = {c.name for c in (*BUNDLE_KEYS, *schema.columns)}
         columns = bundle.table(name).column_names
         if schema.open_columns is None:
-            assert set(columns) <= known, f"{name}: {set(columns) - known}"
+            assert set(columns) <= documented, f"{name}: {set(columns) - documented}"
         missing = {c.name for c in schema.columns} - set(columns)
         assert not missing, f"{name} lacks {missing}"
-    m = bundle.manifest
-    assert m["resident_share"] == {"node1.data": 0.0}
-    assert m["losses"]["trace"] == 0
+    manifest = bundle.manifest
+    assert manifest["resident_share"] == {"node1.data": 0.0}
+    assert manifest["losses"]["trace"] == 0
     events = bundle.table("io_events").to_pandas()
     files = bundle.table("files").to_pandas()
     on_disk = files[files["disk_id"] == "node1.data"]
@@ -253,67 +253,67 @@ def check_bundle(bundle: Bundle) -> None:
     reads = served[served["op"] == "read"]
     assert traced["done_bytes"].sum() == reads["size_bytes"].sum() > 0
     phases = bundle.table("phases").to_pandas().set_index("phase_id")
-    work = phases.loc["workload"]
-    assert work["start_ns"] <= traced["t_ns"].min() < work["end_ns"]
+    workload = phases.loc["workload"]
+    assert workload["start_ns"] <= traced["t_ns"].min() < workload["end_ns"]
 
 
 @pytest.mark.timeout(240)
-def test_a_killed_conductor_is_put_back_and_resumed(ground: Ground) -> None:
+def test_a_killed_campaign_is_undone_and_resumed(ground: Ground) -> None:
     conductor = ground.start(SHORT)
     ground.await_workload("r002")
     os.kill(conductor.pid, signal.SIGKILL)
     conductor.communicate()
-    before = written(ground.out)
+    before = manifest_times(ground.out)
     assert set(before) == {"r001"}
-    assert ground.leftovers()["journal"] != []  # else the test would prove nothing
+    assert ground.leftovers()["journal"] != []  # otherwise there is nothing to undo
 
     assert ground.penstock("undo", "--json").returncode == 0
     assert ground.leftovers() == NOTHING
-    assert ground.penstock("undo").returncode == 0  # twice is as good
+    assert ground.penstock("undo").returncode == 0  # a second undo succeeds too
 
-    done = ground.run(SHORT, "--resume", "--json")
-    assert done.returncode in (0, 1), done.stderr
-    told = json.loads(done.stdout)
-    assert told["runs"] == 3
-    after = written(ground.out)
+    result = ground.run(SHORT, "--resume", "--json")
+    assert result.returncode in (0, 1), result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["runs"] == 3
+    after = manifest_times(ground.out)
     first = Bundle.open(ground.out / "runs" / "r001").manifest
-    if first["attempt"] == 1:  # not repeated for want of validity
+    if first["attempt"] == 1:  # valid at first, so not repeated
         assert after["r001"] == before["r001"]
     second = Bundle.open(ground.out / "runs" / "r002").manifest
     assert second["attempt"] >= 2  # the interrupted attempt counts
     assert ground.leftovers() == NOTHING
 
-    spoilt = {
+    invalid = {
         b.manifest["run_id"] for b in bundles(ground.out) if b.manifest.get("repeatable", False)
     }
-    told = json.loads(ground.run(SHORT, "--resume", "--json").stdout)
-    assert told["runs_made_now"] == len(spoilt)  # what the host spoilt is tried once more
-    untouched = {r: v for r, v in written(ground.out).items() if r not in spoilt}
-    assert untouched == {r: v for r, v in after.items() if r not in spoilt}
-    after = written(ground.out)
+    summary = json.loads(ground.run(SHORT, "--resume", "--json").stdout)
+    assert summary["runs_made_now"] == len(invalid)  # runs that the host made invalid are repeated
+    untouched = {r: v for r, v in manifest_times(ground.out).items() if r not in invalid}
+    assert untouched == {r: v for r, v in after.items() if r not in invalid}
+    after = manifest_times(ground.out)
 
     changed = SHORT.replace("--runtime=1", "--runtime=2")
     refused = ground.run(changed, "--resume")
     assert refused.returncode == 2
     assert "command: was" in refused.stderr
-    assert written(ground.out) == after
+    assert manifest_times(ground.out) == after
 
 
 @pytest.mark.timeout(120)
-def test_a_next_run_puts_back_what_a_killed_one_left(ground: Ground) -> None:
+def test_the_next_run_undoes_a_killed_run(ground: Ground) -> None:
     conductor = ground.start(SHORT + ONCE)
     ground.await_workload("r001")
     os.kill(conductor.pid, signal.SIGKILL)
     conductor.communicate()
-    done = ground.run(SHORT + ONCE, "--resume", "--json")
-    assert json.loads(done.stdout)["runs"] == 3
-    assert "put back from an earlier run" in done.stderr
+    result = ground.run(SHORT + ONCE, "--resume", "--json")
+    assert json.loads(result.stdout)["runs"] == 3
+    assert "put back from an earlier run" in result.stderr
     assert ground.leftovers() == NOTHING
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_keeps_what_is_finished_and_puts_the_host_back(
+def test_an_interrupt_keeps_finished_runs_and_restores_the_host(
     ground: Ground, number: signal.Signals
 ) -> None:
     conductor = ground.start(SHORT, "--json")
@@ -322,7 +322,7 @@ def test_an_interrupt_keeps_what_is_finished_and_puts_the_host_back(
     out, err = conductor.communicate(timeout=60)
     assert conductor.returncode == 130, err
     assert json.loads(out)["state"] == "stopped"
-    assert set(written(ground.out)) == {"r001"}
+    assert set(manifest_times(ground.out)) == {"r001"}
     assert (ground.out / "runs.parquet").exists()
     assert ground.leftovers() == NOTHING
     (study,) = json.loads(ground.penstock("ls", "--json").stdout)["studies"]
@@ -330,14 +330,14 @@ def test_an_interrupt_keeps_what_is_finished_and_puts_the_host_back(
 
 
 @pytest.mark.timeout(120)
-def test_failing_workloads_are_kept_with_their_words(ground: Ground) -> None:
+def test_failed_runs_are_stored_with_their_messages(ground: Ground) -> None:
     text = PLAIN.replace(
         "COMMAND", "true {more}; echo went wrong >&2; test {word} = one || exit 7; sleep 9"
     )
     text = text.replace("PREPARED", str(ground.where / "made"))
-    done = ground.run(text, "--json", "--keep-going")
-    assert done.returncode == 1
-    assert "no valid run" in done.stderr
+    result = ground.run(text, "--json", "--keep-going")
+    assert result.returncode == 1
+    assert "no valid run" in result.stderr
     runs = frame(ground.out / "runs.parquet").set_index("word")
     assert set(runs.loc["two", "state"]) == {"failed"}
     assert set(runs.loc["one", "state"]) == {"timed-out"}
@@ -350,33 +350,33 @@ def test_failing_workloads_are_kept_with_their_words(ground: Ground) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_first_run_that_fails_by_itself_stops_and_is_made_again_when_it_is_mended(
+def test_a_failed_first_run_stops_the_campaign_and_is_repeated_on_resume(
     ground: Ground,
 ) -> None:
-    mended = ground.where / "mended"
+    repaired = ground.where / "mended"
     command = (
-        f"true {{more}}; test {{word}} = one || test -e {mended} || (echo bad luck >&2; exit 7)"
+        f"true {{more}}; test {{word}} = one || test -e {repaired} || (echo bad luck >&2; exit 7)"
     )
     text = PLAIN.replace("COMMAND", command).replace("timeout: 2s", "timeout: 20s")
     text = text.replace("PREPARED", str(ground.where / "made"))
-    done = ground.run(text, "--json")
-    assert done.returncode == 1
-    told = json.loads(done.stdout)
-    assert told["state"] == "stopped"
-    assert "status 7: bad luck" in told["stopped_because"]
-    assert "word two" in told["stopped_because"]
-    assert "--resume" in done.stderr
+    result = ground.run(text, "--json")
+    assert result.returncode == 1
+    summary = json.loads(result.stdout)
+    assert summary["state"] == "stopped"
+    assert "status 7: bad luck" in summary["stopped_because"]
+    assert "word two" in summary["stopped_because"]
+    assert "--resume" in result.stderr
     states = {b.manifest["run_id"]: b.manifest["state"] for b in bundles(ground.out)}
     (failed,) = (run_id for run_id, state in states.items() if state == "failed")
     assert ground.leftovers() == NOTHING
-    mended.touch()
-    done = ground.run(text, "--resume", "--json")
-    assert done.returncode in (0, 1), done.stderr
-    told = json.loads(done.stdout)
-    assert (told["state"], told["stopped_because"]) == ("finished", None)
-    found = {b.manifest["run_id"]: b.manifest for b in bundles(ground.out)}
-    assert {m["state"] for m in found.values()} == {"finished"}
-    assert found[failed]["attempt"] == 2
+    repaired.touch()
+    result = ground.run(text, "--resume", "--json")
+    assert result.returncode in (0, 1), result.stderr
+    summary = json.loads(result.stdout)
+    assert (summary["state"], summary["stopped_because"]) == ("finished", None)
+    by_run = {b.manifest["run_id"]: b.manifest for b in bundles(ground.out)}
+    assert {m["state"] for m in by_run.values()} == {"finished"}
+    assert by_run[failed]["attempt"] == 2
     attempts = frame(ground.out / "attempts.parquet")
     assert sorted(attempts[attempts["run_id"] == failed]["state"]) == ["failed", "finished"]
 
@@ -387,38 +387,38 @@ def test_each_run_gets_the_prepared_data_unchanged(ground: Ground) -> None:
         "': {more}; test \"$(cat {data}/f)\" = prepared && echo {word} > {data}/f && sync {data}/f'"
     )
     text = PLAIN.replace("COMMAND", command)
-    done = ground.run(text.replace("PREPARED", str(ground.where / "made")), "--json")
+    result = ground.run(text.replace("PREPARED", str(ground.where / "made")), "--json")
     runs = frame(ground.out / "runs.parquet")
-    assert (runs["state"] == "finished").all(), (runs["reason"].tolist(), done.stderr)
+    assert (runs["state"] == "finished").all(), (runs["reason"].tolist(), result.stderr)
     assert (ground.where / "made").read_text() == "made\n"
 
 
 @pytest.mark.timeout(120)
-def test_a_command_that_changes_shared_data_is_found_out(ground: Ground) -> None:
+def test_a_command_that_changes_shared_data_makes_runs_invalid(ground: Ground) -> None:
     text = PLAIN.replace("COMMAND", "': {more}; test {word} = one || echo more >> {data}/f'")
     text = text.replace("mutates: true", "mutates: false")
-    done = ground.run(text.replace("PREPARED", str(ground.where / "made")), "--json")
+    result = ground.run(text.replace("PREPARED", str(ground.where / "made")), "--json")
     runs = frame(ground.out / "runs.parquet").set_index("word")
-    assert not runs.loc["two", "valid"].any(), done.stderr
+    assert not runs.loc["two", "valid"].any(), result.stderr
     assert runs.loc["two", "reason"].str.contains("mutates: true").all()
     assert not runs.loc["one", "reason"].str.contains("mutates").any()
 
 
 @pytest.mark.timeout(60)
-def test_a_preparation_that_fails_stops_with_its_words(ground: Ground) -> None:
+def test_a_failed_preparation_stops_the_campaign_with_its_message(ground: Ground) -> None:
     text = PLAIN.replace("COMMAND", "'true {word} {more}'").replace(
         "echo made >> PREPARED", "echo no >&2; exit 3"
     )
-    done = ground.run(text, "--json")
-    assert done.returncode == 1
-    assert "preparation ended with status 3: no" in done.stderr
+    result = ground.run(text, "--json")
+    assert result.returncode == 1
+    assert "preparation ended with status 3: no" in result.stderr
     assert bundles(ground.out) == []
     assert ground.leftovers() == NOTHING
 
 
 @pytest.mark.timeout(60)
-def test_a_broken_study_touches_nothing(ground: Ground) -> None:
-    done = ground.run(STUDY.replace("rate-20mib", "no-such-disk"))
-    assert done.returncode == 2
+def test_an_invalid_study_changes_nothing(ground: Ground) -> None:
+    result = ground.run(STUDY.replace("rate-20mib", "no-such-disk"))
+    assert result.returncode == 2
     assert not ground.out.exists()
     assert not (ground.where / "state" / "journal.jsonl").exists()

@@ -1,4 +1,4 @@
-"""A study that goes on, on this host: a planted alias, a step that clears it, kills, limits, sequences."""
+"""Augmented studies: a planted alias and its removal, kills, limits and sequential designs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 PENSTOCK = [sys.executable, "-c", "from penstock.cli import main; main()"]
-#: c × d is planted, and a × b is what 8 runs report in its place
+#: c × d is planted; 8 runs report it as its alias a × b
 STUDY = """
 penstock: 1
 name: planted
@@ -58,41 +58,47 @@ def study(where: Path, sequential: str = "", limits: str = "", sleep: str = "tru
     return path
 
 
-def penstock(environment: dict[str, str], *words: str | Path) -> subprocess.CompletedProcess[str]:
-    line = [*PENSTOCK, *map(str, words)]
-    return commands.run(line, env=environment, capture_output=True, text=True)
+def penstock(
+    environment: dict[str, str], *arguments: str | Path
+) -> subprocess.CompletedProcess[str]:
+    argv = [*PENSTOCK, *map(str, arguments)]
+    return commands.run(argv, env=environment, capture_output=True, text=True)
 
 
-def ran(environment: dict[str, str], *words: str | Path, report: str = "--no-report") -> dict:
-    done = penstock(environment, "run", report, *words, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def run_study(
+    environment: dict[str, str], *arguments: str | Path, report: str = "--no-report"
+) -> dict:
+    result = penstock(environment, "run", report, *arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
-def codes(said: dict) -> set[str]:
-    return {f["code"] for f in said["findings"]}
+def finding_codes(summary: dict) -> set[str]:
+    return {f["code"] for f in summary["findings"]}
 
 
-def test_a_planted_alias_is_said_and_cleared(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_planted_alias_is_reported_and_resolved(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
     file, out = study(tmp_path), tmp_path / "out"
-    first = ran(environment, file, "-o", out)
-    assert "effect-aliased" in codes(first)
+    first = run_study(environment, file, "-o", out)
+    assert "effect-aliased" in finding_codes(first)
     assert not (out / "report.html").exists()
-    wrong = pd.read_parquet(out / "effects.parquet").set_index("term")["coefficient"]
-    assert wrong["a:b"] == pytest.approx(800, abs=60)
+    aliased = pd.read_parquet(out / "effects.parquet").set_index("term")["coefficient"]
+    assert aliased["a:b"] == pytest.approx(800, abs=60)
     before = {p.name: p.stat().st_mtime_ns for p in (out / "runs").glob("*/manifest.json")}
 
     plan = penstock(environment, "plan", "--augment", out, "--json")
-    told = json.loads(plan.stdout)
-    assert {"term": "a:b", "rival": "c:d"} in told["recommended"]["rivals_broken"]
+    planned = json.loads(plan.stdout)
+    assert {"term": "a:b", "rival": "c:d"} in planned["recommended"]["rivals_broken"]
 
-    second = ran(environment, file, "-o", out, "--augment", "foldover:d", report="--report")
+    second = run_study(environment, file, "-o", out, "--augment", "foldover:d", report="--report")
     assert (out / "report.html").is_file()
     assert second["runs"] == second["valid_runs"] == 32
-    assert "effect-aliased" not in codes(second)
-    right = pd.read_parquet(out / "effects.parquet").set_index("term")["coefficient"]
-    assert right["c:d"] == pytest.approx(800, abs=60)
-    assert abs(right["a:b"]) < 60
+    assert "effect-aliased" not in finding_codes(second)
+    resolved = pd.read_parquet(out / "effects.parquet").set_index("term")["coefficient"]
+    assert resolved["c:d"] == pytest.approx(800, abs=60)
+    assert abs(resolved["a:b"]) < 60
     runs = pd.read_parquet(out / "runs.parquet")
     assert set(runs.loc[runs["stage"] == 2, "run_order"]) == set(range(17, 33))
     after = {p.name: p.stat().st_mtime_ns for p in (out / "runs").glob("*/manifest.json")}
@@ -100,14 +106,12 @@ def test_a_planted_alias_is_said_and_cleared(tmp_path: Path, environment: dict[s
     assert set(pd.read_parquet(out / "ledger.parquet")["purpose"]) == {"screen", "augment"}
 
 
-def test_a_stage_that_was_killed_goes_on_as_planned(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_a_killed_stage_continues_as_planned(tmp_path: Path, environment: dict[str, str]) -> None:
     file, out = study(tmp_path, sleep="sleep 0.2;"), tmp_path / "out"
     file.write_text(file.read_text().replace("replicates: 2", "replicates: 1"))
-    ran(environment, file, "-o", out)
-    line = [*PENSTOCK, "run", str(file), "-o", str(out), "--augment", "foldover:d"]
-    conductor = commands.popen(line, env=environment, start_new_session=True)
+    run_study(environment, file, "-o", out)
+    argv = [*PENSTOCK, "run", str(file), "-o", str(out), "--augment", "foldover:d"]
+    conductor = commands.popen(argv, env=environment, start_new_session=True)
     until = time.monotonic() + 120
     while not (out / "runs" / "r010").exists() and time.monotonic() < until:
         time.sleep(0.02)
@@ -120,9 +124,9 @@ def test_a_stage_that_was_killed_goes_on_as_planned(
     assert early.returncode == 2
     assert "not made yet" in early.stderr
 
-    said = ran(environment, file, "-o", out, "--resume")
-    assert said["valid_runs"] == 16
-    assert said["runs_made_now"] <= 7
+    summary = run_study(environment, file, "-o", out, "--resume")
+    assert summary["valid_runs"] == 16
+    assert summary["runs_made_now"] <= 7
     assert json.loads((out / "plan.json").read_text())["rows"] == planned
     runs = pd.read_parquet(out / "runs.parquet")
     assert list(runs["run_id"]) == [r["run_id"] for r in planned]
@@ -132,9 +136,9 @@ def test_a_stage_that_was_killed_goes_on_as_planned(
 def test_a_sequential_study_screens_searches_and_confirms(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    wanted = ", sequential: {runs: 44, search_runs: 2, confirm: 3, default: {a: 1}}"
-    file, out = study(tmp_path, wanted), tmp_path / "out"
-    said = ran(environment, file, "-o", out, report="--report")
+    sequential = ", sequential: {runs: 44, search_runs: 2, confirm: 3, default: {a: 1}}"
+    file, out = study(tmp_path, sequential), tmp_path / "out"
+    summary = run_study(environment, file, "-o", out, report="--report")
     assert (out / "report.html").is_file()
     stages = json.loads((out / "plan.json").read_text())["stages"]
     assert stages[0]["purpose"] == "augment"
@@ -142,27 +146,29 @@ def test_a_sequential_study_screens_searches_and_confirms(
     assert stages[-1]["treatments"][0] == {"a": "-1", "b": "-1", "c": "1", "d": "-1"} or (
         stages[-1]["treatments"][0] == {"a": "-1", "b": "1", "c": "1", "d": "-1"}
     )
-    assert "confirmation" in codes(said)
-    assert said["runs"] == said["planned_runs"] <= 44
-    again = ran(environment, file, "-o", out, "--resume")
+    assert "confirmation" in finding_codes(summary)
+    assert summary["runs"] == summary["planned_runs"] <= 44
+    again = run_study(environment, file, "-o", out, "--resume")
     assert again["runs_made_now"] == 0
 
 
-def test_a_limit_ends_a_study_with_what_it_has(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_limit_ends_a_study_early(tmp_path: Path, environment: dict[str, str]) -> None:
     out = tmp_path / "out"
-    said = ran(environment, study(tmp_path, limits="limits: {runs: 10}"), "-o", out)
-    assert said["runs"] == 10
-    assert said["stopped_because"] == "10 of 10 runs"
-    assert {"limit-reached", "run-missing"} <= codes(said)
-    more = ran(environment, study(tmp_path, limits="limits: {runs: 99}"), "-o", out, "--resume")
-    assert more["runs"] == 16
-    assert "limit-reached" not in codes(more)
+    summary = run_study(environment, study(tmp_path, limits="limits: {runs: 10}"), "-o", out)
+    assert summary["runs"] == 10
+    assert summary["stopped_because"] == "10 of 10 runs"
+    assert {"limit-reached", "run-missing"} <= finding_codes(summary)
+    extended = run_study(
+        environment, study(tmp_path, limits="limits: {runs: 99}"), "-o", out, "--resume"
+    )
+    assert extended["runs"] == 16
+    assert "limit-reached" not in finding_codes(extended)
 
 
-def test_three_by_two_levels_go_on_with_optimal_treatments_and_with_replicates(
+def test_an_optimal_design_is_augmented_by_optimal_rows_and_replicates(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    """Fourteen of 36 combinations first: each stage is a block of its own in the tables that are written."""
+    """Start with 14 of 36 combinations; each stage is a block in the tables of effects."""
     file, out = tmp_path / "levels.study.yaml", tmp_path / "out"
     file.write_text("""penstock: 1
 name: levels
@@ -182,15 +188,15 @@ responses: {y: {from: {regex: 'y: ([0-9.]+)'}, unit: s, better: lower, scale: li
 observers: {monitor: null}
 settle: {drop_caches: false, sync: false}
 """)
-    assert ran(environment, file, "-o", out)["runs"] == 28
-    told = json.loads(penstock(environment, "plan", "--augment", out, "--json").stdout)
-    assert [s["augment"] for s in told["steps"]] == [
+    assert run_study(environment, file, "-o", out)["runs"] == 28
+    planned = json.loads(penstock(environment, "plan", "--augment", out, "--json").stdout)
+    assert [s["augment"] for s in planned["steps"]] == [
         "optimal:5", "optimal:7", "optimal:14", "replicates:1",
     ]  # fmt: skip
     refused = penstock(environment, "run", file, "-o", out, "--augment", "foldover")
     assert (refused.returncode, "optimal:ROWS or replicates:NUMBER" in refused.stderr) == (2, True)
-    assert ran(environment, file, "-o", out, "--augment", "optimal:6")["runs"] == 40
-    third = ran(environment, file, "-o", out, "--augment", "replicates:1")
+    assert run_study(environment, file, "-o", out, "--augment", "optimal:6")["runs"] == 40
+    third = run_study(environment, file, "-o", out, "--augment", "replicates:1")
     assert third["runs"] == third["valid_runs"] == 60
     plan = json.loads((out / "plan.json").read_text())
     levels = [tuple(sorted(r["levels"].items())) for r in plan["rows"]]

@@ -1,4 +1,4 @@
-"""A study on hosts that are network namespaces: who made what, clocks, a dead host, strangers refused."""
+"""A study on hosts that are network namespaces: blocks, clocks, a dead host, certificates."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ hosts:
 
 @pytest.mark.host
 def test_a_client_without_the_campaign_s_certificate_is_refused(tmp_path: Path) -> None:
-    mine = security(Authority("a").identity("conductor").write(tmp_path / "a"))
-    other = security(Authority("a").identity("conductor").write(tmp_path / "b"))
+    trusted = security(Authority("a").identity("conductor").write(tmp_path / "a"))
+    foreign = security(Authority("a").identity("conductor").write(tmp_path / "b"))
     with distributed.LocalCluster(
-        n_workers=0, protocol="tls://", security=mine, dashboard_address=None, silence_logs=True
+        n_workers=0, protocol="tls://", security=trusted, dashboard_address=None, silence_logs=True
     ) as cluster:
-        with distributed.Client(cluster.scheduler_address, security=mine, timeout=10) as client:
+        with distributed.Client(cluster.scheduler_address, security=trusted, timeout=10) as client:
             assert client.scheduler_info()["address"].startswith("tls://")
         with pytest.raises((OSError, TimeoutError)):
-            distributed.Client(cluster.scheduler_address, security=other, timeout=2)
+            distributed.Client(cluster.scheduler_address, security=foreign, timeout=2)
         plain = cluster.scheduler_address.replace("tls://", "tcp://")
         with pytest.raises((OSError, TimeoutError, ValueError)):
             distributed.Client(plain, timeout=2)
@@ -63,16 +63,16 @@ def test_a_client_without_the_campaign_s_certificate_is_refused(tmp_path: Path) 
 def ground() -> Iterator[Ground]:
     where = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
     where.mkdir(mode=0o755)
-    made = Ground.made(where)
-    yield made
-    undone = made.penstock("undo", "--all")  # a worker that was killed leaves its run's groups
+    created = Ground.made(where)
+    yield created
+    undone = created.penstock("undo", "--all")  # a killed worker leaves control groups
     shutil.rmtree(where, ignore_errors=True)
     assert undone.returncode == 0, undone.stderr
 
 
 @pytest.fixture
 def net() -> Iterator[str]:
-    """Two network namespaces beside a bridge of ours with the address 10.88.250.254; gives their prefix."""
+    """Prefix of two network namespaces behind a bridge with the address 10.88.250.254."""
     with namespaces("10.88.250", 2) as names:
         yield names[0].removesuffix("-0")
 
@@ -89,28 +89,28 @@ def study(ground: Ground, net: str, sleep: str) -> Path:
 @pytest.mark.host
 @pytest.mark.long
 @needs_root
-def test_each_block_is_made_on_one_host_and_collected(ground: Ground, net: str) -> None:
+def test_each_block_runs_on_one_host_and_is_collected(ground: Ground, net: str) -> None:
     out = ground.where / "out"
-    done = ground.penstock(
+    result = ground.penstock(
         "run", "--no-report", str(study(ground, net, "true")), "-o", str(out), "--json"
     )
-    assert done.returncode == 0, done.stderr
-    assert "distributed" not in done.stderr  # the log of Dask
-    found = list(bundles(out))
-    assert len(found) == 4
+    assert result.returncode == 0, result.stderr
+    assert "distributed" not in result.stderr  # the log of Dask
+    collected = list(bundles(out))
+    assert len(collected) == 4
     by_block: dict[int, set[str]] = {}
-    for bundle in found:
-        m = bundle.manifest
-        assert m["valid"], m["reason"]
-        by_block.setdefault(m["block_id"], set()).add(m["host"]["host_id"])
-        number = {"left": 1, "right": 2}[m["host"]["host_id"]]
+    for bundle in collected:
+        manifest = bundle.manifest
+        assert manifest["valid"], manifest["reason"]
+        by_block.setdefault(manifest["block_id"], set()).add(manifest["host"]["host_id"])
+        number = {"left": 1, "right": 2}[manifest["host"]["host_id"]]
         assert f"10.88.250.{number}\n" in (bundle.path / "workload" / "net").read_text()
         clocks = pq.read_table(bundle.path / "clocks.parquet").to_pylist()
-        for row in clocks:  # the namespaces share one clock: what is measured must allow for 0
+        for row in clocks:  # the namespaces share one clock: the interval must contain 0
             assert abs(row["offset_ns"]) <= row["offset_bound_ns"]
             assert row["offset_bound_ns"] > 1000
     assert sorted(map(sorted, by_block.values())) == [["left"], ["right"]]
-    assert json.loads(done.stdout)["valid_runs"] == 4
+    assert json.loads(result.stdout)["valid_runs"] == 4
     runs = pq.read_table(out / "runs.parquet").to_pandas()
     assert set(runs["host_id"].astype(str)) == {"left", "right"}
     assert not list((ground.where / "state" / "hosts").glob("*"))
@@ -119,10 +119,10 @@ def test_each_block_is_made_on_one_host_and_collected(ground: Ground, net: str) 
 @pytest.mark.host
 @pytest.mark.long
 @needs_root
-def test_a_host_that_dies_loses_its_run_to_another(ground: Ground, net: str) -> None:
+def test_the_run_of_a_dead_host_moves_to_another(ground: Ground, net: str) -> None:
     out = ground.where / "out"
     path = study(ground, net, "grep -q '10.88.250.2$' {run_dir}/net && sleep 20; true")
-    line = [
+    argv = [
         sys.executable,
         "-m",
         "penstock",
@@ -134,33 +134,33 @@ def test_a_host_that_dies_loses_its_run_to_another(ground: Ground, net: str) -> 
         "--json",
     ]
     process: Any = commands.popen(
-        line, env=ground.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        argv, env=ground.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     until = time.monotonic() + 100
-    right = ground.where / "state" / "hosts"
-    while not list(right.glob("*-right/runs/.*/workload/net")):
+    states = ground.where / "state" / "hosts"
+    while not list(states.glob("*-right/runs/.*/workload/net")):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < until
         time.sleep(0.05)
-    worker = [p for p in Path("/proc").glob("[0-9]*") if _is_worker(p, process.pid, f"{net}-1")]
-    assert len(worker) == 1
-    os.kill(int(worker[0].name), 9)
-    left = [e for e in ground.journal().open_entries() if e.owner.pid == int(worker[0].name)]
-    assert "cgroup" in {e.kind for e in left}
-    said, words = process.communicate(timeout=120)
-    assert process.returncode == 0, words
-    assert "host right failed during" in words
+    workers = [p for p in Path("/proc").glob("[0-9]*") if _is_worker(p, process.pid, f"{net}-1")]
+    assert len(workers) == 1
+    os.kill(int(workers[0].name), 9)
+    entries = [e for e in ground.journal().open_entries() if e.owner.pid == int(workers[0].name)]
+    assert "cgroup" in {e.kind for e in entries}
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "host right failed during" in errors
     assert ground.penstock("undo").returncode == 0
-    assert not {e.token for e in left} & {e.token for e in ground.journal().open_entries()}
-    assert not any(Path(e.target).exists() for e in left if e.kind == "cgroup")
-    assert json.loads(said)["valid_runs"] == 4
+    assert not {e.token for e in entries} & {e.token for e in ground.journal().open_entries()}
+    assert not any(Path(e.target).exists() for e in entries if e.kind == "cgroup")
+    assert json.loads(output)["valid_runs"] == 4
     assert {b.manifest["host"]["host_id"] for b in bundles(out)} == {"left"}
     assert max(b.manifest["attempt"] for b in bundles(out)) == 2
 
 
 def _is_worker(process: Path, parent: int, netns: str) -> bool:
     with contextlib.suppress(OSError, IndexError):
-        above = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-        there = os.stat(f"/run/netns/{netns}").st_ino
-        return above == parent and os.stat(process / "ns" / "net").st_ino == there
+        ppid = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+        inode = os.stat(f"/run/netns/{netns}").st_ino
+        return ppid == parent and os.stat(process / "ns" / "net").st_ino == inode
     return False

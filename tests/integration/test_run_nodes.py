@@ -1,4 +1,4 @@
-"""Studies on two virtual nodes: real programs between them, schedules, limits, and what a crash leaves."""
+"""Studies on two virtual nodes: services, schedules, limits, failures and interruptions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio"),
 ]
 
-#: what a busy host may say of a disk; any other reason is a fault of ours
+#: reasons of invalid runs on a busy host; any other reason is a defect
 BUSY = ("processor", "late", "busy", "off (limit", "too short")
 STUDY = """
 penstock: 1
@@ -106,26 +106,26 @@ def study(ground: Ground, text: str, **values: str) -> Path:
     return path
 
 
-def run(ground: Ground, path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return ground.penstock("run", str(path), "-o", str(ground.where / "out"), "--json", *words)
+def run(ground: Ground, path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return ground.penstock("run", str(path), "-o", str(ground.where / "out"), "--json", *arguments)
 
 
-def left(ground: Ground) -> dict[str, object]:
-    """What is on the host because of us, but for our own files."""
-    found = ground.seen()
-    return {k: v for k, v in found.items() if k in ("mounts", "processes", "files")}
+def leftovers(ground: Ground) -> dict[str, object]:
+    """Mounts, processes and clusters on the host that belong to this state."""
+    state = ground.seen()
+    return {k: v for k, v in state.items() if k in ("mounts", "processes", "files")}
 
 
 NOTHING: dict[str, object] = {"mounts": [], "processes": [], "files": []}
 
 
 def usable(manifest: dict[str, Any]) -> bool:
-    """Whether a run is valid, or only not because the host was busy."""
-    return bool(manifest["valid"]) or any(word in manifest["reason"] for word in BUSY)
+    """True if a run is valid, or invalid only because the host was busy."""
+    return bool(manifest["valid"]) or any(reason in manifest["reason"] for reason in BUSY)
 
 
 def by_older_rules(bundle: Bundle) -> Bundle:
-    """The bundle as if its certificates were by the first rules."""
+    """Copy of the bundle with certificates by the first rules."""
     copy = Bundle.open(
         shutil.copytree(bundle.path, bundle.path.parent.parent / "older" / bundle.path.name)
     )
@@ -138,59 +138,59 @@ def by_older_rules(bundle: Bundle) -> Bundle:
 
 
 @pytest.mark.timed
-def test_two_nodes_from_end_to_end(ground: Ground) -> None:
-    done = run(ground, study(ground, STUDY))
-    assert done.returncode in (0, 1), done.stderr
-    found = list(bundles(ground.where / "out"))
-    assert len(found) == 2
+def test_a_study_on_two_nodes(ground: Ground) -> None:
+    result = run(ground, study(ground, STUDY))
+    assert result.returncode in (0, 1), result.stderr
+    runs = list(bundles(ground.where / "out"))
+    assert len(runs) == 2
     rates = {}
-    for bundle in found:
-        m = bundle.manifest
-        assert m["state"] == "finished", m["reason"]
-        assert usable(m), m["reason"]
+    for bundle in runs:
+        manifest = bundle.manifest
+        assert manifest["state"] == "finished", manifest["reason"]
+        assert usable(manifest), manifest["reason"]
         assert (bundle.path / "workload" / "where").read_text() == "app\n"
-        rates[m["levels"]["limit"]] = m["responses"]["rate"]["value"]
+        rates[manifest["levels"]["limit"]] = manifest["responses"]["rate"]["value"]
         fidelity = pq.read_table(bundle.path / "fidelity.parquet").to_pandas()
         assert set(fidelity["disk_id"].astype(str)) == {"store.d"}
         assert set(fidelity["node_id"].astype(str)) == {"store"}
-        judged, kept = (
+        reevaluated, stored = (
             rejudged_certificates(by_older_rules(bundle)),
             undictionaried(bundle.table("fidelity")),
         )
-        assert judged.rejudged
-        assert judged.fidelity is not None
-        assert judged.fidelity.select(kept.column_names).equals(kept)
+        assert reevaluated.rejudged
+        assert reevaluated.fidelity is not None
+        assert reevaluated.fidelity.select(stored.column_names).equals(stored)
         samples = pq.read_table(bundle.path / "samples.parquet").to_pandas()
         groups = samples[samples["source"].astype(str) == "cgroup"]["entity"].astype(str)
         assert {"store", "app"} <= set(groups)
         events = pq.read_table(bundle.path / "events.parquet").to_pandas()
         resources = events["resource"].astype(str)
-        assert list(resources).count("memory") == 1  # the line of the log, in each run once
+        assert list(resources).count("memory") == 1  # one line of the log per run
         timed = events[resources.isin(["cpu", "network"])]
         assert list(timed["node_id"].astype(str)) == ["app", "store"]
         assert not any(timed["error"].astype(str))
         phases = pq.read_table(bundle.path / "phases.parquet").to_pandas()
         start = phases[phases["phase_id"].astype(str) == "workload"]["start_ns"].iloc[0]
-        after = (timed["planned_ns"].to_numpy() - start) / 1e9
-        assert after == pytest.approx([0.2, 0.3], abs=0.1)
-        assert m["place"]["nodes"]["store"]["disks"] == {"store.d": "fuse"}
-        (not_fired,) = m["place"]["not_fired"]
+        after_s = (timed["planned_ns"].to_numpy() - start) / 1e9
+        assert after_s == pytest.approx([0.2, 0.3], abs=0.1)
+        assert manifest["place"]["nodes"]["store"]["disks"] == {"store.d": "fuse"}
+        (not_fired,) = manifest["place"]["not_fired"]
         assert not_fired == f"a line of {ground.where}/app.log that fits '^never': memory of app"
-        assert f"never fired, it waited for {not_fired}" in done.stderr
+        assert f"never fired, it waited for {not_fired}" in result.stderr
     assert rates["2 MB/s"] < 2.1e6 < rates["max"]
     assert (ground.where / "prepared").read_text() == "store\n"  # once, for both treatments
-    assert left(ground) == NOTHING
+    assert leftovers(ground) == NOTHING
     report = (ground.where / "out" / "report.html").read_text()
     assert "store.d" in report
 
 
-def test_the_command_on_all_nodes_and_its_own_disk_on_each(ground: Ground) -> None:
+def test_the_command_runs_on_all_nodes_with_a_disk_on_each(ground: Ground) -> None:
     command = (
         "fio --name=a --directory={d} --rw=write --bs=64k --size=1m --output=/dev/null && "
         "ls {d} > {run_dir}/{node}.{word} && echo {nodes} && test {word} = one"
     )
-    done = run(ground, study(ground, FIO, COMMAND=command), "--keep-going", "--no-report")
-    assert done.returncode in (0, 1), done.stderr
+    result = run(ground, study(ground, FIO, COMMAND=command), "--keep-going", "--no-report")
+    assert result.returncode in (0, 1), result.stderr
     by_word = {b.manifest["levels"]["word"]: b for b in bundles(ground.where / "out")}
     good, bad = by_word["one"], by_word["two"]
     assert usable(good.manifest), good.manifest["reason"]
@@ -198,25 +198,25 @@ def test_the_command_on_all_nodes_and_its_own_disk_on_each(ground: Ground) -> No
     assert (good.path / "workload" / "n-1.one").read_text() == "a.0.0\n"
     assert (good.path / "stdout.txt").read_text() == "n-0 n-1\n" * 2
     assert (bad.manifest["state"], bad.manifest["exit_status"]) == ("failed", 1)
-    assert left(ground) == NOTHING
+    assert leftovers(ground) == NOTHING
 
 
 def test_node_out_of_memory_fails_the_run(ground: Ground) -> None:
     eat = "{python} -c 'x = bytearray(200 << 20)' || true; echo {word}"
-    done = run(ground, study(ground, FIO, COMMAND=eat), "--keep-going", "--no-report")
-    assert done.returncode == 1, done.stderr
+    result = run(ground, study(ground, FIO, COMMAND=eat), "--keep-going", "--no-report")
+    assert result.returncode == 1, result.stderr
     for bundle in bundles(ground.where / "out"):
         assert bundle.manifest["state"] == "failed"
         assert "because memory ran out" in bundle.manifest["reason"]
         assert bundle.manifest["oom_kills"] >= 2
-    assert left(ground) == NOTHING
+    assert leftovers(ground) == NOTHING
 
 
-def test_a_service_that_does_not_come_up_fails_the_run_with_its_words(ground: Ground) -> None:
+def test_a_failed_service_fails_the_run_with_its_message(ground: Ground) -> None:
     service = "services: [{name: s, command: 'echo no such luck; exit 3', ready: {port: 9}}]\n  "
     text = FIO.replace("timeout: 20s", service + "timeout: 20s")
-    done = run(ground, study(ground, text, COMMAND="echo {word}"), "--keep-going", "--no-report")
-    assert done.returncode == 1, done.stderr
+    result = run(ground, study(ground, text, COMMAND="echo {word}"), "--keep-going", "--no-report")
+    assert result.returncode == 1, result.stderr
     for bundle in bundles(ground.where / "out"):
         assert bundle.manifest["state"] == "failed"
         assert "service s on n-0 ended with status 3: no such luck" in bundle.manifest["reason"]
@@ -224,12 +224,12 @@ def test_a_service_that_does_not_come_up_fails_the_run_with_its_words(ground: Gr
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_stopped_in_the_middle_then_undone_and_resumed(ground: Ground, number: int) -> None:
+def test_an_interrupted_study_is_undone_and_resumed(ground: Ground, number: int) -> None:
     path = study(ground, FIO, COMMAND="test {word} = one || sleep ${{LONG:-30}}; touch {run_dir}/x")
     out = ground.where / "out"
-    line = [sys.executable, "-m", "penstock", "run", str(path), "-o", str(out)]
-    line += ["--set", "design.order=standard"]
-    process = commands.popen(line, env=ground.environment, stderr=subprocess.PIPE)
+    argv = [sys.executable, "-m", "penstock", "run", str(path), "-o", str(out)]
+    argv += ["--set", "design.order=standard"]
+    process = commands.popen(argv, env=ground.environment, stderr=subprocess.PIPE)
     until = time.monotonic() + 90
     while not list(out.glob("runs/.r002.partial/stdout.n-1.txt")):
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
@@ -239,20 +239,20 @@ def test_stopped_in_the_middle_then_undone_and_resumed(ground: Ground, number: i
     process.wait(60)
     if number == signal.SIGKILL:
         assert ground.penstock("undo").returncode == 0
-    until = time.monotonic() + 15  # the supervisor sees that its conductor has gone
-    while left(ground) != NOTHING and time.monotonic() < until:
+    until = time.monotonic() + 15  # the supervisor detects the end of its conductor
+    while leftovers(ground) != NOTHING and time.monotonic() < until:
         time.sleep(0.1)
-    assert left(ground) == NOTHING
+    assert leftovers(ground) == NOTHING
     ground.environment["LONG"] = "0"
-    again = run(ground, path, "--resume", "--set", "design.order=standard")
-    assert again.returncode in (0, 1), again.stderr
-    said = json.loads(again.stdout)
-    assert said["runs"] == 2
+    resumed = run(ground, path, "--resume", "--set", "design.order=standard")
+    assert resumed.returncode in (0, 1), resumed.stderr
+    summary = json.loads(resumed.stdout)
+    assert summary["runs"] == 2
     assert [b.manifest["run_id"] for b in bundles(out)] == ["r001", "r002"]
-    assert left(ground) == NOTHING
+    assert leftovers(ground) == NOTHING
 
 
-def test_one_of_ten_runs_that_fails_is_named_and_left_out_of_the_mean(ground: Ground) -> None:
+def test_a_failed_run_is_named_and_excluded_from_the_mean(ground: Ground) -> None:
     text = FIO.replace(
         "count: 2, memory: 64MiB, disks: [{name: d, profile: rate-20mib, size: 4MiB}]",
         "memory: 64MiB",
@@ -267,16 +267,16 @@ def test_one_of_ten_runs_that_fails_is_named_and_left_out_of_the_mean(ground: Gr
         f"n=$(cat {counter} 2>/dev/null || echo 0); n=$((n+1)); echo $n > {counter}; "
         "echo {word} value $((1000 + n)); test $n != 4 || {{ sleep 2; exit 1; }}"
     )
-    done = run(ground, study(ground, text, COMMAND=command))
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert (said["runs"], said["valid_runs"]) == (10, 9)
-    (out,) = said["left_out"]
-    assert (out["run_id"], out["state"]) == ("r004", "failed")
-    assert "status 1" in out["reason"]
+    result = run(ground, study(ground, text, COMMAND=command))
+    assert result.returncode == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert (summary["runs"], summary["valid_runs"]) == (10, 9)
+    (excluded,) = summary["left_out"]
+    assert (excluded["run_id"], excluded["state"]) == ("r004", "failed")
+    assert "status 1" in excluded["reason"]
     runs = pq.read_table(ground.where / "out" / "runs.parquet").to_pandas()
-    nine = runs[runs["valid"]]["value"]
-    assert sorted(nine) == [1000 + n for n in range(1, 11) if n != 4]
+    values = runs[runs["valid"]]["value"]
+    assert sorted(values) == [1000 + n for n in range(1, 11) if n != 4]
     report = (ground.where / "out" / "report.html").read_text()
     assert "r004" in report
-    assert any("1 of 10" in line or "9 of 10" in line for line in [report, *said["answer"]])
+    assert any("1 of 10" in line or "9 of 10" in line for line in [report, *summary["answer"]])

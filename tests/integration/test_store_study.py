@@ -1,4 +1,4 @@
-"""A study whose programs write into a shared store: put up over its nodes for each run."""
+"""A study whose programs write into a shared store, which each run starts on its nodes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.integration.node_ground import NODES
-from tests.integration.test_run_nodes import Ground, left, study
+from tests.integration.test_run_nodes import Ground, leftovers, study
 from tests.integration.test_run_nodes import ground as ground
 
 pytestmark = [
     *NODES,
     pytest.mark.long,
-    pytest.mark.skipif(not shutil.which("mfsmaster"), reason="MooseFS is not here"),
+    pytest.mark.skipif(not shutil.which("mfsmaster"), reason="needs moosefs-master"),
 ]
 STUDY = """\
 penstock: 1
@@ -45,27 +45,27 @@ observers: {monitor: null}
 
 # MooseFS writes one copy if the other chunk server is slow to reply, and adds the second much later
 @pytest.mark.timed
-def test_a_study_writes_into_its_store_and_leaves_nothing(ground: Ground) -> None:
+def test_a_study_writes_into_its_store_and_leaves_nothing_on_the_host(ground: Ground) -> None:
     path = study(ground, STUDY)
     out = ground.where / "out"
-    done = ground.penstock("run", "--no-report", str(path), "-o", str(out), "--json")
-    assert done.returncode in (0, 3), done.stderr
+    result = ground.penstock("run", "--no-report", str(path), "-o", str(out), "--json")
+    assert result.returncode in (0, 3), result.stderr
     copies = {}
     for run in Path(out, "runs").iterdir():
         manifest = json.loads((run / "manifest.json").read_text())
         copies[manifest["levels"]["copies"]] = (run / "stdout.txt").read_text().count("copy ")
     assert copies == {"1": 1, "2": 2}
-    assert left(ground) == {"mounts": [], "processes": [], "files": []}
+    assert leftovers(ground) == {"mounts": [], "processes": [], "files": []}
 
 
-def test_a_command_that_is_ended_leaves_the_store_its_daemons(ground: Ground) -> None:
-    # planted: with the command its node's manager was killed, and who unmounted waited for it without end
+def test_a_timeout_of_the_command_does_not_kill_daemons_of_the_store(ground: Ground) -> None:
+    # a kill of the node's manager with the command would block the unmounting forever
     text = STUDY.replace("on: node-0", "on: head").replace("timeout: 60s", "timeout: 2s")
     command = text[text.index("  command: >-") : text.index("  on: head")]
     path = study(ground, text.replace(command, "  command: sleep 60\n"))
     out = ground.where / "out"
-    done = ground.penstock("run", "--no-report", str(path), "-o", str(out), "--json")
-    assert done.returncode == 1, done.stderr
-    assert "took longer than 2 s" in done.stderr, done.stderr
-    assert "unmounting" not in done.stderr
-    assert left(ground) == {"mounts": [], "processes": [], "files": []}
+    result = ground.penstock("run", "--no-report", str(path), "-o", str(out), "--json")
+    assert result.returncode == 1, result.stderr
+    assert "took longer than 2 s" in result.stderr, result.stderr
+    assert "unmounting" not in result.stderr
+    assert leftovers(ground) == {"mounts": [], "processes": [], "files": []}
