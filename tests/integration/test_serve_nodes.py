@@ -1,4 +1,4 @@
-"""What is emulated, over HTTP: a real server process, a real cluster, the client that comes with it."""
+"""Emulated nodes and disks over HTTP: a real server process, a real cluster and the client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ network: {bandwidth: 100 Mbit/s}
 
 
 class Server:
-    """`penstock serve` as a process of its own."""
+    """`penstock serve` in its own process."""
 
     def __init__(self, place: Path) -> None:
         self.runtime = place / "run"
@@ -56,7 +56,7 @@ class Server:
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         self.url = self.process.stdout.readline().strip()
-        self.said = [self.process.stderr.readline() for _ in range(2)]
+        self.messages = [self.process.stderr.readline() for _ in range(2)]
         self.file = self.runtime / f"serve-{self.process.pid}.json"
         self.token = json.loads(self.file.read_text())["token"]
 
@@ -69,24 +69,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(20) == 0
     assert not running.file.exists()
-    kept = ("disk-server.log", "disk-stats", "standing-nodes.lock", "standing-disks.lock")
-    assert {p.name for p in running.runtime.iterdir()} <= set(kept)
+    remaining = ("disk-server.log", "disk-stats", "standing-nodes.lock", "standing-disks.lock")
+    assert {p.name for p in running.runtime.iterdir()} <= set(remaining)
 
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[Client]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PENSTOCK_RUNTIME", str(server.runtime))
-        with Client.local() as found:
-            yield found
+        with Client.local() as local:
+            yield local
 
 
 def test_the_token_is_in_a_private_file_and_required(server: Server) -> None:
-    """Standard error is no terminal here: it gets the path of the file."""
-    assert str(server.file) in server.said[0]
-    assert not any(server.token in line for line in server.said)
+    """Standard error, which is not a terminal, gets the path of the file."""
+    assert str(server.file) in server.messages[0]
+    assert not any(server.token in line for line in server.messages)
     assert stat.S_IMODE(server.file.stat().st_mode) == 0o600
-    with httpx.Client(base_url=server.url) as anybody:
+    with httpx.Client(base_url=server.url) as http:
         for method, path in (
             ("GET", "/api/v1"),
             ("GET", "/openapi.json"),
@@ -99,17 +99,17 @@ def test_the_token_is_in_a_private_file_and_required(server: Server) -> None:
             ("PATCH", "/api/v1/clusters/x/nodes/y/cpu"),
             ("GET", "/api/v1/jobs"),
         ):
-            for wrong in ({}, {"Authorization": f"Bearer {server.token}x"}):
-                assert anybody.request(method, path, headers=wrong).status_code == 401, path
-        # a page elsewhere that points its own name here
-        named = {"Host": "evil.example", "Authorization": f"Bearer {server.token}"}
-        assert anybody.get("/api/v1/state", headers=named).status_code == 421
-        assert "<h1>Live</h1>" in anybody.get("/nodes").text
-        assert server.token not in anybody.get("/nodes").text
-        right = {"Authorization": f"Bearer {server.token}"}
-        everything = anybody.get("/openapi.json", headers=right).json()
-        assert everything["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
-        assert "/api/v1/clusters/{cluster}/nodes/{node}/links/{network}" in everything["paths"]
+            for headers in ({}, {"Authorization": f"Bearer {server.token}x"}):
+                assert http.request(method, path, headers=headers).status_code == 401, path
+        # a page whose own host name points to the server (DNS rebinding)
+        foreign = {"Host": "evil.example", "Authorization": f"Bearer {server.token}"}
+        assert http.get("/api/v1/state", headers=foreign).status_code == 421
+        assert "<h1>Live</h1>" in http.get("/nodes").text
+        assert server.token not in http.get("/nodes").text
+        authorized = {"Authorization": f"Bearer {server.token}"}
+        schema = http.get("/openapi.json", headers=authorized).json()
+        assert schema["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+        assert "/api/v1/clusters/{cluster}/nodes/{node}/links/{network}" in schema["paths"]
 
 
 def test_a_cluster_over_http(client: Client) -> None:
@@ -129,12 +129,12 @@ def test_a_cluster_over_http(client: Client) -> None:
         applied = cluster.change([{"nodes": ["n-*"], "resource": "cpu", "patch": {"cpus": 0.5}}])
         assert [(a["node"], a["found"]["cpus"]) for a in applied] == [("n-0", 0.5), ("n-1", 0.5)]
 
-        # words go to the program as they are: no shell reads them
-        odd = "a b; $(touch /tmp/owned) 'x' \"y\" *"
-        told = cluster.exec(["*"], ["printf", "%s", odd])
-        assert [(r["node"], r["stdout"]) for r in told] == [("n-0", odd), ("n-1", odd)]
-        late = cluster.exec(["n-0"], ["sleep", "30"], timeout_s=0.3)[0]
-        assert late["timed_out"]
+        # arguments reach the program unchanged, without a shell
+        text = "a b; $(touch /tmp/owned) 'x' \"y\" *"
+        results = cluster.exec(["*"], ["printf", "%s", text])
+        assert [(r["node"], r["stdout"]) for r in results] == [("n-0", text), ("n-1", text)]
+        timed_out = cluster.exec(["n-0"], ["sleep", "30"], timeout_s=0.3)[0]
+        assert timed_out["timed_out"]
         assert cluster.exec(["n-1"], ["false"])[0]["exit_status"] == 1
 
         cluster.write_file("n-0", "/tmp/x %?#y", b"\x00\xff" * 5000)
@@ -154,30 +154,30 @@ def test_a_cluster_over_http(client: Client) -> None:
             ]
         )
         until = time.monotonic() + 20
-        made: list[dict[str, Any]] = []
-        while not made and time.monotonic() < until:
+        applied_events: list[dict[str, Any]] = []
+        while not applied_events and time.monotonic() < until:
             time.sleep(0.05)
-            made = [e for e in cluster.events() if "in_bps" in e["asked"]]
-        assert made[0]["found"] == {"in_bps": 2e6}
-        assert made[0]["applied_ns"] >= start + 200_000_000
+            applied_events = [e for e in cluster.events() if "in_bps" in e["asked"]]
+        assert applied_events[0]["found"] == {"in_bps": 2e6}
+        assert applied_events[0]["applied_ns"] >= start + 200_000_000
 
         assert cluster.set_state("n-1", "frozen")["error"] == ""
-        seen = {n["name"]: n for n in client.state()["clusters"][0]["nodes"]}
-        assert seen["n-1"]["state"] == "frozen"
-        assert seen["n-0"]["links"]["net"]["asked"]["out_bps"] == 1e6
+        states = {n["name"]: n for n in client.state()["clusters"][0]["nodes"]}
+        assert states["n-1"]["state"] == "frozen"
+        assert states["n-0"]["links"]["net"]["asked"]["out_bps"] == 1e6
         saved = cluster.platform()
         assert {e["kind"] for e in client.journal()} >= {"netns", "cgroup", "mount"}
     finally:
         cluster.down()
     assert client.journal() == []
 
-    again = client.put_up(spec=saved, name="again")
-    assert [n["name"] for n in again.nodes()] == ["n-0", "n-1"]
-    again.down()
+    copy = client.put_up(spec=saved, name="again")
+    assert [n["name"] for n in copy.nodes()] == ["n-0", "n-1"]
+    copy.down()
 
 
-def test_what_is_wrong_is_said_and_changes_nothing(client: Client) -> None:
-    for asked, words in (
+def test_an_invalid_request_is_refused_and_changes_nothing(client: Client) -> None:
+    for body, message in (
         ({"platform": "penstock_platform: 1\nname: 3"}, r"platform.yaml:2:7: found 3.* \(400\)"),
         ({"platform": PLATFORM, "spec": {}}, "expected one of them"),
         ({"spec": {"name": "x", "nodes": [{"name": "a", "colour": 1}]}}, "found 'colour'"),
@@ -185,8 +185,8 @@ def test_what_is_wrong_is_said_and_changes_nothing(client: Client) -> None:
         ({"plattform": PLATFORM}, r"plattform.*\(422\)"),
         ({"platform": PLATFORM, "name": "../x"}, r"name.*\(422\)"),
     ):
-        with pytest.raises(BadInput, match=words):
-            client.request("POST", "/clusters", json=asked)
+        with pytest.raises(BadInput, match=message):
+            client.request("POST", "/clusters", json=body)
     with pytest.raises(BadInput, match="no cluster nosuch is up"):
         client.cluster("nosuch")
     with pytest.raises(BadInput, match="no job 999"):
@@ -197,10 +197,10 @@ def test_what_is_wrong_is_said_and_changes_nothing(client: Client) -> None:
     assert client.clusters() == []
 
 
-def test_mistakes_about_a_cluster_name_the_mistake(client: Client) -> None:
+def test_errors_of_a_cluster_name_the_mistake(client: Client) -> None:
     cluster = client.put_up(PLATFORM)
     try:
-        for act, words in (
+        for request, message in (
             (lambda: cluster.set_link("n-0", "net", colour=1), "no 'colour'"),
             (lambda: cluster.set_link("n-0", "net", out_bps=-1), "1 B/s to"),
             (lambda: cluster.set_link("n-0", "lan", out_bps=1e6), "not on network lan"),
@@ -211,8 +211,8 @@ def test_mistakes_about_a_cluster_name_the_mistake(client: Client) -> None:
             (lambda: cluster.exec(["*"], []), "422"),
             (lambda: client.put_up(PLATFORM), "is up already"),
         ):
-            with pytest.raises(BadInput, match=words.replace("*", r"\*")):
-                act()
+            with pytest.raises(BadInput, match=message.replace("*", r"\*")):
+                request()
         live = client.live(0.2)
         first, second = next(live), next(live)
         assert second["t_ns"] - first["t_ns"] >= 150_000_000
@@ -248,7 +248,7 @@ def test_networks_and_certificates(client: Client) -> None:
         assert [r["reason"] for r in idle["fidelity"]] == ["no requests"]
         rows = {r["metric"]: r for r in busy["fidelity"] if r["n"]}
         assert any(r["n"] >= 60 for r in rows.values()), busy
-        # a crowded host makes it invalid, and says so
+        # on a busy host it is invalid and has a reason
         assert busy["valid"] or busy["reason"], busy
     finally:
         cluster.down()
@@ -257,25 +257,25 @@ def test_networks_and_certificates(client: Client) -> None:
 def test_a_disk_without_a_node(client: Client, tmp_path: Path) -> None:
     for name in ("files", "disk"):
         (tmp_path / name).mkdir()
-    made = client.put_disk_up("hdd-7200", tmp_path / "files", tmp_path / "disk", time_scale=16)
+    disk = client.put_disk_up("hdd-7200", tmp_path / "files", tmp_path / "disk", time_scale=16)
     try:
-        assert [d["disk_id"] for d in client.disks()] == [made["disk_id"]]
-        change = client.set_disk(made["disk_id"], limits={"write_bps": 1e6})
+        assert [d["disk_id"] for d in client.disks()] == [disk["disk_id"]]
+        change = client.set_disk(disk["disk_id"], limits={"write_bps": 1e6})
         assert change["found"] == {"limits": {"write_bps": 1e6}}
         (tmp_path / "disk" / "f").write_text("x")
     finally:
-        client.take_disk_down(made["disk_id"])
+        client.take_disk_down(disk["disk_id"])
     assert (tmp_path / "files" / "f").read_text() == "x"
     assert client.disks() == []
 
 
-def test_requests_go_on_side_by_side(client: Client) -> None:
+def test_requests_run_concurrently(client: Client) -> None:
     cluster = client.put_up(PLATFORM)
     try:
-        told: list[str] = []
+        outputs: list[str] = []
         threads = [
             threading.Thread(
-                target=lambda: told.extend(
+                target=lambda: outputs.extend(
                     r["stdout"] for r in cluster.exec(["*"], ["sh", "-c", "sleep 0.2; hostname"])
                 )
             )
@@ -285,6 +285,6 @@ def test_requests_go_on_side_by_side(client: Client) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(told) == ["n-0\n"] * 4 + ["n-1\n"] * 4
+        assert sorted(outputs) == ["n-0\n"] * 4 + ["n-1\n"] * 4
     finally:
         cluster.down()
