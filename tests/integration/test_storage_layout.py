@@ -1,4 +1,4 @@
-"""The published case at its smallest: WiredTiger's records in key order, before and after a rewriting."""
+"""Reduced published case: WiredTiger records in key order, before and after a rewrite."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled program, by the study's own set-up step."""
+    """The program, compiled by the set-up step of the study."""
     where = tmp_path_factory.mktemp("programs")
     commands.run([STUDIES / "storage-layout" / "build.sh", where], check=True)
     return where / "records"
 
 
-def said(output: str) -> dict[str, str]:
+def fields(output: str) -> dict[str, str]:
     return dict(line.split(": ", 1) for line in output.splitlines() if ": " in line)
 
 
-def loaded(program: Path, home: Path, shuffled: int) -> Path:
+def load_database(program: Path, home: Path, shuffled: int) -> Path:
     home.mkdir()
-    words: list[Any] = [program, "load", home, RECORDS, shuffled]
-    commands.run([str(w) for w in words], check=True, capture_output=True)
+    argv: list[Any] = [program, "load", home, RECORDS, shuffled]
+    commands.run([str(argument) for argument in argv], check=True, capture_output=True)
     return home
 
 
 def traced_scan(program: Path, home: Path, table: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """What the tracer says of the reads of the table's file in one scan, and what the scan says itself."""
+    """The tracer's row of the table's file during a scan, and the output fields of the scan."""
     tracer = [sys.executable, "-m", "penstock", "trace", "--mode", "trace", "--json", "--"]
-    words = [*tracer, str(program), "scan", str(home), table]
-    done = commands.run(words, capture_output=True, text=True, check=True)
-    document = json.loads(done.stdout)
+    argv = [*tracer, str(program), "scan", str(home), table]
+    result = commands.run(argv, capture_output=True, text=True, check=True)
+    document = json.loads(result.stdout)
     assert document["lost_events"] == 0
     (row,) = (f for f in document["files"] if (f["path"] or "").endswith(f"/{table}.wt"))
-    return row, said(done.stderr)
+    return row, fields(result.stderr)
 
 
 Scan = tuple[Path, dict[str, Any], dict[str, str]]
@@ -63,36 +63,39 @@ Scan = tuple[Path, dict[str, Any], dict[str, str]]
 
 @pytest.fixture(scope="module")
 def scans(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Scan]:
-    """By the percentage of records out of order: the database, and `traced_scan` of its table."""
+    """Database and `traced_scan` of its table, by the percentage of records out of order."""
     where = tmp_path_factory.mktemp("databases")
-    homes = {percent: loaded(program, where / str(percent), percent) for percent in (0, 5, 25, 100)}
+    homes = {
+        percent: load_database(program, where / str(percent), percent)
+        for percent in (0, 5, 25, 100)
+    }
     return {
         percent: (home, *traced_scan(program, home, "loaded")) for percent, home in homes.items()
     }
 
 
-def test_random_before_consecutive_after_the_same_contents(
+def test_a_rewrite_makes_reads_consecutive_and_keeps_the_contents(
     program: Path, scans: dict[int, Scan]
 ) -> None:
     home, before, first = scans[100]
-    words = [str(program), "rewrite", str(home), "loaded", "rewritten"]
-    rewriting = commands.run(words, check=True, capture_output=True, text=True)
+    argv = [str(program), "rewrite", str(home), "loaded", "rewritten"]
+    rewrite = commands.run(argv, check=True, capture_output=True, text=True)
     after, second = traced_scan(program, home, "rewritten")
     assert before["read_pattern"] == "random"
     assert before["read_evidence"]["consecutive_share"] <= 0.05
     assert after["read_pattern"] == "consecutive"
     assert after["read_evidence"]["consecutive_share"] >= 0.95
-    # the leaves are read once each, whole
+    # each leaf is read once, completely
     assert 0.8 <= before["read_bytes"] / before["size_bytes"] <= 1.2
     assert first["records"] == second["records"] == str(RECORDS)
-    assert first["checksum"] == second["checksum"] == said(rewriting.stdout)["checksum"]
+    assert first["checksum"] == second["checksum"] == fields(rewrite.stdout)["checksum"]
 
 
-def test_records_that_came_in_key_order_are_not_called_random(scans: dict[int, Scan]) -> None:
-    """Planted failure of the case: without disorder there is nothing to find."""
-    _, found, _ = scans[0]
-    assert found["read_pattern"] not in ("random", "insufficient")
-    assert found["read_evidence"]["consecutive_share"] >= 0.7
+def test_reads_of_records_in_key_order_are_not_random(scans: dict[int, Scan]) -> None:
+    """Planted failure of the case: records in order are no defect."""
+    _, row, _ = scans[0]
+    assert row["read_pattern"] not in ("random", "insufficient")
+    assert row["read_evidence"]["consecutive_share"] >= 0.7
 
 
 def test_disorder_lowers_the_consecutive_share(scans: dict[int, Scan]) -> None:

@@ -1,4 +1,4 @@
-"""A real Swift of four devices, our filter in its object servers: what was put and got is told."""
+"""A real Swift of four devices with the filter in its object servers: reported bandwidth."""
 
 from __future__ import annotations
 
@@ -29,49 +29,49 @@ SIZE = 4 * MB
 @pytest.fixture(scope="module")
 def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
     if lacking := missing():
-        pytest.skip(f"not run: not installed (Debian: {' '.join(lacking)})")
-    place = tmp_path_factory.mktemp("swift") / "saio"
-    with running(place, middleware=True, options={"needed": "AUTH_test=50"}) as one:
-        yield one
-    # nothing of it is left, by the ids that it had
-    said = json.loads((place / "swift.json").read_text())
-    assert not [pid for pid in said["pids"].values() if Path(f"/proc/{pid}").exists()]
+        pytest.skip(f"needs Debian packages: {' '.join(lacking)}")
+    directory = tmp_path_factory.mktemp("swift") / "saio"
+    with running(directory, middleware=True, options={"needed": "AUTH_test=50"}) as cluster:
+        yield cluster
+    # all recorded processes have ended
+    record = json.loads((directory / "swift.json").read_text())
+    assert not [pid for pid in record["pids"].values() if Path(f"/proc/{pid}").exists()]
 
 
-def told(swift: Swift, device: str, path: str) -> Any:
-    with urllib.request.urlopen(f"http://{swift.objects[device]}{path}", timeout=10) as answer:
-        assert answer.headers["Content-Type"] == "application/json"
-        return json.loads(answer.read())
+def get_json(swift: Swift, device: str, path: str) -> Any:
+    with urllib.request.urlopen(f"http://{swift.objects[device]}{path}", timeout=10) as response:
+        assert response.headers["Content-Type"] == "application/json"
+        return json.loads(response.read())
 
 
 def moved_mb(swift: Swift) -> float:
-    """All that the devices of the last minute say they moved: mean times seconds covered."""
-    found = [told(swift, device, "/bwinfo")[device] for device in swift.objects]
-    return sum((d["mean1min"] or 0.0) * round(60 * d["cov1min"]) for d in found)
+    """Megabytes of all devices in the last minute: mean rate × seconds covered."""
+    means = [get_json(swift, device, "/bwinfo")[device] for device in swift.objects]
+    return sum((d["mean1min"] or 0.0) * round(60 * d["cov1min"]) for d in means)
 
 
-def test_what_clients_put_and_get_is_in_bwinfo_and_osinfo(swift: Swift) -> None:
-    # would break if the filter lost or doubled a body, or put it on another device or second
+def test_bwinfo_and_osinfo_report_the_bytes_of_clients(swift: Swift) -> None:
+    # detects a filter that loses or doubles a body, or counts it for another device or second
     client = swift.client()
     client.make("files")
-    client.put("files", "first", b"-")  # the servers' first request: from now on they count
-    begun = time.monotonic()
+    client.put("files", "first", b"-")  # the first request starts the counters of the servers
+    start = time.monotonic()
     before = moved_mb(swift)
     for number in range(5):
         client.put("files", f"file-{number} ü.dat", os.urandom(SIZE))
     content = [client.get("files", f"file-{number} ü.dat") for number in range(5)]
     assert [len(c) for c in content] == [SIZE] * 5
     time.sleep(1.1)
-    # three replicas of each are written, one of each is read
+    # three replicas of each file are written, one is read
     expected = 5 * SIZE / MB * (3 + 1)
-    if time.monotonic() - begun < 55:  # else some of it is older than the window
+    if time.monotonic() - start < 55:  # otherwise a part is older than the window
         assert moved_mb(swift) - before == pytest.approx(expected, rel=0.02)
     threads = [
         (server, disk, thread)
         for device in swift.objects
-        for server, disks in told(swift, device, "/osinfo").items()
-        for disk, its in disks.items()
-        for thread in its.values()
+        for server, disks in get_json(swift, device, "/osinfo").items()
+        for disk, by_thread in disks.items()
+        for thread in by_thread.values()
     ]
     assert {(server, disk) for server, disk, _ in threads} <= {
         (server, device) for device, server in swift.objects.items()
@@ -86,19 +86,19 @@ def test_what_clients_put_and_get_is_in_bwinfo_and_osinfo(swift: Swift) -> None:
 
 
 def test_a_collector_fills_the_dashboard_of_object_storage(swift: Swift) -> None:
-    # would break if the collector took the rate of another device, or the dashboard left the plot empty
+    # detects rates of another device, and an empty plot
     servers = [
         {"url": f"http://{at}", "labels": {"host": "storage"}} for at in swift.objects.values()
     ]
     sink = MemorySink()
-    time.sleep(2.1)  # what was moved before is in no bandwidth any more
-    begun = time.time_ns()
+    time.sleep(2.1)  # earlier transfers are no longer in the bandwidth
+    start_ns = time.time_ns()
     with Collecting(collectors_of({"swift": {"servers": servers, "interval_s": 0.5}}), sink):
         client = swift.client()
         client.put("files", "watched", os.urandom(SIZE))
         time.sleep(2.5)
-    made = recorded(sink.batches.values(), begun, time.time_ns())
-    rows = rows_of(DASHBOARDS["object-storage"], uses_of_points(made, {}))
+    recording = recorded(sink.batches.values(), start_ns, time.time_ns())
+    rows = rows_of(DASHBOARDS["object-storage"], uses_of_points(recording, {}))
     (lines,) = [lines for plot, lines in rows["storage"] if plot.key == "objects"]
     assert {line.name for line in lines} == set(swift.objects)
     busy = [line for line in lines if line.value.max() > 0]
@@ -106,32 +106,32 @@ def test_a_collector_fills_the_dashboard_of_object_storage(swift: Swift) -> None
     assert max(line.value.max() for line in busy) <= SIZE / MB * 1.01
 
 
-def test_an_object_server_without_a_token_tells_nobody_elsewhere(swift: Swift) -> None:
+def test_an_object_server_refuses_remote_requests_without_a_token(swift: Swift) -> None:
     device = next(iter(swift.objects))
-    asked = urllib.request.Request(
+    request = urllib.request.Request(
         f"http://{swift.objects[device]}/bwinfo", headers={"X-Forwarded-For": "10.0.0.1"}
     )
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(asked, timeout=10)
+        urllib.request.urlopen(request, timeout=10)
 
 
-def test_it_is_put_into_an_empty_directory_alone(swift: Swift) -> None:
+def test_swift_requires_an_empty_directory(swift: Swift) -> None:
     with pytest.raises(SwiftError, match="expected an empty directory"):
         up(swift.directory)
     assert (swift.directory / "swift.json").stat().st_mode & 0o777 == 0o600
     assert swift.directory.stat().st_mode & 0o777 == 0o700
 
 
-def test_several_workers_tell_of_one_server(tmp_path: Path) -> None:
+def test_workers_of_one_server_share_their_counts(tmp_path: Path) -> None:
     if lacking := missing():
-        pytest.skip(f"not run: not installed (Debian: {' '.join(lacking)})")
+        pytest.skip(f"needs Debian packages: {' '.join(lacking)}")
     device = tmp_path / "device"
     device.mkdir()
-    one = {"devices": [device], "replicas": 1}
-    with running(tmp_path / "saio", middleware=True, workers=2, **one) as swift:
+    options = {"devices": [device], "replicas": 1}
+    with running(tmp_path / "saio", middleware=True, workers=2, **options) as swift:
         clients = [swift.client() for _ in range(4)]
         clients[0].make("files")
         for number, client in enumerate(clients * 5):
             client.put("files", f"file-{number}", b"x" * MB)
-        time.sleep(4)  # a worker tells the others every second
+        time.sleep(4)  # workers exchange their counts every second
         assert moved_mb(swift) == pytest.approx(20.0, rel=0.02)
