@@ -1,6 +1,6 @@
-"""Shared stores on virtual nodes: killed at any moment, put up, tagged, moved in and out, taken down.
+"""Shared stores on virtual nodes: kills, start, tags, staging, stop.
 
-The kills come first: what they leave is looked for by name, while the store of the other tests is not up.
+The kills come first, because they look for remains by name while no other store is up.
 """
 
 from __future__ import annotations
@@ -41,60 +41,60 @@ store: {{engine: {engine}, keep: [results/*]}}
 """
 
 
-def penstock(ground: Ground, *words: str, status: int = 0, env: Any = None) -> str:
-    done = commands.run(
-        [sys.executable, "-m", "penstock", *words],
+def penstock(ground: Ground, *arguments: str, status: int = 0, env: Any = None) -> str:
+    result = commands.run(
+        [sys.executable, "-m", "penstock", *arguments],
         env={**ground.environment, **(env or {})},
         cwd=ground.where,
         capture_output=True,
         text=True,
         timeout=240,
     )
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout if status == 0 else done.stderr
+    assert result.returncode == status, result.stdout + result.stderr
+    return result.stdout if status == 0 else result.stderr
 
 
-def written(ground: Ground, engine: str, name: str = "gt-st") -> str:
+def write_platform(ground: Ground, engine: str, name: str = "gt-st") -> str:
     (ground.where / f"{name}.yaml").write_text(PLATFORM.format(name=name, engine=engine))
     return f"{name}.yaml"
 
 
-def clean(ground: Ground) -> None:
-    """Nothing is there any more because of it."""
+def assert_clean(ground: Ground) -> None:
+    """No object of this state remains on the host."""
     assert not any(ground.seen().values()), ground.seen()
 
 
 @contextlib.contextmanager
-def a_ground() -> Iterator[Ground]:
+def new_ground() -> Iterator[Ground]:
     where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    made = Ground.made(where)
+    ground = Ground.made(where)
     (where / "run").mkdir()
-    yield made
+    yield ground
     undo(Journal(where / "state" / "journal.jsonl"), own=True, everything=True)
     shutil.rmtree(where)
 
 
-def nodes_are_made(ground: Ground) -> bool:
+def nodes_exist(ground: Ground) -> bool:
     return any(ground.where.glob("run/cluster-gt-kill*"))
 
 
-def servers_start(ground: Ground) -> bool:
+def servers_have_started(ground: Ground) -> bool:
     return any(ground.where.glob("state-passable/clusters/gt-kill-*/store.json"))
 
 
 def a_client_has_mounted(_: Ground) -> bool:
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            name, groups = ((process / one).read_text() for one in ("comm", "cgroup"))
+            name, groups = ((process / entry).read_text() for entry in ("comm", "cgroup"))
             if name.strip() == "mfsmount" and "penstock-gt-kill-" in groups:
                 return True
     return False
 
 
-@pytest.mark.parametrize("moment", [nodes_are_made, servers_start, a_client_has_mounted])
-def test_killed_at_any_moment_it_is_undone(moment: Callable[[Ground], bool]) -> None:
-    with a_ground() as ground:
-        file = written(ground, "moosefs", "gt-kill")
+@pytest.mark.parametrize("moment", [nodes_exist, servers_have_started, a_client_has_mounted])
+def test_undo_after_a_kill_at_any_moment(moment: Callable[[Ground], bool]) -> None:
+    with new_ground() as ground:
+        file = write_platform(ground, "moosefs", "gt-kill")
         child = commands.popen(
             [sys.executable, "-m", "penstock", "store", "up", "moosefs", "-p", file],
             env=ground.environment,
@@ -105,7 +105,7 @@ def test_killed_at_any_moment_it_is_undone(moment: Callable[[Ground], bool]) -> 
         )
         until = time.monotonic() + 120
         while not moment(ground):
-            assert child.poll() is None, "it came to its end before"
+            assert child.poll() is None, "the command ended before the kill"
             assert time.monotonic() < until
             time.sleep(0.01)
         child.send_signal(signal.SIGKILL)
@@ -116,36 +116,36 @@ def test_killed_at_any_moment_it_is_undone(moment: Callable[[Ground], bool]) -> 
             capture_output=True,
             text=True,
         )
-        said = status.stdout + status.stderr
-        assert "the store gt-kill is not complete" in said, said
-        assert "`penstock undo` removes it" in said
-        done = penstock(ground, "undo")
-        assert "cluster    gt-kill" in done, done
-        clean(ground)
+        output = status.stdout + status.stderr
+        assert "the store gt-kill is not complete" in output, output
+        assert "`penstock undo` removes it" in output
+        undone = penstock(ground, "undo")
+        assert "cluster    gt-kill" in undone, undone
+        assert_clean(ground)
 
 
 @pytest.fixture(name="ground", scope="module")
-def one_for_all() -> Iterator[Ground]:
-    with a_ground() as ground:
+def module_ground() -> Iterator[Ground]:
+    with new_ground() as ground:
         yield ground
 
 
 @pytest.fixture(scope="module")
 def moosefs(ground: Ground) -> Iterator[Ground]:
-    file = written(ground, "moosefs")
-    said = penstock(ground, "store", "up", "moosefs", "-p", file)
-    assert "moosefs up on 3 storage nodes" in said
+    file = write_platform(ground, "moosefs")
+    output = penstock(ground, "store", "up", "moosefs", "-p", file)
+    assert "moosefs up on 3 storage nodes" in output
     yield ground
     penstock(ground, "store", "down", "--discard", "*")
-    clean(ground)
+    assert_clean(ground)
 
 
-def test_moosefs_does_what_it_says(moosefs: Ground) -> None:
+def test_moosefs_conforms_to_its_support_table(moosefs: Ground) -> None:
     cells = json.loads(penstock(moosefs, "store", "conformance", "--json"))["cells"]
     assert len(cells) > 15
     assert [c for c in cells if not c["holds"]] == []
-    how = {c["cell"]: c["how"] for c in cells}
-    assert (how["Replication=2"], how["DP=local"], how["ChunkSize=256KiB"]) == (
+    support = {c["cell"]: c["how"] for c in cells}
+    assert (support["Replication=2"], support["DP=local"], support["ChunkSize=256KiB"]) == (
         "native",
         "emulated",
         "refused",
@@ -156,26 +156,26 @@ def test_a_second_up_changes_nothing(moosefs: Ground) -> None:
     before = json.loads(penstock(moosefs, "store", "status", "--json"))
     penstock(moosefs, "store", "up", "moosefs", "-p", "gt-st.yaml")
     assert json.loads(penstock(moosefs, "store", "status", "--json"))["nodes"] == before["nodes"]
-    said = penstock(
+    message = penstock(
         moosefs, "store", "up", "moosefs", "-p", "gt-st.yaml", "--set", "store.replicas=2", status=2
     )
-    assert "a store gt-st is up that is another" in said
+    assert "a store gt-st is up that is another" in message
 
 
-def test_a_kept_file_is_not_lost(moosefs: Ground) -> None:
-    inside = moosefs.where / "inputs"
-    (inside / "deep").mkdir(parents=True)
-    (inside / "a").write_bytes(os.urandom(300_000))
-    (inside / "deep" / "b with a blank").write_bytes(b"x" * 17)
-    said = json.loads(penstock(moosefs, "store", "stage-in", "inputs", "/", "--json"))
-    assert [f["path"] for f in said["files"]] == ["inputs/a", "inputs/deep/b with a blank"]
+def test_a_file_to_keep_is_not_lost(moosefs: Ground) -> None:
+    inputs = moosefs.where / "inputs"
+    (inputs / "deep").mkdir(parents=True)
+    (inputs / "a").write_bytes(os.urandom(300_000))
+    (inputs / "deep" / "b with a blank").write_bytes(b"x" * 17)
+    staged = json.loads(penstock(moosefs, "store", "stage-in", "inputs", "/", "--json"))
+    assert [f["path"] for f in staged["files"]] == ["inputs/a", "inputs/deep/b with a blank"]
     script = "mkdir -p /store/results && cp /store/inputs/a /store/results/r"
     penstock(moosefs, "nodes", "exec", "node-1", "--", "sh", "-c", script)
-    said = penstock(moosefs, "store", "down", status=1)
-    assert "results/r: to be kept, but without a verified copy" in said
+    message = penstock(moosefs, "store", "down", status=1)
+    assert "results/r: to be kept, but without a verified copy" in message
     penstock(moosefs, "store", "stage-out", "outside")
-    assert (moosefs.where / "outside/results/r").read_bytes() == (inside / "a").read_bytes()
-    # what changes afterwards is not safe any more: on either side
+    assert (moosefs.where / "outside/results/r").read_bytes() == (inputs / "a").read_bytes()
+    # a later change of either side invalidates the copy
     (moosefs.where / "outside/results/r").write_bytes(b"changed")
     assert "results/r: to be kept" in penstock(moosefs, "store", "down", status=1)
     penstock(moosefs, "store", "stage-out", "outside")
@@ -183,55 +183,57 @@ def test_a_kept_file_is_not_lost(moosefs: Ground) -> None:
     assert "results/r: to be kept" in penstock(moosefs, "store", "down", status=1)
 
 
-def test_a_node_that_dies_takes_what_it_alone_held(moosefs: Ground) -> None:
+def test_a_dead_node_loses_files_without_another_copy(moosefs: Ground) -> None:
     for path, tags in (("two", "Replication=2"), ("one", "DP=local")):
         penstock(moosefs, "store", "tag", path, tags, "--create", "--node", "node-2")
         script = f"head -c 2000000 /dev/urandom > /store/{path}; sync /store/{path}; sha256sum /store/{path}"
         penstock(moosefs, "nodes", "exec", "node-2", "--", "sh", "-c", script)
-    two = json.loads(penstock(moosefs, "store", "locate", "two", "--json"))["extents"]
-    assert len(two[0]["nodes"]) == 2
+    extents = json.loads(penstock(moosefs, "store", "locate", "two", "--json"))["extents"]
+    assert len(extents[0]["nodes"]) == 2
     victim = "node-2"
     penstock(moosefs, "nodes", "set", victim, "state=down")
     try:
         status = json.loads(penstock(moosefs, "store", "status", "--json"))
         states = {s["node"]: s["up"] for s in status["servers"]}
         assert states == {"node-0": True, "node-1": True, "node-2": False}
-        read = ["nodes", "exec", "node-0", "--", "timeout", "60", "sha256sum", "/store/two"]
-        penstock(moosefs, *read)
-        one = json.loads(penstock(moosefs, "store", "locate", "one", "--node", "node-0", "--json"))
-        assert one["extents"][0]["nodes"] == []  # nobody holds it any more, and locate says so
+        checksum = ["nodes", "exec", "node-0", "--", "timeout", "60", "sha256sum", "/store/two"]
+        penstock(moosefs, *checksum)
+        located = json.loads(
+            penstock(moosefs, "store", "locate", "one", "--node", "node-0", "--json")
+        )
+        assert located["extents"][0]["nodes"] == []  # `locate` reports that no node has a copy
     finally:
         penstock(moosefs, "nodes", "set", victim, "state=up")
 
 
-def test_mistakes_are_told_before_anything_is_put_up(ground: Ground) -> None:
-    file = written(ground, "moosefs", "gt-bad")
-    for words, expected in (
+def test_mistakes_are_reported_before_a_node_starts(ground: Ground) -> None:
+    file = write_platform(ground, "moosefs", "gt-bad")
+    for options, expected in (
         (["--set", "store.replicas=4"], "4 replicas on 3 storage hosts"),
         (["--set", "store.engine=ext4"], None),
         (["--set", "store.stripe=2", "--strict"], "store.stripe: moosefs refuses it"),
         (["--name", "two names"], "cluster name: found 'two names'; expected letters"),
     ):
         if expected is not None:
-            said = penstock(ground, "store", "up", "moosefs", "-p", file, *words, status=2)
-            assert expected in said
-    said = penstock(ground, "store", "up", "ext4", "-p", file, status=2)
-    assert "found 'ext4'; expected moosefs" in said
+            message = penstock(ground, "store", "up", "moosefs", "-p", file, *options, status=2)
+            assert expected in message
+    message = penstock(ground, "store", "up", "ext4", "-p", file, status=2)
+    assert "found 'ext4'; expected moosefs" in message
     assert not list(ground.where.glob("run/cluster-gt-bad*"))
 
 
-def test_a_directory_is_a_store_too(ground: Ground) -> None:
-    file = written(ground, "directory", "gt-of-file")
+def test_a_directory_as_a_store(ground: Ground) -> None:
+    file = write_platform(ground, "directory", "gt-of-file")
     penstock(ground, "store", "up", "directory", "-p", file, "--name", "gt-dir")
     try:
-        said = penstock(
+        output = penstock(
             ground, "store", "tag", "/f", "Replication=2", "note=x", "--create", "-s", "gt-dir"
         )
-        assert "Replication=2: refused: one directory" in said
-        assert "note=x: native" in said
+        assert "Replication=2: refused: one directory" in output
+        assert "note=x: native" in output
         script = "echo shared > /store/results-f"
         penstock(ground, "nodes", "exec", "-c", "gt-dir", "node-0", "--", "sh", "-c", script)
-        words = ["nodes", "exec", "-c", "gt-dir", "node-2", "--", "cat", "/store/results-f"]
-        assert penstock(ground, *words) == "shared\n"
+        arguments = ["nodes", "exec", "-c", "gt-dir", "node-2", "--", "cat", "/store/results-f"]
+        assert penstock(ground, *arguments) == "shared\n"
     finally:
         penstock(ground, "store", "down", "gt-dir")

@@ -1,4 +1,4 @@
-"""What a store cannot be put up with, or dies of: one clear error, and nothing left up."""
+"""Stores that cannot start or that die: one clear error, and nothing remains up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ import pytest
 
 from penstock.parts.stores.engines.moosefs import MooseFS
 from tests.integration.node_ground import NODES, Ground
-from tests.integration.test_store import PLATFORM, a_ground, clean, penstock, written
+from tests.integration.test_store import (
+    PLATFORM,
+    assert_clean,
+    new_ground,
+    penstock,
+    write_platform,
+)
 from tests.support import commands
 
 pytestmark = [
@@ -24,43 +30,43 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(bool(MooseFS().missing()), reason=MooseFS().missing() or "MooseFS"),
 ]
-#: where MooseFS' servers listen
+#: ports of MooseFS' servers
 PORTS = (9419, 9420, 9421, 9422)
 
 
 @pytest.fixture(name="ground", scope="module")
-def one_for_all() -> Iterator[Ground]:
-    with a_ground() as ground:
+def module_ground() -> Iterator[Ground]:
+    with new_ground() as ground:
         yield ground
 
 
-def nothing_left(ground: Ground) -> None:
-    clean(ground)
+def assert_nothing_left(ground: Ground) -> None:
+    assert_clean(ground)
     assert ground.journal().open_entries() == []
     assert "nothing" in penstock(ground, "undo").lower()
 
 
 def test_nodes_with_too_little_memory(ground: Ground) -> None:
-    """The master is killed by its node's limit; who put it up is told which node and what ended."""
+    """The node's memory limit kills the master; the message names the node."""
     text = PLATFORM.format(name="gt-small", engine="moosefs")
     text = text.replace("roles: [manager]", "roles: [manager], memory: 24MiB")
     (ground.where / "gt-small.yaml").write_text(text)
-    said = penstock(ground, "store", "up", "moosefs", "-p", "gt-small.yaml", status=1)
-    (line,) = said.strip().splitlines()
+    message = penstock(ground, "store", "up", "moosefs", "-p", "gt-small.yaml", status=1)
+    (line,) = message.strip().splitlines()
     assert line.startswith("penstock: head-0: ")
-    nothing_left(ground)
+    assert_nothing_left(ground)
 
 
-def test_ports_that_the_host_uses_are_no_matter(ground: Ground) -> None:
-    """Servers listen in their nodes' own networks: what listens on this host is another's."""
-    file = written(ground, "moosefs", "gt-ports")
+def test_ports_of_the_host_do_not_matter(ground: Ground) -> None:
+    """Servers listen in the networks of their nodes, independent of ports of this host."""
+    file = write_platform(ground, "moosefs", "gt-ports")
     with contextlib.ExitStack() as stack:
         for port in PORTS:
-            with contextlib.suppress(OSError):  # somebody listens there already: as good
+            with contextlib.suppress(OSError):  # already in use, which serves the test too
                 stack.enter_context(socket.create_server(("0.0.0.0", port)))
         penstock(ground, "store", "up", "moosefs", "-p", file)
         penstock(ground, "store", "down", "gt-ports")
-    nothing_left(ground)
+    assert_nothing_left(ground)
 
 
 def test_without_storage(ground: Ground) -> None:
@@ -68,18 +74,21 @@ def test_without_storage(ground: Ground) -> None:
         "[storage, client]", "[client]"
     )
     (ground.where / "gt-none.yaml").write_text(text)
-    for words in (["store", "up", "-p", "gt-none.yaml"], ["seed", "gt-none.yaml", "-o", "x.yaml"]):
-        assert "role" in penstock(ground, *words, status=2)
-    nothing_left(ground)
+    for arguments in (
+        ["store", "up", "-p", "gt-none.yaml"],
+        ["seed", "gt-none.yaml", "-o", "x.yaml"],
+    ):
+        assert "role" in penstock(ground, *arguments, status=2)
+    assert_nothing_left(ground)
 
 
 @pytest.mark.parametrize("victim", ["mfschunkserver", "mfsmaster"])
 def test_a_store_that_dies_while_it_is_measured(ground: Ground, victim: str) -> None:
-    """Its clients would wait for it for ever; nobody else does."""
-    file = written(ground, "moosefs", "gt-die")
-    words = ["seed", file, "-o", "never.yaml", "--budget", "60", "--no-compare"]
+    """Clients of a dead store wait forever; the command does not."""
+    file = write_platform(ground, "moosefs", "gt-die")
+    arguments = ["seed", file, "-o", "never.yaml", "--budget", "60", "--no-compare"]
     child = commands.popen(
-        [sys.executable, "-m", "penstock", *words],
+        [sys.executable, "-m", "penstock", *arguments],
         env=ground.environment,
         cwd=ground.where,
         stdout=subprocess.PIPE,
@@ -87,22 +96,22 @@ def test_a_store_that_dies_while_it_is_measured(ground: Ground, victim: str) -> 
         text=True,
     )
     assert child.stderr is not None
-    said = []
+    lines = []
     for line in child.stderr:
-        said.append(line)
+        lines.append(line)
         if "round 1" in line:
-            os.kill(of_ground(ground, victim), signal.SIGKILL)
+            os.kill(server_pid(ground, victim), signal.SIGKILL)
             break
     rest = child.communicate(timeout=180)[1]
-    assert child.returncode == 1, "".join(said) + rest
+    assert child.returncode == 1, "".join(lines) + rest
     assert "the store died (" in rest
     assert f"{victim} has ended" in rest
     assert not (ground.where / "never.yaml").exists()
-    nothing_left(ground)
+    assert_nothing_left(ground)
 
 
-def of_ground(ground: Ground, name: str) -> int:
-    """The server of that name that runs in one of the nodes of this test: its group bears their name."""
+def server_pid(ground: Ground, name: str) -> int:
+    """Process id of a server in the nodes of this test, found by its control group."""
     until = time.monotonic() + 20
     while time.monotonic() < until:
         for comm in Path("/proc").glob("[0-9]*/comm"):

@@ -1,4 +1,4 @@
-"""MooseFS on six nodes of three hosts, which are network namespaces with a state of their own."""
+"""MooseFS on six nodes of three hosts, which are network namespaces with their own state."""
 
 from __future__ import annotations
 
@@ -47,23 +47,26 @@ store: {{engine: moosefs, keep: [results/*]}}
 UP = ("up", "moosefs", "-p", "wide.yaml", "--hosts", "hosts.yaml")
 
 
-def written(name: str) -> dict[str, Any]:
+def write_operation(name: str) -> dict[str, Any]:
     return {"op": "write", "file": name, "size_bytes": 100_000}
 
 
-#: a task on each client, and one that reads what they write
+#: a task on each client, and one that reads their files
 WORKFLOW = {
     "schema": "penstock/workload/1",
     "name": "gather",
     "files": [],
     "tasks": [
-        *({"name": n, "stage": "part", "machine": n, "operations": [written(n)]} for n in CLIENTS),
+        *(
+            {"name": n, "stage": "part", "machine": n, "operations": [write_operation(n)]}
+            for n in CLIENTS
+        ),
         {
             "name": "all",
             "stage": "all",
             "operations": [
                 *({"op": "read", "file": n, "size_bytes": 100_000} for n in CLIENTS),
-                written("sum"),
+                write_operation("sum"),
             ],
         },
     ],
@@ -74,18 +77,18 @@ class Hosts(RemoteHosts):
     """Three hosts, and a platform of two nodes on each."""
 
     def store(self, *arguments: str, status: int = 0) -> str:
-        done = self.here.penstock("store", *arguments, cwd=self.where)
-        assert done.returncode == status, done.stdout + done.stderr
-        return done.stdout if status == 0 else done.stderr
+        result = self.here.penstock("store", *arguments, cwd=self.where)
+        assert result.returncode == status, result.stdout + result.stderr
+        return result.stdout if status == 0 else result.stderr
 
     def ask(self, *arguments: str) -> Any:
         return json.loads(self.store(*arguments, "--json"))
 
     def run(self, node: str, script: str) -> str:
         """Output of a script in a node."""
-        done = self.here.penstock("hosts", "exec", node, "--", "/bin/sh", "-c", script)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        result = self.here.penstock("hosts", "exec", node, "--", "/bin/sh", "-c", script)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
 
 def hosts_of(*, ssh: bool) -> Iterator[Hosts]:
@@ -108,15 +111,15 @@ def three_hosts_over_ssh() -> Iterator[Hosts]:
     yield from hosts_of(ssh=True)
 
 
-def test_a_store_on_three_hosts_works_as_on_one(far: Hosts) -> None:
-    """Files, hints, staging and a workflow; then nothing is left on any host.
+def test_a_store_on_three_hosts_works(far: Hosts) -> None:
+    """Use files, hints, staging and a workflow; nothing remains on any host.
 
     The times of tasks are in order although the clocks of the hosts differ.
     """
     status = far.ask(*UP)
     assert {s["node"]: s["up"] for s in status["servers"]} == dict.fromkeys(CLIENTS, True)
     far.note()
-    assert far.ask(*UP)["nodes"] == status["nodes"]  # it is up already
+    assert far.ask(*UP)["nodes"] == status["nodes"]  # already up
     _write_and_locate(far)
     _stage(far)
     _run_workflow(far)
@@ -158,9 +161,9 @@ def _stage(far: Hosts) -> None:
 def _run_workflow(far: Hosts) -> None:
     (far.where / "gather.json").write_text(json.dumps(WORKFLOW))
     arguments = ["workflow", "run", "gather.json", "-p", "wide.yaml", "--no-predict", "-o", "out"]
-    done = far.here.penstock(*arguments, "--json", cwd=far.where)
-    assert done.returncode == 0, done.stderr
-    assert set(json.loads(done.stdout)["placement"]) == {*CLIENTS, "sum"}
+    result = far.here.penstock(*arguments, "--json", cwd=far.where)
+    assert result.returncode == 0, result.stderr
+    assert set(json.loads(result.stdout)["placement"]) == {*CLIENTS, "sum"}
     (table,) = (far.where / "out").glob("**/workflow_tasks.parquet")
     tasks = {row["task"]: row for row in pq.read_table(table).to_pylist()}
     assert [tasks[name]["host"] for name in CLIENTS] == CLIENTS
@@ -173,8 +176,8 @@ def test_a_lost_host_is_named_and_restored_later(hosts: Hosts) -> None:
     hosts.note()
     python = hosts.others["three"].where / "python"
     python.chmod(0)
-    with_lost = hosts.store("tag", "x", "Replication=1", "--create", "--node", "three-0", status=1)
-    assert "node three-0 is lost: host three: " in with_lost
+    refused = hosts.store("tag", "x", "Replication=1", "--create", "--node", "three-0", status=1)
+    assert "node three-0 is lost: host three: " in refused
     stopped = hosts.store("down", "--discard", "*", status=1)
     assert "host three was not restored" in stopped
     assert hosts.others["one"].journal().open_entries() == []
@@ -186,18 +189,18 @@ def test_a_lost_host_is_named_and_restored_later(hosts: Hosts) -> None:
 
 @pytest.mark.parametrize("moment", ["nodes", "servers", "mounts"])
 def test_undo_restores_every_host_after_a_kill(hosts: Hosts, moment: str) -> None:
-    """`moment`: what is there when the command that starts the store is killed."""
-    line = [sys.executable, "-m", "penstock", "store", *UP]
+    """Kill the command that starts the store as soon as `moment` is reached."""
+    argv = [sys.executable, "-m", "penstock", "store", *UP]
     child = commands.popen(
-        line,
+        argv,
         env=hosts.here.environment,
         cwd=hosts.where,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     until = time.monotonic() + 120
-    while not _is_there(hosts, moment):
-        assert child.poll() is None, "it came to its end before"
+    while not _reached(hosts, moment):
+        assert child.poll() is None, "the command ended before the kill"
         assert time.monotonic() < until
         time.sleep(0.01)
     child.send_signal(signal.SIGKILL)
@@ -210,7 +213,7 @@ def test_undo_restores_every_host_after_a_kill(hosts: Hosts, moment: str) -> Non
     hosts.nothing_left()
 
 
-def _is_there(hosts: Hosts, moment: str) -> bool:
+def _reached(hosts: Hosts, moment: str) -> bool:
     record = Path(hosts.here.environment["PENSTOCK_STATE"]) / "remote-clusters" / "wide"
     if moment == "nodes":
         hosts.note()
@@ -219,7 +222,7 @@ def _is_there(hosts: Hosts, moment: str) -> bool:
         return (record / "store.json").exists()
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            name, group = ((process / one).read_text() for one in ("comm", "cgroup"))
+            name, group = ((process / entry).read_text() for entry in ("comm", "cgroup"))
         except OSError:
             continue
         if name.strip() == "mfsmount" and "penstock-wide-" in group:
@@ -238,6 +241,6 @@ def _is_there(hosts: Hosts, moment: str) -> bool:
 def test_unsupported_stores_on_several_hosts_are_refused(
     hosts: Hosts, arguments: list[str], message: str
 ) -> None:
-    line = ["up", *arguments, "-p", "wide.yaml", "--hosts", "hosts.yaml"]
-    assert message in hosts.store(*line, status=2)
+    argv = ["up", *arguments, "-p", "wide.yaml", "--hosts", "hosts.yaml"]
+    assert message in hosts.store(*argv, status=2)
     assert not (hosts.here.where / "state" / "remote-clusters" / "wide").exists()

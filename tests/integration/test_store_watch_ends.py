@@ -1,4 +1,4 @@
-"""What watches a store for tags goes with its nodes, and is refused where an engine cannot be watched."""
+"""The watch of a store ends with its nodes; engines that do not support it refuse it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import time
 import pytest
 
 from tests.integration.node_ground import NODES
-from tests.integration.test_store import a_ground, clean, penstock, written
-from tests.integration.test_store_watch import on
+from tests.integration.test_store import assert_clean, new_ground, penstock, write_platform
+from tests.integration.test_store_watch import run_in_node
 
 pytestmark = [
     *NODES,
@@ -20,11 +20,11 @@ pytestmark = [
 ]
 
 
-def test_nodes_that_go_take_the_watch_with_them() -> None:
-    with a_ground() as ground:
-        file = written(ground, "directory", "gt-gone")
+def test_the_watch_ends_with_its_nodes() -> None:
+    with new_ground() as ground:
+        file = write_platform(ground, "directory", "gt-gone")
         penstock(ground, "store", "up", "directory", "-p", file, "--watch")
-        on(
+        run_in_node(
             ground,
             "node-0",
             ": > /store/a; setfattr -n user.penstock.DP -v local /store/a; cat /store/a",
@@ -33,14 +33,14 @@ def test_nodes_that_go_take_the_watch_with_them() -> None:
         until = time.monotonic() + 20
         while any(ground.seen().values()) and time.monotonic() < until:
             time.sleep(0.2)
-        clean(ground)
+        assert_clean(ground)
         assert ground.journal().open_entries() == []
 
 
-def test_an_engine_that_cannot_is_told_so_before_anything_is_put_up() -> None:
-    with a_ground() as ground:
-        file = written(ground, "glusterfs", "gt-no")
+def test_an_engine_without_watch_support_refuses_it() -> None:
+    with new_ground() as ground:
+        file = write_platform(ground, "glusterfs", "gt-no")
         if subprocess.run(["which", "glusterd"], capture_output=True).returncode == 0:
-            said = penstock(ground, "store", "up", "glusterfs", "-p", file, "--watch", status=2)
-            assert "glusterfs: tags cannot be watched: tags replace the file" in said
-        clean(ground)
+            message = penstock(ground, "store", "up", "glusterfs", "-p", file, "--watch", status=2)
+            assert "glusterfs: tags cannot be watched: tags replace the file" in message
+        assert_clean(ground)
