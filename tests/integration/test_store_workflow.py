@@ -1,6 +1,6 @@
-"""Workflows on a real store: files of users, hints, and how a run ends when something dies.
+"""Workflows on a real store: files of users, hints, and the end of a run after a kill.
 
-The server that is killed comes last: the store is not the same afterwards.
+The test that kills a server comes last, because it changes the store.
 """
 
 from __future__ import annotations
@@ -47,22 +47,25 @@ hosts:
 network: {{bandwidth: 1 Gbit/s, loopback: 1 GB/s, subnet: 10.94.0.0/24}}
 store: {{engine: moosefs, keep: [results/*]}}
 """
-#: longest that anything here may take on a host that is busy [s]
+#: limit of any step on a busy host [s]
 PATIENCE_S = 240.0
 
 
-class Here:
-    """A store that is up, with a state of its own."""
+class StoreCluster:
+    """A running store with its own state directory."""
 
     def __init__(self, where: Path) -> None:
         self.where = where
-        own = {"PENSTOCK_STATE": str(where / "state"), "PENSTOCK_RUNTIME": str(where / "run")}
-        self.environment = {**os.environ, **own}
+        directories = {
+            "PENSTOCK_STATE": str(where / "state"),
+            "PENSTOCK_RUNTIME": str(where / "run"),
+        }
+        self.environment = {**os.environ, **directories}
         (where / "p.yaml").write_text(PLATFORM)
 
-    def begin(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
         return commands.popen(
-            [sys.executable, "-m", "penstock", *words],
+            [sys.executable, "-m", "penstock", *arguments],
             env=self.environment,
             cwd=self.where,
             stdout=subprocess.PIPE,
@@ -70,56 +73,56 @@ class Here:
             text=True,
         )
 
-    def penstock(self, *words: str, status: int = 0) -> str:
-        return ended(self.begin(*words), status)
+    def penstock(self, *arguments: str, status: int = 0) -> str:
+        return output_of(self.start(*arguments), status)
 
     def run(self, name: str, tasks: list[dict[str, Any]], files: list[dict[str, Any]]) -> list[str]:
-        """Words that run a workflow."""
+        """Arguments that run a workflow."""
         values = {"schema": "penstock/workload/1", "name": name, "files": files, "tasks": tasks}
         (self.where / f"{name}.json").write_text(json.dumps(values))
         return ["workflow", "run", f"{name}.json", "-p", "p.yaml", "--no-predict"]
 
     @property
     def store(self) -> Path:
-        """The store as node-0 sees it."""
+        """The store as mounted in node-0."""
         pid = next(iter(processes("node-0")))
         return Path(f"/proc/{pid}/root/store")
 
 
-def ended(child: subprocess.Popen[str], status: int) -> str:
+def output_of(child: subprocess.Popen[str], status: int) -> str:
     out, err = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == status, out + err
     return out + err
 
 
 def processes(node: str) -> dict[int, str]:
-    """Processes of a node by pid: the name of their command."""
-    found = {}
+    """Command names of the processes of a node, by process id."""
+    names = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if f"penstock-{NAME}-{node}-" in (process / "cgroup").read_text():
-                found[int(process.name)] = (process / "comm").read_text().strip()
+                names[int(process.name)] = (process / "comm").read_text().strip()
         except OSError:
             continue
-    assert found
-    return found
+    assert names
+    return names
 
 
-def awaited(what: Callable[[], T | None], child: subprocess.Popen[str]) -> T:
+def await_result(condition: Callable[[], T | None], child: subprocess.Popen[str]) -> T:
     until = time.monotonic() + PATIENCE_S
-    while (found := what()) is None:
+    while (result := condition()) is None:
         assert child.poll() is None, child.communicate()
         assert time.monotonic() < until
         time.sleep(0.02)
-    return found
+    return result
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Here]:
+def cluster() -> Iterator[StoreCluster]:
     where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    made = Here(where)
-    made.penstock("store", "up", "-p", "p.yaml")
-    yield made
+    created = StoreCluster(where)
+    created.penstock("store", "up", "-p", "p.yaml")
+    yield created
     undo(Journal(where / "state" / "journal.jsonl"), own=True, everything=True)
     shutil.rmtree(where)
 
@@ -128,40 +131,42 @@ def write(name: str, size: int = 1000) -> dict[str, Any]:
     return {"op": "write", "file": name, "size_bytes": size}
 
 
-def test_only_what_runs_created_is_removed(here: Here) -> None:
-    store = here.store
+def test_only_files_of_runs_are_removed(cluster: StoreCluster) -> None:
+    store = cluster.store
     (store / "workflow-notes.txt").write_text("precious")
     (store / "workflow-results").mkdir()
     (store / "workflow-results" / "x").write_text("r")
-    words = here.run("tiny", [{"name": "t", "operations": [write("d/a")]}], [{"name": "d/a"}])
+    arguments = cluster.run(
+        "tiny", [{"name": "t", "operations": [write("d/a")]}], [{"name": "d/a"}]
+    )
     before = set(os.listdir(store))
-    here.penstock(*words)
+    cluster.penstock(*arguments)
     (first,) = set(os.listdir(store)) - before
     assert (store / first / "d" / "a").stat().st_size == 1000
     (store / first / "mine").write_text("put there by the user")
-    here.penstock(*words)
+    cluster.penstock(*arguments)
     (second,) = set(os.listdir(store)) - before - {first}
-    assert os.listdir(store / first) == ["mine"]  # its own files are gone
-    here.penstock(*words)
+    assert os.listdir(store / first) == ["mine"]  # files of the run are removed
+    cluster.penstock(*arguments)
     assert second not in os.listdir(store)
     assert (store / "workflow-notes.txt").read_text() == "precious"
     assert (store / "workflow-results" / "x").read_text() == "r"
 
 
-def test_a_file_goes_to_the_host_of_its_hint(here: Here) -> None:
+def test_a_file_is_on_the_host_of_its_hint(cluster: StoreCluster) -> None:
     files = [
         {"name": "f", "hints": {"host": "node-2"}},
         {"name": "g", "hints": {"placement": "host", "host": "node-1"}},
         {"name": "h", "hints": {"chunk_bytes": 65536}},
     ]
     task = {"name": "t", "machine": "node-0", "operations": [write(f["name"]) for f in files]}
-    said = json.loads(here.penstock(*here.run("hosts", [task], files), "--json"))
-    placed = {name: extents[0]["hosts"] for name, extents in said["placement"].items()}
+    summary = json.loads(cluster.penstock(*cluster.run("hosts", [task], files), "--json"))
+    placed = {name: extents[0]["hosts"] for name, extents in summary["placement"].items()}
     assert (placed["f"], placed["g"]) == (["node-2"], ["node-1"])
-    assert [one.partition(":")[0] for one in said["refused"]] == ["h"]
+    assert [refusal.partition(":")[0] for refusal in summary["refused"]] == ["h"]
 
 
-def test_a_task_whose_process_is_killed_ends_the_run(here: Here) -> None:
+def test_a_kill_of_a_task_ends_the_run(cluster: StoreCluster) -> None:
     tasks = [
         {"name": "first", "machine": "node-0", "operations": [write("a")]},
         {
@@ -170,40 +175,42 @@ def test_a_task_whose_process_is_killed_ends_the_run(here: Here) -> None:
             "operations": [write("b"), {"op": "compute", "seconds": 3600}],
         },
     ]
-    store, idle = here.store, processes("node-1")
+    store, idle = cluster.store, processes("node-1")
     before = set(os.listdir(store))
-    child = here.begin(*here.run("kill", tasks, []), "-o", "out")
+    child = cluster.start(*cluster.run("kill", tasks, []), "-o", "out")
 
     def computing() -> int | None:
-        made = [one for one in set(os.listdir(store)) - before if (store / one / "b").exists()]
-        own = sorted(set(processes("node-1")) - set(idle))
-        return own[-1] if made else None
+        runs = [name for name in set(os.listdir(store)) - before if (store / name / "b").exists()]
+        started = sorted(set(processes("node-1")) - set(idle))
+        return started[-1] if runs else None
 
-    os.kill(awaited(computing, child), signal.SIGKILL)
-    said = ended(child, 1)
-    assert "task long on node-1: its process" in said
-    assert "killed by signal 9 (SIGKILL)" in said
-    kept = json.loads((here.where / "out" / "result.json").read_text())
-    assert "task long on node-1" in kept["error"]
-    assert (here.where / "out" / "broken" / "workflow_tasks.parquet").exists()
+    os.kill(await_result(computing, child), signal.SIGKILL)
+    output = output_of(child, 1)
+    assert "task long on node-1: its process" in output
+    assert "killed by signal 9 (SIGKILL)" in output
+    result = json.loads((cluster.where / "out" / "result.json").read_text())
+    assert "task long on node-1" in result["error"]
+    assert (cluster.where / "out" / "broken" / "workflow_tasks.parquet").exists()
 
 
-def test_a_killed_server_of_the_only_copy_ends_the_run(here: Here) -> None:
+def test_a_kill_of_the_server_of_the_only_copy_ends_the_run(cluster: StoreCluster) -> None:
     tasks = [
         {"name": "t", "operations": [write("a"), {"op": "compute", "seconds": 3600}]},
     ]
-    store = here.store
+    store = cluster.store
     before = set(os.listdir(store))
-    child = here.begin(*here.run("server", tasks, []))
+    child = cluster.start(*cluster.run("server", tasks, []))
 
     def writing() -> bool | None:
-        made = set(os.listdir(store)) - before
-        return any((store / one / "a").exists() for one in made) or None
+        runs = set(os.listdir(store)) - before
+        return any((store / run / "a").exists() for run in runs) or None
 
-    awaited(writing, child)
+    await_result(writing, child)
     (server,) = (pid for pid, name in processes("node-2").items() if name == "mfschunkserver")
     os.kill(server, signal.SIGKILL)
-    said = ended(child, 1)
-    assert "the store lost node-2: mfschunkserver" in said
-    # what has only one copy cannot be complete any more
-    assert "servers are down: node-2" in here.penstock(*here.run("after", tasks[:1], []), status=1)
+    output = output_of(child, 1)
+    assert "the store lost node-2: mfschunkserver" in output
+    # files with a single copy are incomplete
+    assert "servers are down: node-2" in cluster.penstock(
+        *cluster.run("after", tasks[:1], []), status=1
+    )
