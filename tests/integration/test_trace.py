@@ -1,4 +1,4 @@
-"""The tracer against what fio says it did. Needs root, BPF and fio."""
+"""Compare traces with the counts and logs of fio, and check the handling of failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import pytest
 from tests.integration.tracing import known_cost, loaded_programs, programs_of
 from tests.support import commands
 
-REQUESTS = 10007  # a prime: whatever loses, doubles or rounds shows
+REQUESTS = 10007  # a prime number, which shows lost, doubled and rounded counts
 
 __all__ = ["known_cost"]  # a fixture
 pytestmark = [
@@ -35,30 +35,30 @@ needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not i
 
 
 def penstock(
-    *words: str | Path | bytes, status: int = 0, **more: Any
+    *arguments: str | Path | bytes, status: int = 0, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    done = commands.run(
-        [Path(sys.executable).with_name("penstock"), *words],
+    result = commands.run(
+        [Path(sys.executable).with_name("penstock"), *arguments],
         capture_output=True,
         text=True,
         timeout=120,
-        **more,
+        **options,
     )
-    assert done.returncode == status, done.stderr
-    return done
+    assert result.returncode == status, result.stderr
+    return result
 
 
 def trace(
     *command: str | Path | bytes, options: tuple[str | Path, ...] = (), status: int = 0
 ) -> Any:
-    done = penstock("trace", "--json", *options, "--", *command, status=status)
-    return json.loads(done.stdout)
+    result = penstock("trace", "--json", *options, "--", *command, status=status)
+    return json.loads(result.stdout)
 
 
 def of_file(document: Any, path: Path) -> Any:
-    found = [row for row in document["files"] if row["path"] == str(path)]
-    assert len(found) == 1, [row["path"] for row in document["files"]]
-    return found[0]
+    matches = [row for row in document["files"] if row["path"] == str(path)]
+    assert len(matches) == 1, [row["path"] for row in document["files"]]
+    return matches[0]
 
 
 def balanced(document: Any) -> bool:
@@ -70,7 +70,7 @@ def balanced(document: Any) -> bool:
 def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("traced") / "file"
     path.write_bytes(os.urandom(1 << 20) * 64)
-    # its libraries into the page cache: read from a slow disk they would be what the run waited for
+    # load fio's libraries into the page cache, so that no run waits for them
     if shutil.which("fio"):
         commands.run(["fio", "--version"], check=True, capture_output=True)
     return path
@@ -86,9 +86,9 @@ def fio(target: Path, rw: str, engine: str, *more: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def reads(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[Any, Path]]:
-    """By pattern and engine, the trace that fio was in, one after the other, and the file that it read."""
+    """Trace and file of fio by pattern and engine."""
     where = tmp_path_factory.mktemp("reads")
-    found = {}
+    traces = {}
     for mode, engines in (("pattern", ["psync"]), ("trace", ["sync", "pvsync", "pvsync2"])):
         files = {
             (rw, engine): where / f"{rw}-{engine}"
@@ -97,16 +97,16 @@ def reads(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tup
         for path in files.values():
             path.touch()
             os.truncate(path, 64 << 20)
-        lines = [shlex.join(fio(path, *job)) for job, path in files.items()]
-        document = trace("sh", "-c", " && ".join(lines), options=("--mode", mode))
-        found |= {job: (document, path) for job, path in files.items()}
-    return found
+        fio_commands = [shlex.join(fio(path, *job)) for job, path in files.items()]
+        document = trace("sh", "-c", " && ".join(fio_commands), options=("--mode", mode))
+        traces |= {job: (document, path) for job, path in files.items()}
+    return traces
 
 
 @needs_fio
 @pytest.mark.parametrize("engine", ["sync", "psync", "pvsync", "pvsync2"])
 @pytest.mark.parametrize("rw", ["read", "randread"])
-def test_every_read_of_fio_is_there(
+def test_every_read_of_fio_is_traced(
     reads: dict[tuple[str, str], tuple[Any, Path]], rw: str, engine: str
 ) -> None:
     document, target = reads[rw, engine]
@@ -117,14 +117,14 @@ def test_every_read_of_fio_is_there(
     assert row["write_pattern"] is None
     assert document["lost_events"] == 0
     assert balanced(document)
-    wanted = {"read": {"consecutive", "sequential"}, "randread": {"random"}}[rw]
-    assert row["read_pattern"] in wanted
+    expected = {"read": {"consecutive", "sequential"}, "randread": {"random"}}[rw]
+    assert row["read_pattern"] in expected
     assert str(target.parent) in document["closing"]
 
 
 @needs_fio
 @pytest.mark.parametrize(("engine", "mode"), [("sync", "trace"), ("pvsync2", "pattern")])
-def test_four_threads(target: Path, engine: str, mode: str) -> None:
+def test_reads_of_four_threads(target: Path, engine: str, mode: str) -> None:
     threads = ("--thread", "--numjobs=4", "--group_reporting")
     document = trace(*fio(target, "read", engine, *threads), options=("--mode", mode))
     row = of_file(document, target)
@@ -135,26 +135,26 @@ def test_four_threads(target: Path, engine: str, mode: str) -> None:
 
 
 @needs_fio
-def test_bytes_and_offsets_are_those_of_fios_own_log(target: Path, tmp_path: Path) -> None:
+def test_bytes_and_offsets_equal_the_log_of_fio(target: Path, tmp_path: Path) -> None:
     log, bundle = tmp_path / "iolog", tmp_path / "T"
     command = fio(target, "randrw", "psync", f"--write_iolog={log}")
     trace(*command, options=("--mode", "trace", "-o", bundle))
-    told = [line.split() for line in log.read_text().splitlines()]
-    truth = [
-        (words[-3], int(words[-2]), int(words[-1]))
-        for words in told
-        if words[-3] in {"read", "write"}
+    lines = [line.split() for line in log.read_text().splitlines()]
+    logged = [
+        (fields[-3], int(fields[-2]), int(fields[-1]))
+        for fields in lines
+        if fields[-3] in {"read", "write"}
     ]
     events = pq.read_table(bundle / "io_events.parquet")
     files = pq.read_table(bundle / "files.parquet").to_pylist()
     number = next(row["file_id"] for row in files if row["path"] == str(target))
-    seen = [
+    traced = [
         (row["direction"], row["offset_bytes"], row["done_bytes"])
         for row in events.to_pylist()
         if row["file_id"] == number and row["direction"] in {"read", "write"}
     ]
-    assert len(truth) == REQUESTS
-    assert seen == truth  # one thread: the same order, too
+    assert len(logged) == REQUESTS
+    assert traced == logged  # one thread, so the order is equal too
 
 
 @needs_fio
@@ -163,7 +163,7 @@ def test_a_planted_drop_is_reported(target: Path) -> None:
         *fio(target, "read", "psync"), options=("--mode", "trace", "--drop-every", "100")
     )
     row = of_file(document, target)
-    # each processor counts for itself
+    # each processor counts separately
     assert document["lost_events"] >= 10
     assert REQUESTS - document["lost_events"] <= row["reads"] < REQUESTS
     assert balanced(document)
@@ -171,7 +171,7 @@ def test_a_planted_drop_is_reported(target: Path) -> None:
 
 
 @needs_fio
-def test_a_reader_that_stands_still_loses_and_says_how_much(target: Path, tmp_path: Path) -> None:
+def test_a_stopped_reader_reports_its_lost_events(target: Path, tmp_path: Path) -> None:
     from penstock.host.cgroups.cgroup import create_run_cgroup
     from penstock.host.journal.journal import Journal
     from penstock.host.processes.launch import launch
@@ -186,23 +186,23 @@ def test_a_reader_that_stands_still_loses_and_says_how_much(target: Path, tmp_pa
         tracer.arm(group)
         os.kill(tracer.pid, signal.SIGSTOP)
         try:
-            done = launch(
+            finished = launch(
                 fio(target, "read", "psync", "--loops=8"), group, stderr=tmp_path / "said"
             )
         finally:
             os.kill(tracer.pid, signal.SIGCONT)
         result = tracer.disarm()
-    said = (tmp_path / "said").read_text()
-    asked = json.loads(said[said.index("{") :])["jobs"][0]["read"]["total_ios"]
-    receipt = result.receipt
-    assert done.exit_status == 0
-    assert receipt["lost"] > 0
-    assert receipt["seen"] == receipt["kept"] + receipt["filtered"] + receipt["lost"]
-    assert receipt["seen"] >= asked >= REQUESTS
-    assert result.events == receipt["kept"]
+    output = (tmp_path / "said").read_text()
+    requests = json.loads(output[output.index("{") :])["jobs"][0]["read"]["total_ios"]
+    stats = result.receipt
+    assert finished.exit_status == 0
+    assert stats["lost"] > 0
+    assert stats["seen"] == stats["kept"] + stats["filtered"] + stats["lost"]
+    assert stats["seen"] >= requests >= REQUESTS
+    assert result.events == stats["kept"]
     assert "lost" in result.closing
-    slots = receipt["ring_bytes"] // 48
-    assert receipt["kept"] <= slots  # one ring per CPU, and nobody emptied them
+    slots = stats["ring_bytes"] // 48
+    assert stats["kept"] <= slots  # one ring per CPU, which the stopped reader did not empty
 
 
 SCRIPT = """
@@ -240,7 +240,7 @@ except OSError:
 """
 
 
-def test_offsets_however_the_position_came_about(tmp_path: Path) -> None:
+def test_offsets_of_all_ways_to_set_the_position(tmp_path: Path) -> None:
     path, bundle = tmp_path / "file", tmp_path / "T"
     path.write_bytes(bytes(100_000))
     trace(sys.executable, "-c", SCRIPT, path, options=("--mode", "trace", "-o", bundle))
@@ -248,10 +248,10 @@ def test_offsets_however_the_position_came_about(tmp_path: Path) -> None:
     events = pq.read_table(bundle / "io_events.parquet").to_pylist()
     rows = [row for row in events if row["direction"] in {"read", "write"}]
 
-    def of(name: str, *columns: str) -> list[tuple[Any, ...]]:
+    def columns_of(name: str, *columns: str) -> list[tuple[Any, ...]]:
         return [tuple(r[c] for c in columns) for r in rows if r["file_id"] == files[name]]
 
-    assert of(str(path), "offset_bytes", "size_bytes", "done_bytes", "errno") == [
+    assert columns_of(str(path), "offset_bytes", "size_bytes", "done_bytes", "errno") == [
         (8192, 100, 100, 0),
         (8292, 50, 50, 0),
         (8342, 7, 7, 0),
@@ -260,11 +260,11 @@ def test_offsets_however_the_position_came_about(tmp_path: Path) -> None:
         (99_990, 1000, 10, 0),
         (100_010, 1000, 0, 0),
     ]
-    ops = [op for (op,) in of(str(path), "op")]
+    ops = [op for (op,) in columns_of(str(path), "op")]
     assert ops[:4] == ["read"] * 4
-    assert ops[4] in {"preadv", "preadv2"}  # whichever the C library makes of it
+    assert ops[4] in {"preadv", "preadv2"}  # depends on the C library
     assert ops[5:] == ["pread64"] * 2
-    assert of(str(path) + ".log", "op", "offset_bytes", "done_bytes", "errno") == [
+    assert columns_of(str(path) + ".log", "op", "offset_bytes", "done_bytes", "errno") == [
         ("write", 0, 11, 0),
         ("write", 11, 13, 0),
         ("pwrite64", 24, 5, 0),
@@ -274,7 +274,7 @@ def test_offsets_however_the_position_came_about(tmp_path: Path) -> None:
     assert all(row["latency_ns"] > 0 for row in rows if row["op"] != "fault_around")
 
 
-def test_names_of_any_bytes_and_equal_names_are_kept_apart(tmp_path: Path) -> None:
+def test_files_with_unusual_or_equal_names_are_distinguished(tmp_path: Path) -> None:
     names = ["a/x.db", "b/x.db", "n\new'line\".db", "l" * 200, "d/" * 100 + "deep"]
     raw = os.fsencode(tmp_path) + b"/\xff\xfe"
     for name in names:
@@ -297,7 +297,7 @@ def test_names_of_any_bytes_and_equal_names_are_kept_apart(tmp_path: Path) -> No
     assert any(row["path"] == f"{tmp_path}/\\udcff\\udcfe" for row in document["files"])
 
 
-#: files without a name that get one: by the name of their descriptor, as open(2) shows, and by the empty path
+#: link files without a name: by the path of their descriptor (see open(2)), and by the empty path
 LINKED = """
 import ctypes, os
 linkat = ctypes.CDLL(None, use_errno=True).linkat
@@ -312,40 +312,40 @@ for old, flags, name in ((b"/proc/self/fd/%d", 0x400, b"by-name"), (b"/dev/fd/%d
 """
 
 
-def test_a_file_without_a_name_gets_the_one_it_is_linked_to(tmp_path: Path) -> None:
+def test_a_linked_file_without_a_name_gets_the_name_of_its_link(tmp_path: Path) -> None:
     bundle = tmp_path / "T"
-    line = ("trace", "--json", "-m", "trace", "-o", bundle, "--", sys.executable, "-c", LINKED)
-    penstock(*line, cwd=tmp_path)
+    arguments = ("trace", "--json", "-m", "trace", "-o", bundle, "--", sys.executable, "-c", LINKED)
+    penstock(*arguments, cwd=tmp_path)
     names = pq.read_table(bundle / "file_names.parquet").to_pylist()
     events = pq.read_table(bundle / "io_events.parquet").to_pylist()
     for name in ("by-name", "by-device", "by-thread", "by-number"):
         (linked,) = (r for r in names if r["path"] == f"{tmp_path}/{name}")
         assert linked["kind"] == "link"
-        own = [e["op"] for e in events if e["file_id"] == linked["file_id"]]
-        assert {"write", "link", "pread64"} <= set(own), own
+        ops = [e["op"] for e in events if e["file_id"] == linked["file_id"]]
+        assert {"write", "link", "pread64"} <= set(ops), ops
 
 
-def test_only_the_command_is_seen(target: Path) -> None:
+def test_only_the_command_is_traced(target: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", f"while True: open({str(target)!r}, 'rb').read(4096)"]
-    ) as other:
+    ) as bystander:
         try:
             document = trace(sys.executable, "-c", "pass", options=("--mode", "trace"))
         finally:
-            other.kill()
+            bystander.kill()
     assert str(target) not in {row["path"] for row in document["files"]}
     assert document["seen"] > 0
 
 
-def test_status_and_output_are_the_commands_own(tmp_path: Path) -> None:
+def test_exit_status_and_output_equal_those_of_the_command(tmp_path: Path) -> None:
     bundle = tmp_path / "T"
-    done = penstock(
+    result = penstock(
         *("trace", "--json", "-o", bundle, "--"),
         *("sh", "-c", "echo said; exit 7"),
         status=7,
     )
-    assert json.loads(done.stdout)["exit_status"] == 7
-    assert "said" in done.stderr
+    assert json.loads(result.stdout)["exit_status"] == 7
+    assert "said" in result.stderr
     assert (bundle / "stdout.txt").read_text() == "said\n"
     manifest = json.loads((bundle / "manifest.json").read_text())
     assert manifest["schema"] == "penstock/bundle/1"
@@ -353,7 +353,7 @@ def test_status_and_output_are_the_commands_own(tmp_path: Path) -> None:
     assert penstock("trace", "--", "sh", "-c", "kill -9 $$", status=137)
 
 
-def test_what_cannot_be_run(tmp_path: Path) -> None:
+def test_commands_that_cannot_run(tmp_path: Path) -> None:
     assert "no such command" in penstock("trace", "--", "no-such-program", status=127).stderr
     plain = tmp_path / "plain"
     plain.write_text("")
@@ -387,13 +387,13 @@ def test_a_killed_tracer_leaves_nothing_loaded(tmp_path: Path) -> None:
 
 
 @needs_fio
-def test_random_read_is_a_cloud_of_one_point_per_request(tmp_path: Path) -> None:
+def test_random_reads_are_drawn_as_one_point_per_request(tmp_path: Path) -> None:
     requests = 140 * 2**20 // 4096
     data = tmp_path / "data"
     data.write_bytes(bytes(140 << 20))
     bundle = tmp_path / "bundle"
-    words = ["fio", "--name=job", f"--filename={data}", "--size=140m", "--bs=4k", "--rw=randread"]
-    penstock("trace", "--mode", "trace", "-o", bundle, "--", *words, "--output=/dev/null")
+    argv = ["fio", "--name=job", f"--filename={data}", "--size=140m", "--bs=4k", "--rw=randread"]
+    penstock("trace", "--mode", "trace", "-o", bundle, "--", *argv, "--output=/dev/null")
     text = (bundle / "report.html").read_text()
     assert f"Shown {requests:,} of {requests:,} requests, each as one mark" in text
     head = next(
@@ -403,8 +403,8 @@ def test_random_read_is_a_cloud_of_one_point_per_request(tmp_path: Path) -> None
     )
     assert head["form"] == "points"
     patterns = pq.read_table(bundle / "patterns.parquet").to_pylist()
-    judged = [r for r in patterns if r["path"] == str(data) and r["tid"] is None]
-    assert [r["class"] for r in judged if r["basis"] == "calls"] == ["random"]
+    verdicts = [r for r in patterns if r["path"] == str(data) and r["tid"] is None]
+    assert [r["class"] for r in verdicts if r["basis"] == "calls"] == ["random"]
     figure = tmp_path / "x.svg"
     penstock("plot", bundle, "offsets", "-o", figure)
     assert figure.stat().st_size > 0

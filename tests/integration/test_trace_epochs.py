@@ -1,4 +1,4 @@
-"""Mode pattern beside mode trace on the same accesses, and the published random read."""
+"""Compare the modes pattern and trace on equal accesses; random reads of a published case."""
 
 from __future__ import annotations
 
@@ -62,35 +62,35 @@ for name in names:
 
 
 def accesses() -> dict[str, tuple[str, int | None, int | None, np.ndarray, np.ndarray]]:
-    """Sequences of known truth: class, k, border, offsets, threads."""
-    draws = np.random.default_rng(15)
-    n, one = REQUESTS, np.ones(REQUESTS)
-    half = cases.consecutive(n // 2, 512)
-    mixed = np.concatenate([half, cases.uniform(draws, n - n // 2, 512, 1 << 20)])
-    # a tenth elsewhere, within what a sparse file may hold
+    """Sequences with their expected class, k and border, and their offsets and threads."""
+    rng = np.random.default_rng(15)
+    n, one_thread = REQUESTS, np.ones(REQUESTS)
+    consecutive = cases.consecutive(n // 2, 512)
+    mixed = np.concatenate([consecutive, cases.uniform(rng, n - n // 2, 512, 1 << 20)])
+    # a tenth at other offsets, within the limit of a sparse file
     tenth = cases.consecutive(n, 512)
-    elsewhere = draws.random(n) < 0.10
-    tenth[elsewhere] = (1 << 36) + draws.integers(0, 1 << 20, elsewhere.sum()) * 512
-    found: dict[str, tuple[str, int | None, int | None, np.ndarray, np.ndarray]] = {
-        "consecutive": ("consecutive", None, None, cases.consecutive(n, 512), one),
-        "gaps": ("sequential", None, None, cases.gaps(draws, n, 512), one),
-        "reverse": ("reverse", None, None, cases.reverse(n, 512), one),
-        "stride": ("strided", None, None, cases.strided(n, (64 * KIB,)), one),
-        "zipf": ("hot-set", None, None, cases.zipf(draws, n, 4096, 2048, 1.2), one),
-        "uniform": ("random", None, None, cases.uniform(draws, n, 4096, 1 << 20), one),
-        "half": ("mixed", None, n // 2, mixed, one),
-        "tenth": ("irregular", None, None, tenth, one),
+    scattered = rng.random(n) < 0.10
+    tenth[scattered] = (1 << 36) + rng.integers(0, 1 << 20, scattered.sum()) * 512
+    sequences: dict[str, tuple[str, int | None, int | None, np.ndarray, np.ndarray]] = {
+        "consecutive": ("consecutive", None, None, cases.consecutive(n, 512), one_thread),
+        "gaps": ("sequential", None, None, cases.gaps(rng, n, 512), one_thread),
+        "reverse": ("reverse", None, None, cases.reverse(n, 512), one_thread),
+        "stride": ("strided", None, None, cases.strided(n, (64 * KIB,)), one_thread),
+        "zipf": ("hot-set", None, None, cases.zipf(rng, n, 4096, 2048, 1.2), one_thread),
+        "uniform": ("random", None, None, cases.uniform(rng, n, 4096, 1 << 20), one_thread),
+        "half": ("mixed", None, n // 2, mixed, one_thread),
+        "tenth": ("irregular", None, None, tenth, one_thread),
     }
     for k in (2, 4, 8, 16):
-        offsets, whose = cases.streams(draws, n, 512, k, "random")
-        found[f"streams{k}"] = ("interleaved", k, None, offsets, one)
+        offsets, thread_of = cases.streams(rng, n, 512, k, "random")
+        sequences[f"streams{k}"] = ("interleaved", k, None, offsets, one_thread)
         if k == 4:
-            found["threads4"] = ("interleaved", None, None, offsets, whose + 1)
-    return found
+            sequences["threads4"] = ("interleaved", None, None, offsets, thread_of + 1)
+    return sequences
 
 
 def penstock_trace(command: list[str | Path], mode: str, *options: str | Path) -> dict[str, Any]:
-    done = commands.run(
+    result = commands.run(
         [
             *(Path(sys.executable).with_name("penstock"), "trace", "--json", "--mode", mode),
             *(*options, "--", *command),
@@ -100,24 +100,24 @@ def penstock_trace(command: list[str | Path], mode: str, *options: str | Path) -
         timeout=120,
         check=True,
     )
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(result.stdout))
 
 
 def test_pattern_and_trace_give_the_same_verdicts(tmp_path: Path) -> None:
-    told = accesses()
-    for name, (_, _, _, offsets, tids) in told.items():
+    sequences = accesses()
+    for name, (_, _, _, offsets, tids) in sequences.items():
         np.save(tmp_path / f"{name}.npy", np.array([offsets, tids], np.int64))
         with open(tmp_path / f"{name}.data", "wb") as file:
             file.truncate(int(offsets.max()) + 8192)
-    command: list[str | Path] = [sys.executable, "-c", READER, tmp_path, *told]
-    found = {}
+    command: list[str | Path] = [sys.executable, "-c", READER, tmp_path, *sequences]
+    by_mode = {}
     for mode in ("trace", "pattern"):
         document = penstock_trace(command, mode)
         assert document["lost_events"] == 0
         paths = {Path(row["path"] or ""): row for row in document["files"]}
-        found[mode] = {p.stem: row for p, row in paths.items() if p.suffix == ".data"}
-    for name, (kind, k, border, *_) in told.items():
-        for mode, rows in found.items():
+        by_mode[mode] = {p.stem: row for p, row in paths.items() if p.suffix == ".data"}
+    for name, (kind, k, border, *_) in sequences.items():
+        for mode, rows in by_mode.items():
             row = rows[name]
             evidence = row["read_evidence"]
             assert row["reads"] == REQUESTS, (name, mode)
@@ -126,9 +126,9 @@ def test_pattern_and_trace_give_the_same_verdicts(tmp_path: Path) -> None:
                 assert evidence["k"] == k, (name, mode)
             if border is not None:
                 (first,) = [p["first"] for p in evidence["evidence"]["phases"]][1:]
-                within = 0.01 * REQUESTS if mode == "trace" else EPOCH_REQUESTS
-                assert abs(first - border) <= within, (name, mode)
-    strides = [rows["stride"]["read_evidence"]["evidence"] for rows in found.values()]
+                tolerance = 0.01 * REQUESTS if mode == "trace" else EPOCH_REQUESTS
+                assert abs(first - border) <= tolerance, (name, mode)
+    strides = [rows["stride"]["read_evidence"]["evidence"] for rows in by_mode.values()]
     assert strides[0]["strides_bytes"] == strides[1]["strides_bytes"] == [64 * KIB]
 
 
@@ -142,42 +142,44 @@ def test_random_reads_of_a_140_mb_file(tmp_path: Path) -> None:
         "--output-format=json",
     ]
     document = penstock_trace(command, "trace", "-o", bundle)
-    said = json.loads((tmp_path / "said").read_text())["jobs"][0]["read"]["total_ios"]
+    total_ios = json.loads((tmp_path / "said").read_text())["jobs"][0]["read"]["total_ios"]
     row = next(row for row in document["files"] if row["path"] == str(target))
-    assert row["reads"] == said == 140_000_000 // 4096
+    assert row["reads"] == total_ios == 140_000_000 // 4096
     assert row["read_pattern"] == "random"
-    (whole,) = [
+    (verdict,) = [
         r
         for r in pq.read_table(bundle / "patterns.parquet").to_pylist()
-        # requests of pages that the kernel has evicted meanwhile have the basis `device`
+        # requests of pages that the kernel has evicted have the basis `device`
         if r["path"] == str(target) and r["tid"] is None and r["basis"] == "calls"
     ]
-    assert (whole["phase_id"], whole["requests"]) == (None, said)
+    assert (verdict["phase_id"], verdict["requests"]) == (None, total_ios)
     events = pq.read_table(bundle / "io_events.parquet", columns=["t_ns", "direction", "file_id"])
     times = events["t_ns"].to_numpy()
     assert (np.diff(times) >= 0).all()
     reads = np.array(events["direction"].to_pylist()) == "read"
-    assert (reads & (events["file_id"].to_numpy() == whole["file_id"])).sum() == said
-    again = {r["file_id"]: r for r in judge_run(TraceTables(bundle)) if r["direction"] == "read"}
-    assert again[whole["file_id"]]["together"]["class"] == "random"
-    assert again[whole["file_id"]]["time_ns"] == row["read_time_ns"]
-    done = commands.run(
+    assert (reads & (events["file_id"].to_numpy() == verdict["file_id"])).sum() == total_ios
+    reevaluated = {
+        r["file_id"]: r for r in judge_run(TraceTables(bundle)) if r["direction"] == "read"
+    }
+    assert reevaluated[verdict["file_id"]]["together"]["class"] == "random"
+    assert reevaluated[verdict["file_id"]]["time_ns"] == row["read_time_ns"]
+    result = commands.run(
         [Path(sys.executable).with_name("penstock"), "analyse", "--json", bundle],
         capture_output=True,
         text=True,
         check=True,
     )
-    told = [row for row in json.loads(done.stdout)["verdicts"] if row["path"] == str(target)]
-    assert [(row["direction"], row["class"]) for row in told if row["basis"] == "calls"] == [
+    verdicts = [row for row in json.loads(result.stdout)["verdicts"] if row["path"] == str(target)]
+    assert [(row["direction"], row["class"]) for row in verdicts if row["basis"] == "calls"] == [
         ("read", "random")
     ]
     assert (bundle / "io_events.parquet").stat().st_size / events.num_rows <= 12
 
 
-def test_a_log_that_short_processes_append_to_is_consecutive_in_every_mode(tmp_path: Path) -> None:
+def test_a_log_of_short_processes_is_consecutive_in_every_mode(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    line = "x" * 63
-    script = f"for i in $(seq 211); do /bin/sh -c 'echo {line} >> {log}'; done"
+    record = "x" * 63
+    script = f"for i in $(seq 211); do /bin/sh -c 'echo {record} >> {log}'; done"
     for mode in ("pattern", "trace"):
         log.unlink(missing_ok=True)
         document = penstock_trace(["sh", "-c", script], mode)

@@ -1,4 +1,4 @@
-"""Which hooks are taken when some are refused, what each mode then sees, and that nothing stays behind."""
+"""Choice of hooks if the kernel refuses some, and the calls that each mode then records."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """A state directory that knows what tracing costs, so that no test measures it."""
+    """A state directory with a recorded cost of tracing, so that no test measures it."""
     return with_known_cost(tmp_path)
 
 
-def traced(target: Path, state: Path, mode: str, **how: Any) -> TraceResult:
+def traced(target: Path, state: Path, mode: str, **options: Any) -> TraceResult:
     journal = Journal(state / "journal")
     with (
         create_run_cgroup("hooks", None, journal) as group,
-        Tracer(journal, state, mode, **how) as tracer,
+        Tracer(journal, state, mode, **options) as tracer,
     ):
         tracer.arm(group, state / "spool")
-        done = launch([sys.executable, "-S", "-c", PROGRAM.format(path=str(target))], group)
-        assert done.exit_status == 0
+        finished = launch([sys.executable, "-S", "-c", PROGRAM.format(path=str(target))], group)
+        assert finished.exit_status == 0
         return tracer.disarm()
 
 
@@ -78,7 +78,7 @@ def rows(result: TraceResult, target: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("mode", "how", "hook"),
+    ("mode", "options", "hook"),
     [
         ("count", {}, None),
         ("trace", {"hooks": "raw_tp"}, "raw_tp"),
@@ -87,34 +87,34 @@ def rows(result: TraceResult, target: Path) -> dict[str, Any]:
         ("trace", {"deny": ["out_read"]}, "tp_btf"),
     ],
 )
-def test_every_way_sees_every_call(
-    target: Path, state: Path, mode: str, how: dict[str, Any], hook: str | None
+def test_every_hook_records_every_call(
+    target: Path, state: Path, mode: str, options: dict[str, Any], hook: str | None
 ) -> None:
-    result = traced(target, state, mode, **how)
-    found = rows(result, target)
-    assert found["read"]["calls"] == CALLS + 2
-    assert found["read"]["errors"] == 1
-    assert found["read"]["done_bytes"] == CALLS * 4096 + 10
-    assert (found["write"]["calls"], found["write"]["done_bytes"]) == (101, 10100)
-    receipt = result.receipt
-    assert receipt["lost"] == 0
-    assert receipt["added_ns_basis"] == "planted"
-    metering = receipt["metering"]
+    result = traced(target, state, mode, **options)
+    verdicts = rows(result, target)
+    assert verdicts["read"]["calls"] == CALLS + 2
+    assert verdicts["read"]["errors"] == 1
+    assert verdicts["read"]["done_bytes"] == CALLS * 4096 + 10
+    assert (verdicts["write"]["calls"], verdicts["write"]["done_bytes"]) == (101, 10100)
+    stats = result.receipt
+    assert stats["lost"] == 0
+    assert stats["added_ns_basis"] == "planted"
+    metering = stats["metering"]
     assert metering["windows"] > 0
     assert metering["calls"]["own"] > 0
-    assert 0 < receipt["added_ns"] < receipt["wall_ns"]
-    share = receipt["added_ns"] / (receipt["busy_ns"] - receipt["added_ns"])
-    assert receipt["added_share"] == pytest.approx(share)
-    for counts in receipt["per_probe"].values():
+    assert 0 < stats["added_ns"] < stats["wall_ns"]
+    share = stats["added_ns"] / (stats["busy_ns"] - stats["added_ns"])
+    assert stats["added_share"] == pytest.approx(share)
+    for counts in stats["per_probe"].values():
         assert counts["seen"] == counts["kept"] + counts["filtered"] + counts["lost"]
-    calls = receipt["hooks"]["calls"]
+    calls = stats["hooks"]["calls"]
     assert calls["state"] == "full"
     assert hook in (None, calls["hook"])
-    if how.get("deny"):
+    if options.get("deny"):
         assert "EPERM (denied for a test)" in calls["reason"]
 
 
-def test_what_is_refused_is_absent_and_said(target: Path, state: Path) -> None:
+def test_a_refused_feature_is_reported_as_absent(target: Path, state: Path) -> None:
     result = traced(target, state, "pattern", deny=["fault_of_user"])
     faults = result.receipt["hooks"]["faults"]
     assert faults["state"] == "absent"
@@ -123,26 +123,26 @@ def test_what_is_refused_is_absent_and_said(target: Path, state: Path) -> None:
 
 
 def test_a_refusal_names_the_hook_and_the_error(target: Path, state: Path) -> None:
-    """Whatever this kernel refuses, it is said of which hook and by which error."""
+    """The reason of each refusal of this kernel names a hook and an error."""
     hooks = traced(target, state, "trace").receipt["hooks"]
     for feature in hooks.values():
         for reason in filter(None, feature["reason"].split("; ")):
             assert re.search(r"(ENOENT \(|\w+/\w+: E[A-Z]+ \()", reason), reason
 
 
-def test_what_is_required_and_absent_stops_before_the_start(state: Path) -> None:
+def test_an_absent_required_feature_stops_the_trace_before_its_start(state: Path) -> None:
     journal = Journal(state / "journal")
     with pytest.raises(PenstockError, match=r"mapped files \(fentry: EPERM"):
         Tracer(journal, state, "trace", require=["faults"], deny=["fault_of_user"])
     with pytest.raises(PenstockError, match="no feature telepathy"):
         Tracer(journal, state, "trace", require=["telepathy"])
-    everything = ["fentry", "tp_btf", "raw_tp", "tracepoint"]
+    all_hooks = ["fentry", "tp_btf", "raw_tp", "tracepoint"]
     with pytest.raises(PenstockError, match="denied for a test"):
-        Tracer(journal, state, "trace", deny=everything)
+        Tracer(journal, state, "trace", deny=all_hooks)
 
 
-def test_the_survey_says_the_same_as_a_receipt() -> None:
-    told = json.loads(_native.trace_hooks("trace"))
-    assert told["calls"]["state"] == "full"
+def test_the_survey_reports_full_and_absent_features() -> None:
+    survey = json.loads(_native.trace_hooks("trace"))
+    assert survey["calls"]["state"] == "full"
     denied = json.loads(_native.trace_hooks("trace", deny=["fault_of_user"]))
     assert denied["faults"]["state"] == "absent"

@@ -1,4 +1,4 @@
-"""What a trace must bear: too many files, and what befalls the tracer. Needs root and BPF."""
+"""Traces under hostile conditions: too many files or requests, kills, and full disks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support import commands
 __all__ = ["known_cost"]  # a fixture
 pytestmark = NEEDS_TRACER
 
-#: each file read in an order of its own, by two threads, and one byte written to it
+#: two threads read each file in a different order, and write one byte to it
 MANY_FILES = """
 import os, random, sys, threading
 where, files = sys.argv[1], int(sys.argv[2])
@@ -47,34 +47,34 @@ threads = [threading.Thread(target=work, args=(n,)) for n in range(2)]
 """
 
 
-def traced(work: Path, words: list[str], **how: Any) -> TraceResult:
-    """What mode pattern makes of a command."""
+def traced(work: Path, argv: list[str], **options: Any) -> TraceResult:
+    """Trace a command in mode pattern."""
     journal = Journal(work / "journal")
     with (
-        Tracer(journal, state_dir(), "pattern", **how) as tracer,
+        Tracer(journal, state_dir(), "pattern", **options) as tracer,
         create_run_cgroup("hostile", None, journal) as group,
     ):
         tracer.arm(group)
-        assert launch(words, group).exit_status == 0
+        assert launch(argv, group).exit_status == 0
         return tracer.disarm()
 
 
 @pytest.mark.parametrize("streams", [0, 40])
 def test_more_sequences_than_the_kernel_counts(tmp_path: Path, streams: int) -> None:
-    """Nothing is lost, and the verdicts are the same whether a sequence was counted there or call by call."""
+    """Nothing is lost; sequences counted in the kernel and call by call have equal verdicts."""
     data = tmp_path / "data"
     data.mkdir()
     command = [sys.executable, "-c", MANY_FILES, str(data), "60"]
     result = traced(tmp_path, command, streams=streams)
-    receipt = result.receipt
-    assert receipt["lost"] == 0
-    assert receipt["seen"] == receipt["kept"] + receipt["filtered"]
-    assert (receipt["spooled"] > 60 * 100) == bool(streams)
+    stats = result.receipt
+    assert stats["lost"] == 0
+    assert stats["seen"] == stats["kept"] + stats["filtered"]
+    assert (stats["spooled"] > 60 * 100) == bool(streams)
     rows = result.tables["patterns"].to_pylist()
-    own = [row for row in rows if (row["path"] or "").startswith(f"{data}/")]
+    of_test = [row for row in rows if (row["path"] or "").startswith(f"{data}/")]
     reads = {
         (int(os.path.basename(row["path"])), row["tid"]): row
-        for row in own
+        for row in of_test
         if row["direction"] == "read"
     }
     threads = {tid for _, tid in reads} - {None}
@@ -86,14 +86,14 @@ def test_more_sequences_than_the_kernel_counts(tmp_path: Path, streams: int) -> 
             row = reads[number, tid]
             assert row["requests"] == 100
             assert (row["class"] == "consecutive") == bool(number % 2), row["sentence"]
-    writes = [row for row in own if row["direction"] == "write" and row["tid"] is None]
+    writes = [row for row in of_test if row["direction"] == "write" and row["tid"] is None]
     assert sum(row["requests"] for row in writes) == 120
     epochs = result.tables["epochs"].to_pylist()
-    numbers = {row["file_id"] for row in own}
+    numbers = {row["file_id"] for row in of_test}
     assert sum(row["requests"] for row in epochs if row["file_id"] in numbers) == 60 * 202
 
 
-#: reads, kills the tracer or the one of the layers (its parent's child of that name), reads on; ends with 7
+#: read, kill the tracer of calls or of layers (a child of the parent), read again; exit status 7
 KILLER = """
 import os, signal, sys, time
 path, victim = sys.argv[1:]
@@ -115,7 +115,7 @@ sys.exit(7)
 """
 
 
-#: so many reads of 512 bytes in one io_submit, and their results
+#: a number of reads of 512 bytes in one io_submit, and their results
 AT_ONCE = """
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -138,7 +138,7 @@ assert libc.syscall(208, context, many, many, events, None) == count, ctypes.get
 
 
 @pytest.mark.parametrize("mode", ["trace", "pattern"])
-def test_more_requests_at_once_than_are_looked_at_are_counted_as_lost(
+def test_requests_beyond_the_limit_of_one_submission_are_counted_as_lost(
     target: Path, mode: str
 ) -> None:
     command = (sys.executable, "-c", AT_ONCE, target, "5000")
@@ -148,7 +148,7 @@ def test_more_requests_at_once_than_are_looked_at_are_counted_as_lost(
     assert balanced(document)
 
 
-#: maps the same page so many times; stops the tracer before it ends, so that nobody takes what it leaves
+#: map the same page many times; stop the tracer before the end, so that its buffer stays full
 MANY_MAPPINGS = """
 import ctypes, mmap, os, signal, sys
 path, count, tracer = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -166,7 +166,7 @@ os.kill(tracer, signal.SIGCONT)
 """
 
 
-def test_what_was_mapped_and_found_no_room_leaves_no_coverage(target: Path, tmp_path: Path) -> None:
+def test_lost_mappings_leave_the_coverage_unknown(target: Path, tmp_path: Path) -> None:
     state = with_known_cost(tmp_path / "state")
     journal = Journal(tmp_path / "journal")
     bundle = Bundle.create(tmp_path / "T", {"command": [], "run_id": "r001"})
@@ -175,8 +175,8 @@ def test_what_was_mapped_and_found_no_room_leaves_no_coverage(target: Path, tmp_
         create_run_cgroup("hostile", None, journal) as group,
     ):
         tracer.arm(group)
-        words = [sys.executable, "-c", MANY_MAPPINGS, str(target), "25000", str(tracer.pid)]
-        assert launch(words, group).exit_status == 0
+        argv = [sys.executable, "-c", MANY_MAPPINGS, str(target), "25000", str(tracer.pid)]
+        assert launch(argv, group).exit_status == 0
         result = tracer.disarm(bundle)
     lost = result.receipt["presences_lost"]
     assert 0 < lost < 25000
@@ -192,7 +192,7 @@ def target(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("mode", ["trace", "pattern", "count"])
-def test_a_tracer_that_is_killed_leaves_the_command_and_what_it_had(
+def test_a_killed_tracer_leaves_the_command_and_its_events(
     target: Path, tmp_path: Path, mode: str
 ) -> None:
     bundle = tmp_path / "T"
@@ -212,14 +212,14 @@ def test_a_tracer_that_is_killed_leaves_the_command_and_what_it_had(
     assert "incomplete" in (bundle / "report.html").read_text()
 
 
-def test_layers_that_are_killed_leave_the_trace(target: Path, tmp_path: Path) -> None:
+def test_killed_layers_leave_the_trace(target: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "T"
     command = (sys.executable, "-c", KILLER, target, "penstock-layers")
     document = trace(*command, options=("-m", "trace", "-o", bundle), status=7)
     assert of_file(document, target)["reads"] == 2000
     assert document["incomplete"] is None
-    receipt = json.loads((bundle / "manifest.json").read_text())["receipts"]["trace"]
-    assert receipt["layers"]["incomplete"]
+    stats = json.loads((bundle / "manifest.json").read_text())["receipts"]["trace"]
+    assert stats["layers"]["incomplete"]
 
 
 READ = """
@@ -230,7 +230,7 @@ for i in range(int(sys.argv[2])):
 """
 
 
-#: penstock, for which a directory is a small file system with what is in it now
+#: run penstock with a small file system over a directory, with the contents of the directory
 ON_TMPFS = """
 import os, shutil, sys
 from penstock.cli import main
@@ -246,7 +246,7 @@ os.close(below)
 main()
 """
 
-#: penstock, which may write no larger file than that
+#: run penstock with a limit of the file size
 LIMITED = """
 import resource, sys
 from penstock.cli import main
@@ -257,31 +257,33 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("limited", "why"), [(True, "File too large"), (False, "No space left")], ids=["limit", "full"]
+    ("limited", "reason"),
+    [(True, "File too large"), (False, "No space left")],
+    ids=["limit", "full"],
 )
-def test_a_spool_that_cannot_grow_loses_and_says_why(
-    target: Path, tmp_path: Path, limited: bool, why: str
+def test_a_full_spool_reports_lost_events_and_the_reason(
+    target: Path, tmp_path: Path, limited: bool, reason: str
 ) -> None:
-    """The command ends as it would, what was written is told, the rest is counted as lost."""
-    place = tmp_path / "state"
-    place.mkdir()
-    with_known_cost(place)
-    before = (LIMITED, "3000000") if limited else (ON_TMPFS, "3m", place)
-    words = (sys.executable, "-c", READ, target, "200000")
-    line = [*commands.CODE, *before, "trace", "--json", "-m", "trace", "--", *words]
-    environment = os.environ | {"PENSTOCK_STATE": str(place)}
-    done = commands.run(line, capture_output=True, text=True, env=environment, timeout=120)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    """The command ends normally; the document counts unwritten events as lost."""
+    directory = tmp_path / "state"
+    directory.mkdir()
+    with_known_cost(directory)
+    prefix = (LIMITED, "3000000") if limited else (ON_TMPFS, "3m", directory)
+    command = (sys.executable, "-c", READ, target, "200000")
+    argv = [*commands.CODE, *prefix, "trace", "--json", "-m", "trace", "--", *command]
+    environment = os.environ | {"PENSTOCK_STATE": str(directory)}
+    result = commands.run(argv, capture_output=True, text=True, env=environment, timeout=120)
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
     assert balanced(document)
-    assert why in document["incomplete"]
+    assert reason in document["incomplete"]
     reads = of_file(document, target)["reads"]
     assert 10_000 < reads < 70_000
     assert reads + document["lost_events"] >= 200_000
     assert document["lost_events"] <= document["seen"] - reads
 
 
-#: reads so many pages in no order, none of them in memory
+#: read pages in random order, none of them from memory
 COLD = """
 import os, random, sys
 fd, count = os.open(sys.argv[1], os.O_RDONLY), int(sys.argv[2])
@@ -293,52 +295,60 @@ sys.exit(7)
 """
 
 
-def test_layers_that_find_no_room_leave_the_trace(tmp_path: Path) -> None:
-    """Of the layers there are more bytes than of the calls: they do not fit, the calls do."""
+def test_layers_without_space_leave_the_trace(tmp_path: Path) -> None:
+    """Layers need more bytes than calls: only the calls fit."""
     pages, cold = 6000, tmp_path / "cold"
     with cold.open("wb") as file:
         file.write(os.urandom(4096 * pages))
         os.fsync(file.fileno())
     state = with_known_cost(tmp_path / "state")
-    words = (sys.executable, "-c", COLD, cold, str(pages))
+    command = (sys.executable, "-c", COLD, cold, str(pages))
     options = ("-m", "trace", "-o", tmp_path / "T", "--file", cold)
-    line = [*commands.CODE, LIMITED, "900000", "trace", "--json", *options, "--", *words]
+    argv = [*commands.CODE, LIMITED, "900000", "trace", "--json", *options, "--", *command]
     environment = os.environ | {"PENSTOCK_STATE": str(state)}
-    done = commands.run(line, capture_output=True, text=True, env=environment, timeout=120)
-    assert done.returncode == 7, done.stderr
-    document = json.loads(done.stdout)
+    result = commands.run(argv, capture_output=True, text=True, env=environment, timeout=120)
+    assert result.returncode == 7, result.stderr
+    document = json.loads(result.stdout)
     assert of_file(document, cold)["reads"] == pages
     assert document["incomplete"] is None
-    receipt = json.loads((tmp_path / "T" / "manifest.json").read_text())["receipts"]["trace"]
-    layers = receipt["layers"]
+    stats = json.loads((tmp_path / "T" / "manifest.json").read_text())["receipts"]["trace"]
+    layers = stats["layers"]
     assert "File too large" in layers["incomplete"]
     assert layers["lost"] > 0
     assert layers["seen"] == layers["kept"] + layers["lost"]
 
 
-def test_a_bundle_that_cannot_be_written_costs_only_the_bundle(
-    target: Path, tmp_path: Path
-) -> None:
-    place = tmp_path / "small"
-    place.mkdir()
-    words = (sys.executable, "-c", READ, target, "2000")
-    line = [*commands.CODE, ON_TMPFS, "16k", place]
-    line += ["trace", "--json", "-o", place / "T", "--", *words]
-    done = commands.run(line, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 125, done.stderr
-    assert [x for x in done.stderr.splitlines() if "no bundle: " in x and "No space" in x]
-    document = json.loads(done.stdout)
+def test_a_failed_write_of_the_bundle_loses_only_the_bundle(target: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "small"
+    directory.mkdir()
+    command = (sys.executable, "-c", READ, target, "2000")
+    argv = [*commands.CODE, ON_TMPFS, "16k", directory]
+    argv += ["trace", "--json", "-o", directory / "T", "--", *command]
+    result = commands.run(argv, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 125, result.stderr
+    assert [x for x in result.stderr.splitlines() if "no bundle: " in x and "No space" in x]
+    document = json.loads(result.stdout)
     assert document["bundle"] is None
     assert of_file(document, target)["reads"] == 2000
 
 
-def test_no_room_for_the_output_costs_only_the_bundle(tmp_path: Path) -> None:
-    place, reached = tmp_path / "small", tmp_path / "reached"
-    place.mkdir()
-    words = ("sh", "-c", 'head -c 1000000 /dev/zero && echo on > "$0" && exit 7', reached)
-    line = [*commands.CODE, ON_TMPFS, "256k", place, "trace", "-o", place / "T", "--", *words]
-    done = commands.run(line, capture_output=True, timeout=120)
-    assert done.returncode == 7, done.stderr
+def test_no_space_for_the_output_loses_only_the_bundle(tmp_path: Path) -> None:
+    directory, reached = tmp_path / "small", tmp_path / "reached"
+    directory.mkdir()
+    command = ("sh", "-c", 'head -c 1000000 /dev/zero && echo on > "$0" && exit 7', reached)
+    argv = [
+        *commands.CODE,
+        ON_TMPFS,
+        "256k",
+        directory,
+        "trace",
+        "-o",
+        directory / "T",
+        "--",
+        *command,
+    ]
+    result = commands.run(argv, capture_output=True, timeout=120)
+    assert result.returncode == 7, result.stderr
     assert reached.exists()
-    assert done.stdout.count(b"\0") == 1_000_000
-    assert b"no bundle: stdout.txt: No space left" in done.stderr
+    assert result.stdout.count(b"\0") == 1_000_000
+    assert b"no bundle: stdout.txt: No space left" in result.stderr

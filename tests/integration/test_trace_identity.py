@@ -1,7 +1,4 @@
-"""Numbers that the kernel uses again, and reads and writes in one order: the modes agree.
-
-Needs root and BPF.
-"""
+"""Reused thread ids, and reads and writes in one order: both modes agree."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from tests.integration.tracing import NEEDS_TRACER, balanced, of_file, trace, wi
 
 pytestmark = NEEDS_TRACER
 
-#: children one after the other with numbers of two, each of which appends to the log as it is given
+#: successive children, which share two process ids; each appends to the log
 REUSE = """
 import os, sys
 log = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -33,7 +30,7 @@ for number in range(int(sys.argv[2])):
     os.waitpid(child, 0)
 """
 
-#: each page is read, then written: together they go on from page to page
+#: read or write each page in turn: together the accesses are consecutive
 IN_TURNS = """
 import os, sys
 fd = os.open(sys.argv[1], os.O_RDWR)
@@ -51,8 +48,8 @@ def known_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mode", ["pattern", "trace"])
-def test_threads_of_one_number_are_told_apart(tmp_path: Path, mode: str) -> None:
-    """A hundred processes that share two numbers append 64 bytes each: consecutive."""
+def test_threads_with_one_id_are_distinguished(tmp_path: Path, mode: str) -> None:
+    """A hundred processes with two process ids append 64 bytes each: consecutive."""
     log = tmp_path / "log"
     document = trace(
         *(sys.executable, "-S", "-c", REUSE, log, "100"),
@@ -65,23 +62,23 @@ def test_threads_of_one_number_are_told_apart(tmp_path: Path, mode: str) -> None
     assert balanced(document)
     threads = pq.read_table(tmp_path / "T" / "threads.parquet").to_pylist()
     started = {(t["tid"], t["started_ns"]) for t in threads}
-    if len({t["tid"] for t in threads}) < 90:  # others may have taken the number
+    if len({t["tid"] for t in threads}) < 90:  # another process may have taken the id
         assert len(started) > 90
     rows = pq.read_table(tmp_path / "T" / "patterns.parquet").to_pylist()
-    mine = [r for r in rows if r["path"] == str(log) and r["tid"] is not None]
-    assert sum(r["requests"] for r in mine) == 100
-    assert len(mine) > 90
-    assert len({(r["tid"], r["started_ns"]) for r in mine}) == len(mine)
+    of_log = [r for r in rows if r["path"] == str(log) and r["tid"] is not None]
+    assert sum(r["requests"] for r in of_log) == 100
+    assert len(of_log) > 90
+    assert len({(r["tid"], r["started_ns"]) for r in of_log}) == len(of_log)
 
 
-def test_reads_and_writes_together_are_judged_alike_in_both_modes(tmp_path: Path) -> None:
+def test_joint_verdicts_of_reads_and_writes_agree_in_both_modes(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.write_bytes(bytes(4096 * 2000))
-    found = {}
+    verdicts = {}
     for mode in ("pattern", "trace"):
         document = trace(sys.executable, "-S", "-c", IN_TURNS, data, options=("-m", mode))
         row = of_file(document, data)
         assert (row["reads"], row["writes"]) == (1333, 667)
-        found[mode] = row["joint_pattern"], row["joint_evidence"]["requests"]
+        verdicts[mode] = row["joint_pattern"], row["joint_evidence"]["requests"]
         assert balanced(document)
-    assert found["pattern"] == found["trace"] == ("consecutive", 2000)
+    assert verdicts["pattern"] == verdicts["trace"] == ("consecutive", 2000)
