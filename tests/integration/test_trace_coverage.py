@@ -1,4 +1,4 @@
-"""Every family of file operations against what the program itself knows. Needs root, BPF, fio and cc."""
+"""Compare traces of every family of file operations with the records of the program."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def journal() -> Journal:
 
 @pytest.fixture(scope="module")
 def tracer(journal: Journal) -> Iterator[Tracer]:
-    with Tracer(journal, state_dir(), "trace") as one:
-        yield one
+    with Tracer(journal, state_dir(), "trace") as tracer:
+        yield tracer
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ QUICK = [
 
 @needs_fio
 @pytest.mark.parametrize("cell", QUICK, ids=str)
-def test_as_fio_says(cell: Cell, tracer: Tracer, journal: Journal, work: Path) -> None:
+def test_traces_agree_with_fio(cell: Cell, tracer: Tracer, journal: Journal, work: Path) -> None:
     if cell.engine not in installed():
         pytest.skip(f"this fio has no {cell.engine}")
     assert run_cell(cell, tracer, journal, work) == []
@@ -119,22 +119,22 @@ def test_counters_without_events_agree(engine: str, mode: str, work: Path) -> No
     target.write_bytes(bytes(4 << 20))
     fio = ["fio", "--name=job", f"--filename={target}", "--bs=4k", "--rw=randrw", "--iodepth=8"]
     fio += [f"--ioengine={engine}", "--number_ios=503", "--output-format=json", "--invalidate=0"]
-    told = work / "told.json"
-    words = [sys.executable, "-m", "penstock", "trace", "--mode", mode, "--json", "--", *fio]
-    done = commands.run([*words, f"--output={told}"], capture_output=True, text=True, check=True)
-    (row,) = (r for r in json.loads(done.stdout)["files"] if r["path"] == str(target))
-    job = json.loads(told.read_text())["jobs"][0]
+    output = work / "told.json"
+    argv = [sys.executable, "-m", "penstock", "trace", "--mode", mode, "--json", "--", *fio]
+    result = commands.run([*argv, f"--output={output}"], capture_output=True, text=True, check=True)
+    (row,) = (r for r in json.loads(result.stdout)["files"] if r["path"] == str(target))
+    job = json.loads(output.read_text())["jobs"][0]
     assert (row["reads"], row["writes"]) == (job["read"]["total_ios"], job["write"]["total_ios"])
 
 
 @needs_fio
-def test_every_engine_of_fio_is_compared_or_told_why_not() -> None:
+def test_every_engine_of_fio_is_compared_or_excluded() -> None:
     assert [name for name in installed() if name not in ENGINES and name not in OTHERS] == []
 
 
 @needs_fio
 def test_the_comparison_reports_a_dropped_event(journal: Journal, work: Path) -> None:
-    # each of three ledgers counts for itself: one of each processor, one of what interrupts them
+    # three counters are separate: one of each processor, and one of interrupts
     with Tracer(journal, state_dir(), "trace", drop_every=50) as dropping:
         differences = run_cell(Cell("libaio", "randrw", False, 1), dropping, journal, work)
     assert any("offsets" in line for line in differences), differences
@@ -145,12 +145,12 @@ def test_fixed_buffers_and_registered_files(
     odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     recording = record([str(odd_calls), "fixed", str(target)], tracer, journal, work)
-    wanted = [("uring_read_fixed", 4096 * i, 1000, 1000, 0, 64) for i in range(37)]
+    expected = [("uring_read_fixed", 4096 * i, 1000, 1000, 0, 64) for i in range(37)]
     columns = ("op", "offset_bytes", "size_bytes", "done_bytes", "errno", "flags")
-    assert seen(recording, target, *columns) == wanted
+    assert seen(recording, target, *columns) == expected
 
 
-def test_the_kernels_poller_works_for_the_rings_owner(
+def test_reads_of_the_kernel_poller_belong_to_the_owner_of_the_ring(
     odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     recording = record([str(odd_calls), "polled", str(target)], tracer, journal, work)
@@ -163,7 +163,7 @@ def test_the_kernels_poller_works_for_the_rings_owner(
     }
 
 
-def test_linked_cancelled_and_by_position(
+def test_linked_cancelled_and_positioned_requests(
     odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     recording = record([str(odd_calls), "linked", str(target)], tracer, journal, work)
@@ -180,7 +180,7 @@ def test_linked_cancelled_and_by_position(
     ]
 
 
-def test_a_splice_in_a_worker_is_the_submitters(
+def test_a_splice_in_a_worker_belongs_to_its_submitter(
     odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     recording = record([str(odd_calls), "spliced", str(target)], tracer, journal, work)
@@ -208,7 +208,7 @@ def test_eight_threads_on_one_descriptor(
     odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     recording = record([str(odd_calls), "threads", str(target)], tracer, journal, work)
-    # a fault while a thread beside changes the mappings may be counted as lost (faults.h), no call may be
+    # a fault may be lost while another thread changes the mappings (faults.h); no call may be
     sources = recording.receipt["per_probe"]
     assert {name for name, counts in sources.items() if counts["lost"]} <= {"faults"}
     lost = [f"{sources.get('faults', {}).get('lost_unresolved', 0)} events lost"]
@@ -219,8 +219,11 @@ def test_eight_threads_on_one_descriptor(
     reads = reads[reads["op"] == "pread64"]
     counts = [125_000] * 7 + [125_003]
     assert sorted(reads.groupby("tid").size()) == counts
-    for _, one in reads.groupby("tid"):
-        assert (one["offset_bytes"].to_numpy() == [64 * (i & 1023) for i in range(len(one))]).all()
+    for _, reads_of_thread in reads.groupby("tid"):
+        assert (
+            reads_of_thread["offset_bytes"].to_numpy()
+            == [64 * (i & 1023) for i in range(len(reads_of_thread))]
+        ).all()
 
 
 COPIES = """
@@ -286,15 +289,13 @@ for n in range(3):
 """
 
 
-def test_a_directory_that_is_flushed_has_its_row(
-    tracer: Tracer, journal: Journal, work: Path
-) -> None:
-    """As a program makes sure of a name: its path ends with a slash, and its time is that of flushes."""
-    folder = work / "folder"
-    folder.mkdir(exist_ok=True)
-    recording = record([sys.executable, "-c", NAMED, str(folder)], tracer, journal, work)
-    number = recording.files[f"{folder}/"]
-    assert str(folder) not in recording.files
+def test_a_flushed_directory_has_a_row(tracer: Tracer, journal: Journal, work: Path) -> None:
+    """A program flushes the directory of a new file: the path of the row ends with a slash."""
+    directory = work / "folder"
+    directory.mkdir(exist_ok=True)
+    recording = record([sys.executable, "-c", NAMED, str(directory)], tracer, journal, work)
+    number = recording.files[f"{directory}/"]
+    assert str(directory) not in recording.files
     sums = {(r["file_id"], r["op"]): r for r in recording.tables["operations"].to_pylist()}
     assert sums[number, "fsync"]["calls"] == 3
     assert sums[number, "fdatasync"]["calls"] == 3
@@ -332,7 +333,7 @@ for turn in range(101):
     position = os.lseek(fd, 0, os.SEEK_CUR)
 """
 
-#: every record is one byte value, so that where each lies in the file can be read there
+#: the first byte of a record names its process, so that the file shows the offsets of each process
 APPENDERS = """
 import os, sys
 pids = []
@@ -353,12 +354,12 @@ def test_position_shared_by_dup_and_fork(
     target: Path, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     log = work / "reference"
-    words = [sys.executable, "-c", SHARED, str(target), str(log)]
-    recording = record(words, tracer, journal, work)
+    argv = [sys.executable, "-c", SHARED, str(target), str(log)]
+    recording = record(argv, tracer, journal, work)
     lines = (line.split() for line in log.read_text().splitlines())
-    truth = [(what, int(at), int(count)) for what, at, count in lines]
-    assert len(truth) == 101
-    assert seen(recording, target, "op", "offset_bytes", "done_bytes") == truth
+    expected = [(op, int(offset), int(count)) for op, offset, count in lines]
+    assert len(expected) == 101
+    assert seen(recording, target, "op", "offset_bytes", "done_bytes") == expected
 
 
 def test_two_processes_append(tracer: Tracer, journal: Journal, work: Path) -> None:
@@ -366,17 +367,17 @@ def test_two_processes_append(tracer: Tracer, journal: Journal, work: Path) -> N
     path.write_bytes(b"")
     recording = record([sys.executable, "-c", APPENDERS, str(path)], tracer, journal, work)
     text = path.read_bytes()
-    places: dict[bytes, list[int]] = collections.defaultdict(list)
+    written_at: dict[bytes, list[int]] = collections.defaultdict(list)
     for at in range(0, len(text), 9):
-        places[text[at : at + 1]].append(at)
+        written_at[text[at : at + 1]].append(at)
     rows = seen(recording, path, "pid", "offset_bytes", "done_bytes", "flags")
     assert len(rows) == 2 * 1009
-    of_process: dict[int, list[int]] = collections.defaultdict(list)
-    for pid, offset, done, flags in rows:
-        assert done == 9
+    traced_at: dict[int, list[int]] = collections.defaultdict(list)
+    for pid, offset, done_bytes, flags in rows:
+        assert done_bytes == 9
         assert flags & 2
-        of_process[pid].append(offset)
-    assert sorted(of_process.values()) == sorted(places.values())
+        traced_at[pid].append(offset)
+    assert sorted(traced_at.values()) == sorted(written_at.values())
 
 
 NAMES = """
@@ -394,31 +395,31 @@ except OSError:
 """
 
 
-def test_renamed_linked_and_deleted_files_stay_apart(
+def test_renamed_linked_and_deleted_files_are_distinguished(
     tracer: Tracer, journal: Journal, work: Path
 ) -> None:
-    place = work / "names"
-    (place / "sub").mkdir(parents=True)
-    recording = record([sys.executable, "-c", NAMES, str(place)], tracer, journal, work)
+    directory = work / "names"
+    (directory / "sub").mkdir(parents=True)
+    recording = record([sys.executable, "-c", NAMES, str(directory)], tracer, journal, work)
     rows = recording.tables["file_names"].to_pylist()
-    within = [row for row in rows if row["path"] and row["path"].startswith(str(place))]
-    one, two = list(dict.fromkeys(row["file_id"] for row in within))
+    inside = [row for row in rows if row["path"] and row["path"].startswith(str(directory))]
+    first, second = list(dict.fromkeys(row["file_id"] for row in inside))
     history = [
-        (row["file_id"], row["kind"], row["path"].removeprefix(f"{place}/")) for row in within
+        (row["file_id"], row["kind"], row["path"].removeprefix(f"{directory}/")) for row in inside
     ]
     assert history == [
-        (one, "first", "a.db"),
-        (one, "rename", "b.db"),
-        (one, "link", "sub/c.db"),
-        (one, "unlink", "b.db"),
-        (two, "first", "a.db"),
-        (one, "unlink", "sub/c.db"),
-        (two, "rename", "sub/c.db"),
-        (two, "rename", "moved/c.db"),
-        (two, "unlink", "moved/c.db"),
+        (first, "first", "a.db"),
+        (first, "rename", "b.db"),
+        (first, "link", "sub/c.db"),
+        (first, "unlink", "b.db"),
+        (second, "first", "a.db"),
+        (first, "unlink", "sub/c.db"),
+        (second, "rename", "sub/c.db"),
+        (second, "rename", "moved/c.db"),
+        (second, "unlink", "moved/c.db"),
     ]
-    of_two = [row for row in recording.events.to_pylist() if row["file_id"] == two]
-    assert [(row["op"], row["errno"]) for row in of_two] == [
+    of_second = [row for row in recording.events.to_pylist() if row["file_id"] == second]
+    assert [(row["op"], row["errno"]) for row in of_second] == [
         ("create", 0),
         ("write", 0),
         ("rename", 0),
@@ -432,9 +433,9 @@ def test_renamed_linked_and_deleted_files_stay_apart(
 def test_latency_is_from_submission_to_completion(
     engine: str, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
-    """A request ends before fio fetches it and begins after fio took it up: never longer than fio's own."""
+    """A traced request starts later and ends earlier than in fio, so it is shorter on average."""
     run = run_fio(Cell(engine, "randread", True, 1), tracer, journal, work)
-    ours = latencies(run)
-    assert len(ours) == REQUESTS
-    assert min(ours) > 0
-    assert sum(ours) / len(ours) <= run.told["jobs"][0]["read"]["lat_ns"]["mean"]
+    latencies_ns = latencies(run)
+    assert len(latencies_ns) == REQUESTS
+    assert min(latencies_ns) > 0
+    assert sum(latencies_ns) / len(latencies_ns) <= run.told["jobs"][0]["read"]["lat_ns"]["mean"]

@@ -1,4 +1,4 @@
-"""Mapped files: the faults seen against the program's own list of pages. Needs root and BPF."""
+"""Mapped files: compare traced faults with the list of pages of the program."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FILE_BYTES = 64 << 20
 PAGES = FILE_BYTES // PAGE
 TOUCHED = 1009
 
-#: Two processes map one file; each reads pages of its own choice at random, then writes every seventh.
+#: Two processes map one file; each reads random pages, then writes every seventh page.
 TWO_PROCESSES = """
 import json, mmap, os, random, sys
 path, told, pages = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -66,28 +66,28 @@ for child in children:
 
 
 def traced(bundle: Path, *command: str | Path) -> Any:
-    """Traces a command into a bundle; gives what --json says."""
-    words = ["trace", "--json", "-m", "trace", "-o", bundle, "--", *command]
-    done = commands.run(
-        [Path(sys.executable).with_name("penstock"), *words],
+    """Trace a command into a bundle and return the JSON document."""
+    arguments = ["trace", "--json", "-m", "trace", "-o", bundle, "--", *command]
+    result = commands.run(
+        [Path(sys.executable).with_name("penstock"), *arguments],
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 @pytest.fixture(scope="module")
 def tracer(known_cost: None) -> Iterator[Tracer]:
-    """One for all tests, armed for each."""
-    with Tracer(Journal(), state_dir(), "trace") as one:
-        yield one
+    """A tracer for all tests, which each test arms."""
+    with Tracer(Journal(), state_dir(), "trace") as tracer:
+        yield tracer
 
 
 def recorded(tracer: Tracer, work: Path, *command: str | Path) -> Recording:
-    """What a tracer records of a command."""
-    recording = record([str(word) for word in command], tracer, Journal(), work)
+    """Record a command with a tracer."""
+    recording = record([str(argument) for argument in command], tracer, Journal(), work)
     assert recording.exit_status == 0
     return recording
 
@@ -99,28 +99,28 @@ def events_of(recording: Recording, path: Path) -> pd.DataFrame:
 
 
 def pages_of(events: pd.DataFrame, *ops: str) -> set[int]:
-    """Numbers of the pages that events of these kinds are about."""
+    """Page numbers of the events with these operations."""
     chosen = events[events["op"].isin(ops)]
     ranges = zip(chosen["offset_bytes"] // PAGE, chosen["size_bytes"] // PAGE, strict=True)
     return {page for first, count in ranges for page in range(first, first + count)}
 
 
-def differences(events: pd.DataFrame, told: dict[str, Any]) -> list[str]:
-    """What is wrong with the events of one process, by its own account."""
-    own = events[events["pid"] == told["pid"]]
-    wrong = []
-    if pages_of(own, "fault_write") != set(told["written"]):
-        wrong.append("written pages")
-    if not pages_of(own, "fault_read") <= set(told["read"]):
-        wrong.append("pages that were not read")
+def differences(events: pd.DataFrame, account: dict[str, Any]) -> list[str]:
+    """Differences between the events of one process and its own record."""
+    own = events[events["pid"] == account["pid"]]
+    errors = []
+    if pages_of(own, "fault_write") != set(account["written"]):
+        errors.append("written pages")
+    if not pages_of(own, "fault_read") <= set(account["read"]):
+        errors.append("pages that were not read")
     seen = pages_of(own, "fault_read", "fault_around", "fault_write", "fault_around_write")
-    if not set(told["read"]) <= seen:
-        wrong.append("pages that were read and not seen")
+    if not set(account["read"]) <= seen:
+        errors.append("pages that were read and not seen")
     if set(own[~own["op"].str.startswith("fault_around")]["size_bytes"]) - {PAGE}:
-        wrong.append("sizes")
+        errors.append("sizes")
     if (own[~own["op"].str.startswith("fault_around")]["latency_ns"] <= 0).any():
-        wrong.append("latencies")
-    return wrong
+        errors.append("latencies")
+    return errors
 
 
 @pytest.fixture
@@ -131,25 +131,28 @@ def target(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("drop_every", [0, 50])
-def test_two_processes_and_one_file(
+def test_faults_of_two_processes_on_one_file(
     tracer: Tracer, target: Path, tmp_path: Path, drop_every: int
 ) -> None:
-    told = tmp_path / "told"
-    words = (sys.executable, "-c", TWO_PROCESSES, target, told, str(TOUCHED))
+    prefix = tmp_path / "told"
+    argv = (sys.executable, "-c", TWO_PROCESSES, target, prefix, str(TOUCHED))
     if drop_every:
         with Tracer(Journal(), state_dir(), "trace", drop_every=drop_every) as dropping:
-            recording = recorded(dropping, tmp_path, *words)
+            recording = recorded(dropping, tmp_path, *argv)
     else:
-        recording = recorded(tracer, tmp_path, *words)
+        recording = recorded(tracer, tmp_path, *argv)
     events = events_of(recording, target)
-    accounts = [json.loads(Path(f"{told}.{seed}").read_text()) for seed in (1, 2)]
-    wrong = [differences(events, account) for account in accounts]
+    accounts = [json.loads(Path(f"{prefix}.{seed}").read_text()) for seed in (1, 2)]
+    errors = [differences(events, account) for account in accounts]
     if drop_every:
         assert recording.receipt["lost"] > 0
-        assert ["written pages" in one for one in wrong] == [True, True]
+        assert ["written pages" in errors_of_process for errors_of_process in errors] == [
+            True,
+            True,
+        ]
     else:
         assert recording.receipt["lost"] == 0
-        assert wrong == [[], []]
+        assert errors == [[], []]
         coverage = recording.tables["mapped"].to_pandas()
         own = coverage[coverage["pid"].isin([account["pid"] for account in accounts])]
         own = own[own["file_id"] == events["file_id"].iloc[0]]
@@ -183,17 +186,17 @@ def test_a_private_copy_is_a_read_of_the_file_and_waits_for_the_device(
     copied = events[events["op"] == "fault_read"]
     assert sorted(copied["offset_bytes"] // PAGE) == list(range(0, 1000, 10))
     assert set(copied["flags"] & 4) == {4}
-    assert (copied["flags"] & 1).sum() >= 95  # of pages that were in no cache
+    assert (copied["flags"] & 1).sum() >= 95  # of pages that were not in the page cache
     assert (copied["latency_ns"] > 0).all()
 
 
 PATTERNS = ["read", "write", "randread", "randwrite", "rw", "randrw"]
 
 
-def fio_truth(log: Path, direction: str) -> set[int]:
-    """Pages that fio's own log says were read, or written."""
-    words = [line.split() for line in log.read_text().splitlines()]
-    return {int(line[-2]) // PAGE for line in words if line[-3] == direction}
+def pages_of_fio(log: Path, direction: str) -> set[int]:
+    """Pages that were read, or written, by the log of fio."""
+    rows = [line.split() for line in log.read_text().splitlines()]
+    return {int(line[-2]) // PAGE for line in rows if line[-3] == direction}
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
@@ -209,10 +212,10 @@ def test_pages_of_fios_mmap_engine(tracer: Tracer, target: Path, tmp_path: Path,
     )
     events = events_of(recording, target)
     seen = pages_of(events, "fault_read", "fault_around", "fault_write", "fault_around_write")
-    read, written = fio_truth(log, "read"), fio_truth(log, "write")
+    read, written = pages_of_fio(log, "read"), pages_of_fio(log, "write")
     assert len(read | written) > 0
     assert read | written <= seen
-    if (events["flags"] & 2).any():  # a huge page is dirtied as a whole
+    if (events["flags"] & 2).any():  # a write makes a huge page dirty completely
         assert written <= pages_of(events, "fault_write")
     else:
         assert written == pages_of(events, "fault_write")
@@ -220,7 +223,7 @@ def test_pages_of_fios_mmap_engine(tracer: Tracer, target: Path, tmp_path: Path,
         assert "fault_write" not in set(events["op"])
 
 
-#: Maps a file, touches all its pages, says so, and goes on touching them after a line on its stdin.
+#: Map a file, touch all its pages and print a line; touch them again after a line on stdin.
 EARLIER = """
 import mmap, os, sys
 fd = os.open(sys.argv[1], os.O_RDONLY)
@@ -235,9 +238,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("mode", ["trace", "pattern"])
-def test_what_was_mapped_before_tracing_began_is_said(
-    target: Path, tmp_path: Path, mode: str
-) -> None:
+def test_earlier_mappings_are_reported(target: Path, tmp_path: Path, mode: str) -> None:
     os.truncate(target, 4 << 20)
     with Running(EARLIER, target) as program:
         options = ("-m", mode, "-p", str(program.pid), "-o", tmp_path / "T")
@@ -246,8 +247,8 @@ def test_what_was_mapped_before_tracing_began_is_said(
         program.go()
         assert program.said() == "again"
         tracing.send_signal(signal.SIGINT)
-        said, _ = tracing.communicate(timeout=60)
-    closing = json.loads(said)["closing"]
+        output, _ = tracing.communicate(timeout=60)
+    closing = json.loads(output)["closing"]
     assert "already mapped" in closing
     assert "4 MiB" in closing
     assert "neither read nor wrote" not in closing
@@ -261,7 +262,7 @@ def test_what_was_mapped_before_tracing_began_is_said(
         assert row["coverage"] == 0
 
 
-#: Maps a file and reads the given pages of it in the given order.
+#: Map a file and read its pages in random order.
 IN_ORDER = """
 import mmap, os, random, sys
 fd = os.open(sys.argv[1], os.O_RDONLY)
@@ -274,18 +275,16 @@ for page in pages:
 
 
 @pytest.mark.parametrize("mode", ["trace", "pattern"])
-def test_a_page_that_was_mapped_around_before_counts_once(
-    target: Path, tmp_path: Path, mode: str
-) -> None:
-    words = ["trace", "--json", "-m", mode, "--", sys.executable, "-c", IN_ORDER, str(target)]
-    done = commands.run(
-        [Path(sys.executable).with_name("penstock"), *words],
+def test_a_page_mapped_by_fault_around_counts_once(target: Path, tmp_path: Path, mode: str) -> None:
+    arguments = ["trace", "--json", "-m", mode, "--", sys.executable, "-c", IN_ORDER, str(target)]
+    result = commands.run(
+        [Path(sys.executable).with_name("penstock"), *arguments],
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
     )
-    (row,) = [r for r in json.loads(done.stdout)["files"] if r["path"] == str(target)]
+    (row,) = [r for r in json.loads(result.stdout)["files"] if r["path"] == str(target)]
     assert row["read_bytes"] == FILE_BYTES
     assert row["read_evidence"]["basis"] == "faults (lower bound)"
 
@@ -321,23 +320,23 @@ for name in (first, second, first, second):
 """
 
 
-def test_both_names_of_a_file_are_told(tmp_path: Path) -> None:
+def test_both_names_of_a_file_are_recorded(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_bytes(bytes(4096))
     second.hardlink_to(first)
     document = traced(tmp_path / "T", sys.executable, "-c", TWO_NAMES, first, second)
     names = pq.read_table(tmp_path / "T" / "file_names.parquet").to_pylist()
-    told = [row["path"] for row in names if row["path"] in {str(first), str(second)}]
-    assert sorted(told) == [str(first), str(second)]
+    paths = [row["path"] for row in names if row["path"] in {str(first), str(second)}]
+    assert sorted(paths) == [str(first), str(second)]
     (row,) = [row for row in document["files"] if row["path"] == str(first)]
     assert row["names"] == [str(second)]
     assert row["reads"] == 4
 
 
-def test_what_a_killed_trace_had_begun_to_write_is_undone(tmp_path: Path) -> None:
+def test_undo_removes_the_partial_bundle_of_a_killed_trace(tmp_path: Path) -> None:
     penstock = Path(sys.executable).with_name("penstock")
-    line = [penstock, "trace", "-m", "trace", "-o", tmp_path / "T", "--", "sleep", "60"]
-    with commands.popen(line) as tracing:
+    argv = [penstock, "trace", "-m", "trace", "-o", tmp_path / "T", "--", "sleep", "60"]
+    with commands.popen(argv) as tracing:
         draft = tmp_path / ".T.partial"
         assert within(60, lambda: (draft / "stdout.txt").exists())
         tracing.kill()
