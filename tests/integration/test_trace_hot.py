@@ -1,4 +1,4 @@
-"""Which files a tracer that chooses keeps, against what the traced program is known to do."""
+"""Choice of the hot files by the tracer, compared with the known requests of the program."""
 
 from __future__ import annotations
 
@@ -68,41 +68,41 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def asked(requests: int) -> Counter[int]:
-    """What the program does to each file in its first so many requests."""
+def expected_counts(requests: int) -> Counter[int]:
+    """Requests of the program per file, among its first `requests` requests."""
     scope: dict[str, Any] = {"__name__": "order"}
     exec(PROGRAM.split("if len(")[0], scope)
     return Counter(scope["order"](5, REQUESTS)[:requests])
 
 
-def why_wrong(kept: Iterable[int], counts: Counter[int], share: float = 0.9) -> str | None:
-    """What is wrong with a set that should be the smallest one to cover a share; None if nothing is."""
-    kept, total = set(kept), sum(counts.values())
+def problem_of(files: Iterable[int], counts: Counter[int], share: float = 0.9) -> str | None:
+    """Reason why a set of files is not the smallest set that covers a share; None if it is."""
+    files, total = set(files), sum(counts.values())
     fewest, covered = 0, 0
     for _, count in counts.most_common():
         if covered >= share * total:
             break
         fewest, covered = fewest + 1, covered + count
-    covers = sum(counts[file] for file in kept) / total
-    if covers < share:
-        return f"covers {covers:.3f} of the requests"
-    if len(kept) > fewest + 1:
-        return f"has {len(kept)} files; {fewest} are enough"
+    covered_share = sum(counts[file] for file in files) / total
+    if covered_share < share:
+        return f"covers {covered_share:.3f} of the requests"
+    if len(files) > fewest + 1:
+        return f"has {len(files)} files; {fewest} are enough"
     return None
 
 
 def decisions(rows: list[dict[str, Any]], paths: dict[int, str]) -> dict[int, list[dict[str, Any]]]:
-    """By time, the rows of each decision, with the file's number in its name."""
-    made: dict[int, list[dict[str, Any]]] = {}
+    """Rows of each decision by time, with the number in the name of the file."""
+    by_time: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
-        made.setdefault(row["t_ns"], []).append(
+        by_time.setdefault(row["t_ns"], []).append(
             row | {"file": int(Path(paths[row["file_id"]]).name)}
         )
-    return made
+    return by_time
 
 
 def verdicts(result: TraceResult) -> dict[tuple[int, str], dict[str, Any]]:
-    """By number in the file's name and basis: the verdict on its reads."""
+    """Verdict on the reads of each file, by the number in its name and by basis."""
     measures = ("class", "requests", "bytes", "consecutive_share", "forward_share", "confidence")
     return {
         (int(Path(row["path"]).name), row["basis"]): {name: row[name] for name in measures}
@@ -113,70 +113,70 @@ def verdicts(result: TraceResult) -> dict[tuple[int, str], dict[str, Any]]:
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """A state directory that knows what tracing costs, so that no test measures it."""
+    """A state directory with a recorded cost of tracing, so that no test measures it."""
     return with_known_cost(tmp_path)
 
 
-def traced(program: str, ground: Path, state: Path, **how: Any) -> TraceResult:
-    """What a program does to the files of a directory, which is its argument."""
+def traced(program: str, ground: Path, state: Path, **options: Any) -> TraceResult:
+    """Trace the accesses of a program to the files of a directory, which is its argument."""
     journal = Journal(state / "journal")
     scope = read_scope(directories=[ground]).for_programs()
     with (
         create_run_cgroup("hot", None, journal) as group,
-        Tracer(journal, state, "trace", scope=scope, **how) as tracer,
+        Tracer(journal, state, "trace", scope=scope, **options) as tracer,
     ):
         tracer.arm(group)
-        words = [sys.executable, "-S", "-c", program, str(ground)]
-        assert launch(words, group).exit_status == 0
+        argv = [sys.executable, "-S", "-c", program, str(ground)]
+        assert launch(argv, group).exit_status == 0
         return tracer.disarm()
 
 
-def balanced(receipt: dict[str, Any]) -> bool:
-    """Nothing lost, and every call that was kept is an event or in a counter."""
-    counted = receipt["hot"]["counted"] if receipt["hot"] else 0
+def balanced(stats: dict[str, Any]) -> bool:
+    """True if no call was lost and every kept call is an event or in a counter."""
+    counted = stats["hot"]["counted"] if stats["hot"] else 0
     return bool(
-        receipt["lost"] == 0
-        and receipt["seen"] == receipt["kept"] + receipt["filtered"]
-        and receipt["kept"] == receipt["spooled"] + counted
+        stats["lost"] == 0
+        and stats["seen"] == stats["kept"] + stats["filtered"]
+        and stats["kept"] == stats["spooled"] + counted
     )
 
 
-def test_the_smallest_set_is_kept_and_judged_as_without_choice(ground: Path, state: Path) -> None:
+def test_the_smallest_set_is_chosen_and_its_verdicts_stay_equal(ground: Path, state: Path) -> None:
     plain = traced(PROGRAM, ground, state)
     result = traced(PROGRAM, ground, state, hot={})
     hot = result.receipt["hot"]
     assert balanced(plain.receipt)
     assert balanced(result.receipt)
 
-    # nothing is thinned: events and counters together are what the program did
+    # no call is missing: events and counters add up to the requests of the program
     rows = file_rows(Traced([], 0, 0, 1, "trace", result, None))
     reads = {int(Path(row["path"]).name): row["reads"] for row in rows if row["reads"]}
-    assert reads == dict(asked(REQUESTS))
+    assert reads == dict(expected_counts(REQUESTS))
     assert 0 < hot["counted"] < 0.15 * REQUESTS
     assert f"{hot['counted']} of {result.receipt['kept']}" in describe(result.receipt)
 
     paths = {row["file_id"]: row["path"] for row in result.tables["files"].to_pylist()}
-    made = decisions(result.tables["decisions"].to_pylist(), paths)
-    first = made[min(made)]
+    by_time = decisions(result.tables["decisions"].to_pylist(), paths)
+    first = by_time[min(by_time)]
     window = sum(row["requests"] for row in first)
     assert 100_000 <= window <= REQUESTS
-    counts = asked(window)
+    counts = expected_counts(window)
     assert {row["file"]: row["requests"] for row in first if row["requests"]} == dict(counts)
-    kept = {row["file"] for row in first if row["kept"]}
-    assert why_wrong(kept, counts) is None
-    # planted: a set without its most used file, and one with two that are hardly used
-    assert "covers" in (why_wrong(kept - {0}, counts) or "")
-    assert "enough" in (why_wrong(kept | {998, 999}, counts) or "")
+    chosen = {row["file"] for row in first if row["kept"]}
+    assert problem_of(chosen, counts) is None
+    # planted: a set without its most used file, and one with two rarely used files
+    assert "covers" in (problem_of(chosen - {0}, counts) or "")
+    assert "enough" in (problem_of(chosen | {998, 999}, counts) or "")
 
     before, after = verdicts(plain), verdicts(result)
-    always = set.intersection(*({r["file"] for r in made[t] if r["kept"]} for t in made))
+    always = set.intersection(*({r["file"] for r in by_time[t] if r["kept"]} for t in by_time))
     assert len(always) > 20
     for file in always:
         assert after[file, "calls"] == before[file, "calls"]
         assert (file, "counters") not in after
-    left = [file for file, basis in after if basis == "counters"]
-    assert len(left) == hot["counted_files"] > 100
-    for file in left:
+    counted_files = [file for file, basis in after if basis == "counters"]
+    assert len(counted_files) == hot["counted_files"] > 100
+    for file in counted_files:
         verdict = after[file, "counters"]
         if verdict["requests"] < 32:
             assert verdict["class"] == "insufficient"
@@ -199,85 +199,85 @@ for turn, busy in enumerate((0, 1, 0)):
 
 
 def end_turns(ground: Path, spool: Path, in_time: list[bool]) -> None:
-    """Ends each turn when three choices were made in it: the last two go by nothing but this turn."""
+    """End each turn after three choices: the last two are based on requests of this turn only."""
     for turn in range(3):
-        made = choices_in(spool)
-        in_time.append(within(30, lambda made=made: choices_in(spool) >= made + 3))
+        before = count_choices(spool)
+        in_time.append(within(30, lambda before=before: count_choices(spool) >= before + 3))
         (ground / f"turn{turn}").touch()
 
 
-def choices_in(spool: Path) -> int:
+def count_choices(spool: Path) -> int:
     text = "".join(path.read_text() for path in spool.rglob("*.decisions"))
     lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
     return len({json.loads(line)["t_ns"] for line in lines})
 
 
 def test_the_choice_follows_the_program(ground: Path, state: Path) -> None:
-    """Two files take turns with three quarters of the requests; half of them are to be covered.
+    """Two files get three quarters of the requests in turn; the choice covers half of all requests.
 
-    By the hooks that need most of the verifier: all that they read goes through helpers.
+    Raw tracepoints are the hardest hooks for the verifier: all their reads go through helpers.
     """
-    how = {"share": 0.5, "first_requests": 400, "first_s": 60.0, "every_s": 0.2}
+    hot = {"share": 0.5, "first_requests": 400, "first_s": 60.0, "every_s": 0.2}
     in_time: list[bool] = []
     conductor = threading.Thread(target=end_turns, args=(ground, state / "spool", in_time))
     conductor.start()
     try:
-        result = traced(TURNS, ground, state, hot=how, hooks="raw_tp")
+        result = traced(TURNS, ground, state, hot=hot, hooks="raw_tp")
     finally:
         conductor.join()
     assert in_time == [True, True, True]
-    receipt = result.receipt
-    assert balanced(receipt)
+    stats = result.receipt
+    assert balanced(stats)
     files = result.tables["files"].to_pylist()
     paths = {row["file_id"]: row["path"] for row in files}
-    number = {path: file_id for file_id, path in paths.items()}
-    ours = [number[str(ground / str(i))] for i in range(3)]
+    id_of = {path: file_id for file_id, path in paths.items()}
+    file_ids = [id_of[str(ground / str(i))] for i in range(3)]
     rows = result.tables["decisions"].to_pylist()
-    kept = {i: [r["kept"] for r in rows if r["file_id"] == ours[i]] for i in range(3)}
-    assert receipt["hot"]["decisions"] >= 9
-    # the second is met, but not used, before the first choice; each is told once when it is not used any more
-    for i, ends in ((0, (True, True)), (1, (False, False))):
-        assert (kept[i][0], kept[i][-1]) == ends
-        assert set(kept[i]) == {True, False}
-    bases = {r["basis"]: r["calls"] for r in result.verdicts if r["file_id"] == ours[0]}
+    choices = {i: [r["kept"] for r in rows if r["file_id"] == file_ids[i]] for i in range(3)}
+    assert stats["hot"]["decisions"] >= 9
+    # file 1 is opened, but not read, before the first choice; a row reports when a file is dropped
+    for i, first_and_last in ((0, (True, True)), (1, (False, False))):
+        assert (choices[i][0], choices[i][-1]) == first_and_last
+        assert set(choices[i]) == {True, False}
+    bases = {r["basis"]: r["calls"] for r in result.verdicts if r["file_id"] == file_ids[0]}
     assert bases["calls"] > bases["counters"] > 0
-    assert not any(kept[2])
-    asked_of = {
-        i: sum(r["calls"] for r in result.verdicts if r["file_id"] == ours[i]) for i in range(3)
+    assert not any(choices[2])
+    calls = {
+        i: sum(r["calls"] for r in result.verdicts if r["file_id"] == file_ids[i]) for i in range(3)
     }
-    logged = {i: sum(r["requests"] for r in rows if r["file_id"] == ours[i]) for i in range(3)}
-    for i in range(3):  # all but what came after the last decision
-        assert 0 < logged[i] <= asked_of[i]
-    assert ours[2] in {r["file_id"] for r in result.verdicts if r["basis"] == "counters"}
-    # planted: a choice by another share is not what is asked of one by 90 %
+    logged = {i: sum(r["requests"] for r in rows if r["file_id"] == file_ids[i]) for i in range(3)}
+    for i in range(3):  # requests after the last decision are not logged
+        assert 0 < logged[i] <= calls[i]
+    assert file_ids[2] in {r["file_id"] for r in result.verdicts if r["basis"] == "counters"}
+    # planted: a choice for another share does not satisfy 90 %
     last = max(r["t_ns"] for r in rows)
     window = Counter({r["file_id"]: r["requests"] for r in rows if r["t_ns"] == last})
     chosen_last = {r["file_id"] for r in rows if r["t_ns"] == last and r["kept"]}
-    assert why_wrong(chosen_last, window, 0.5) is None
-    assert "covers" in (why_wrong(chosen_last, window) or "")
+    assert problem_of(chosen_last, window, 0.5) is None
+    assert "covers" in (problem_of(chosen_last, window) or "")
 
 
-def test_the_bundle_and_the_summary_say_what_was_left(ground: Path, tmp_path: Path) -> None:
+def test_bundle_and_summary_report_counted_calls(ground: Path, tmp_path: Path) -> None:
     options = ("--mode", "trace", "--no-layers", "--dir", ground)
-    # 50 files, and few requests more than a first choice takes
-    busy = PROGRAM.replace(f"range({FILES})]\n    anywhere", "range(50)]\n    anywhere").replace(
+    # 50 files, and slightly more requests than before the first choice
+    program = PROGRAM.replace(f"range({FILES})]\n    anywhere", "range(50)]\n    anywhere").replace(
         "enumerate(order", "enumerate(x % 50 for x in order"
     )
-    busy = busy.replace(str(REQUESTS), str(FIRST + 10_000))
-    told = trace(
-        *(sys.executable, "-S", "-c", busy, ground),
+    program = program.replace(str(REQUESTS), str(FIRST + 10_000))
+    document = trace(
+        *(sys.executable, "-S", "-c", program, ground),
         options=(*options, "--hot-bytes", "-o", tmp_path / "made"),
     )
-    assert told["hot"]["by"] == "bytes"
-    assert told["hot"]["decisions"] >= 1
+    assert document["hot"]["by"] == "bytes"
+    assert document["hot"]["decisions"] >= 1
     run = next((tmp_path / "made").rglob("patterns.parquet")).parent
     manifest = json.loads(next((tmp_path / "made").rglob("manifest.json")).read_text())
-    assert manifest["receipts"]["trace"]["hot"] == told["hot"]
+    assert manifest["receipts"]["trace"]["hot"] == document["hot"]
     events = pq.read_metadata(run / "io_events.parquet").num_rows
-    assert events + told["hot"]["counted"] == told["kept"]
-    # judged again, what rests on counters stands
-    again, _ = rejudged_patterns(TraceTables(run))
-    assert again.num_rows == pq.read_metadata(run / "patterns.parquet").num_rows
-    assert "counters" in again["basis"].to_pylist()
-    for wrong in (("--hot",), ("--mode", "trace", "--hot", "--hot-bytes")):
-        penstock("trace", *wrong, "--", "true", status=2)
+    assert events + document["hot"]["counted"] == document["kept"]
+    # a reevaluation keeps the verdicts that are based on counters
+    reevaluated, _ = rejudged_patterns(TraceTables(run))
+    assert reevaluated.num_rows == pq.read_metadata(run / "patterns.parquet").num_rows
+    assert "counters" in reevaluated["basis"].to_pylist()
+    for arguments in (("--hot",), ("--mode", "trace", "--hot", "--hot-bytes")):
+        penstock("trace", *arguments, "--", "true", status=2)

@@ -1,4 +1,4 @@
-"""Calls that name files: what they asked for is kept where there was no such file."""
+"""Failed calls that name files: events have the requested path."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ os.close(os.open("later", os.O_CREAT | os.O_RDWR))
 """
 
 
-def test_opens_that_failed_keep_their_path(tmp_path: Path) -> None:
+def test_failed_opens_have_their_path(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     bundle = tmp_path / "T"
     options = ("--mode", "trace", "-o", bundle)
     assert balanced(trace(sys.executable, "-c", NOT_OPENED, tmp_path, options=options))
-    here = [row for row in events(bundle) if (row["path"] or "").startswith(f"{tmp_path}/")]
-    assert [(row["op"], row["errno"], row["path"]) for row in here if row["op"] != "close"] == [
+    rows = [row for row in events(bundle) if (row["path"] or "").startswith(f"{tmp_path}/")]
+    assert [(row["op"], row["errno"], row["path"]) for row in rows if row["op"] != "close"] == [
         ("open", 2, f"{tmp_path}/none"),
         ("open", 2, f"{tmp_path}/sub/none"),
         ("open", 2, f"{tmp_path}/later"),
@@ -41,7 +41,7 @@ def test_opens_that_failed_keep_their_path(tmp_path: Path) -> None:
     inodes = {row["path"]: row["inode"] for row in files}
     assert inodes[f"{tmp_path}/none"] is None
     assert inodes[f"{tmp_path}/later"] == (tmp_path / "later").stat().st_ino
-    # every failed open of the whole run has a path, those of the interpreter included
+    # every failed open of the run has a path, including those of the interpreter
     failed = [row for row in events(bundle) if row["op"] == "open" and row["errno"]]
     assert len(failed) >= 4
     assert all(row["path"] for row in failed)

@@ -1,4 +1,4 @@
-"""What is traced and what is not: processes, control groups, files, directories. Needs root and BPF."""
+"""Scope of a trace: processes, control groups, files, directories, devices and phases."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.support import commands
 __all__ = ["known_cost"]  # a fixture
 pytestmark = NEEDS_TRACER
 
-#: reads each file given, as often as its number says, when told to; the files are open before that
+#: open the files, then after a line on stdin read each file a number of times
 READER = """
 import os, sys
 files = [(os.open(p, os.O_RDONLY), int(n)) for p, n in zip(sys.argv[1::2], sys.argv[2::2])]
@@ -52,7 +52,7 @@ for fd, times in files:
 print('done'); sys.stdin.readline()
 """
 
-#: three children, each writes its own file as often as its number says; a thread of the parent writes, too
+#: three children and a thread of the parent, each of which writes its own file a number of times
 FAMILY = """
 import os, sys, threading
 def write(name, times):
@@ -90,25 +90,25 @@ def ground(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ended(tracing: subprocess.Popen[str]) -> Any:
+def stop_trace(tracing: subprocess.Popen[str]) -> Any:
     tracing.send_signal(signal.SIGINT)
-    out, err = tracing.communicate(timeout=60)
-    assert tracing.returncode == 0, err
-    document = json.loads(out)
+    output, errors = tracing.communicate(timeout=60)
+    assert tracing.returncode == 0, errors
+    document = json.loads(output)
     assert balanced(document)
     return document
 
 
-def test_an_untargeted_process_is_not_seen(ground: Path) -> None:
-    """Beside a command that reads 101 times another one reads 10100 times; a third one is never still."""
+def test_other_processes_are_not_traced(ground: Path) -> None:
+    """While the command reads 101 times, a process reads 10100 times and a thread reads always."""
     script = "import os,sys\nf=os.open(sys.argv[1],0)\nfor i in range(int(sys.argv[2])): os.pread(f,512,0)\n"
     stop = threading.Event()
 
     def disturb() -> None:
-        with open(ground / "c.db", "rb", buffering=0) as other:
+        with open(ground / "c.db", "rb", buffering=0) as file:
             while not stop.is_set():
-                other.read(512)
-                other.seek(0)
+                file.read(512)
+                file.seek(0)
 
     disturber = threading.Thread(target=disturb)
     disturber.start()
@@ -136,15 +136,15 @@ def test_process_tree(ground: Path, mode: str) -> None:
         assert stranger.said() == "done"
         family.go()
         assert family.said() == "done"
-        document = ended(tracing)
-    wanted = {"child1": 7, "child3": 7, "grandchild": 11, "executed": 13, "thread": 5}
-    found = calls_by_path(document)
-    own = {Path(path).name: n for path, n in found.items() if Path(path).parent == ground}
-    assert own == wanted
+        document = stop_trace(tracing)
+    expected = {"child1": 7, "child3": 7, "grandchild": 11, "executed": 13, "thread": 5}
+    counts = calls_by_path(document)
+    in_ground = {Path(path).name: n for path, n in counts.items() if Path(path).parent == ground}
+    assert in_ground == expected
 
 
-def test_a_tree_that_is_there_already_and_one_that_ends(ground: Path) -> None:
-    """The child was forked before the trace began; when all are gone the trace ends by itself."""
+def test_a_running_tree_is_traced_until_its_end(ground: Path) -> None:
+    """The child starts before the trace; the trace ends with the last process."""
     script = f"""
 import os, subprocess, sys
 child = subprocess.Popen([sys.executable, '-c', {READER!r}, {str(ground / "a.wt")!r}, '17'],
@@ -161,13 +161,13 @@ print('done')
         tracing = started_trace("-m", "trace", "-p", str(family.pid))
         family.go()
         assert family.said() == "done"
-        out, err = tracing.communicate(timeout=30)
-    assert tracing.returncode == 0, err
-    assert of_file(json.loads(out), ground / "a.wt")["reads"] == 17
+        output, errors = tracing.communicate(timeout=30)
+    assert tracing.returncode == 0, errors
+    assert of_file(json.loads(output), ground / "a.wt")["reads"] == 17
 
 
-def test_a_trace_ends_though_a_child_was_never_waited_for(ground: Path) -> None:
-    """Fails, by its time-out, where a process that ended before the trace began counts as running."""
+def test_a_trace_ends_despite_a_zombie_child(ground: Path) -> None:
+    """A process that ended before the trace does not count as running (else the test times out)."""
     script = """
 import os, sys
 child = os.fork()
@@ -182,8 +182,8 @@ print('done')
         tracing = started_trace("-m", "count", "-p", str(family.pid))
         family.go()
         assert family.said() == "done"
-        _, err = tracing.communicate(timeout=60)
-    assert tracing.returncode == 0, err
+        _, errors = tracing.communicate(timeout=60)
+    assert tracing.returncode == 0, errors
 
 
 def test_a_process_that_ended_cannot_be_traced(ground: Path) -> None:
@@ -192,9 +192,9 @@ def test_a_process_that_ended_cannot_be_traced(ground: Path) -> None:
         os._exit(0)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     try:
-        done = CliRunner().invoke(_build(), ["trace", "-p", str(child)])
-        assert isinstance(done.exception, BadInput)
-        assert "has ended and waits for its parent" in str(done.exception)
+        result = CliRunner().invoke(_build(), ["trace", "-p", str(child)])
+        assert isinstance(result.exception, BadInput)
+        assert "has ended and waits for its parent" in str(result.exception)
     finally:
         os.waitpid(child, 0)
 
@@ -206,11 +206,11 @@ def group_directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
 
 
 @pytest.mark.parametrize("controller", ["unified", "pids"])
-def test_control_group_with_those_inside(
+def test_a_control_group_includes_its_subgroups(
     ground: Path, group_directory: dict[str, Path], controller: str
 ) -> None:
     if controller == "pids" and "pids" not in hierarchies().v1:
-        pytest.skip("no v1 hierarchy here")
+        pytest.skip("needs a v1 hierarchy with pids")
     outer = group_directory[controller]
     inner = outer / "inner"
     inner.mkdir()
@@ -221,7 +221,7 @@ def test_control_group_with_those_inside(
     ):
         (outer / "cgroup.procs").write_text(str(member.pid))
         (inner / "cgroup.procs").write_text(str(deeper.pid))
-        # a container is found by a part of its group's name, or by a process of it
+        # find a container by a part of the name of its group, or by one of its processes
         if controller == "unified":
             assert find_group(outer.name.rsplit("-", 1)[-1]).directory == outer
             assert find_group(str(member.pid)).directory == outer
@@ -229,13 +229,15 @@ def test_control_group_with_those_inside(
         for program in (stranger, member, deeper):
             program.go()
             assert program.said() == "done"
-        document = ended(tracing)
-    own = {Path(p).name: n for p, n in calls_by_path(document).items() if Path(p).parent == ground}
-    assert own == {"a.wt": 23, "b.wt": 29}
+        document = stop_trace(tracing)
+    counts = {
+        Path(p).name: n for p, n in calls_by_path(document).items() if Path(p).parent == ground
+    }
+    assert counts == {"a.wt": 23, "b.wt": 29}
 
 
-def make_and_use(root: Path) -> tuple[list[str], dict[str, int]]:
-    """A command that makes directories and files and uses each a number of times of its own."""
+def command_with_files(root: Path) -> tuple[list[str], dict[str, int]]:
+    """A command that creates directories and files, and its number of writes to each file."""
     names = ["db/x.wt", "db/x.db", "db/deep/er/y.wt", "db/z.wtx", "other/x.wt", "x.wt", "db/.wt"]
     counts = {name: 3 + 2 * number for number, name in enumerate(names)}
     script = (
@@ -250,25 +252,25 @@ def make_and_use(root: Path) -> tuple[list[str], dict[str, int]]:
     return [sys.executable, "-c", script], counts
 
 
-@pytest.mark.parametrize(("mode", "there"), [("trace", False), ("pattern", True)])
-def test_directory_and_an_ending(tmp_path: Path, mode: str, there: bool) -> None:
-    if there:
+@pytest.mark.parametrize(("mode", "existing"), [("trace", False), ("pattern", True)])
+def test_filter_by_directory_and_ending(tmp_path: Path, mode: str, existing: bool) -> None:
+    if existing:
         (tmp_path / "db" / "deep").mkdir(parents=True)
-    command, counts = make_and_use(tmp_path)
+    command, counts = command_with_files(tmp_path)
     options = ("-m", mode, "--dir", tmp_path / "db", "--ext", ".wt")
     document = trace(*command, options=options)
-    wanted = {"db/x.wt", "db/deep/er/y.wt", "db/.wt"}
-    found = {
+    expected = {"db/x.wt", "db/deep/er/y.wt", "db/.wt"}
+    counts_by_file = {
         str(Path(row["path"]).relative_to(tmp_path)): (row["reads"], row["writes"])
         for row in document["files"]
     }
-    assert found == {name: (1, counts[name]) for name in wanted}
+    assert counts_by_file == {name: (1, counts[name]) for name in expected}
     assert balanced(document)
-    assert document["filtered"] >= sum(counts.values()) - sum(counts[n] for n in wanted)
+    assert document["filtered"] >= sum(counts.values()) - sum(counts[n] for n in expected)
 
 
-def test_files_and_inodes(ground: Path) -> None:
-    """--file: one that is there, one made later, one by a hard link; --inode; kinds combine by AND."""
+def test_filter_by_file_and_inode(ground: Path) -> None:
+    """Filter by --file (existing, later, by a hard link) and --inode; kinds combine by AND."""
     os.link(ground / "a.wt", ground / "link")
     status = (ground / "b.wt").stat()
     inode = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}:{status.st_ino}"
@@ -280,37 +282,39 @@ def test_files_and_inodes(ground: Path) -> None:
         "    for _ in range(i + 1): os.pwrite(fd, b'x' * 10, 0)\n"
         "    os.pread(fd, 10, 0)\n"
     )
-    words = [ground / name for name in ("link", "b.wt", "c.db", "new")]
-    command = (sys.executable, "-c", script, *words)
+    paths = [ground / name for name in ("link", "b.wt", "c.db", "new")]
+    command = (sys.executable, "-c", script, *paths)
 
-    def seen(*options: str | Path) -> dict[str, tuple[int, int]]:
+    def counts(*options: str | Path) -> dict[str, tuple[int, int]]:
         document = trace(*command, options=("-m", "trace", *options))
         assert balanced(document)
         new.unlink()
         return {Path(r["path"]).name: (r["reads"], r["writes"]) for r in document["files"]}
 
-    by_path = seen("--file", ground / "a.wt", "--file", new)
+    by_path = counts("--file", ground / "a.wt", "--file", new)
     assert by_path == {"link": (1, 1), "new": (1, 4)}
-    assert seen("--inode", inode) == {"b.wt": (1, 2)}
-    assert seen("--inode", f"{status.st_dev}:{status.st_ino}", "--only", "read") == {"b.wt": (1, 0)}
-    assert seen("--inode", inode, "--file", new) == {}
-    assert seen("--file", new, "--dir", ground, "--only", "write") == {"new": (0, 4)}
+    assert counts("--inode", inode) == {"b.wt": (1, 2)}
+    assert counts("--inode", f"{status.st_dev}:{status.st_ino}", "--only", "read") == {
+        "b.wt": (1, 0)
+    }
+    assert counts("--inode", inode, "--file", new) == {}
+    assert counts("--file", new, "--dir", ground, "--only", "write") == {"new": (0, 4)}
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
-def test_filters_hold_for_completions_of_libaio(ground: Path) -> None:
-    """They come in interrupts: an unwanted file, and an unwanted direction of a wanted one."""
+def test_filters_apply_to_completions_of_libaio(ground: Path) -> None:
+    """Completions come in interrupts: filter another file, and one direction of the file."""
     fio = ("fio", "--name=j", f"--filename={ground / 'b.wt'}", "--size=64k", "--ioengine=libaio")
     fio += ("--direct=1", "--bs=4k", "--iodepth=4", "--fsync=16", "--output=/dev/null")
-    other = trace(
+    excluded = trace(
         *(*fio, "--rw=randwrite", "--loops=8"),
         options=("-m", "trace", "--file", ground / "a.wt", "-o", ground / "T"),
     )
-    assert other["files"] == []
+    assert excluded["files"] == []
     assert pq.read_table(ground / "T" / "io_events.parquet").num_rows == 0
     assert pq.read_table(ground / "T" / "operations.parquet").num_rows == 0
-    assert other["filtered"] >= 128
-    assert balanced(other)
+    assert excluded["filtered"] >= 128
+    assert balanced(excluded)
     options = ("-m", "trace", "--no-layers", "--file", ground / "b.wt", "--only", "read")
     mixed = trace(*fio, "--rw=randrw", "--loops=8", options=options)
     row = of_file(mixed, ground / "b.wt")
@@ -320,7 +324,7 @@ def test_filters_hold_for_completions_of_libaio(ground: Path) -> None:
     assert balanced(mixed)
 
 
-#: by plain calls, without position, past the page cache, by libaio; then made durable
+#: access by pread, write, fsync, direct reads and libaio
 ON_A_DEVICE = """
 import mmap, os, subprocess, sys
 fd = os.open(sys.argv[1], os.O_RDWR)
@@ -344,16 +348,16 @@ subprocess.run([*fio, '--direct=1', '--rw=read', '--output=/dev/null'], check=Tr
 def loop_device(tmp_path: Path) -> Iterator[Path]:
     backing = tmp_path / "backing"
     backing.write_bytes(bytes(1 << 20))
-    made = commands.run(["losetup", "-f", "--show", backing], capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(f"no loop device: {made.stderr.strip()}")
-    yield Path(made.stdout.strip())
-    commands.run(["losetup", "-d", made.stdout.strip()], check=True)
+    result = commands.run(["losetup", "-f", "--show", backing], capture_output=True, text=True)
+    if result.returncode:
+        pytest.skip(f"no loop device: {result.stderr.strip()}")
+    yield Path(result.stdout.strip())
+    commands.run(["losetup", "-d", result.stdout.strip()], check=True)
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 @pytest.mark.parametrize("mode", ["trace", "pattern", "count"])
-def test_block_device_is_recorded_as_files_are(
+def test_a_block_device_is_recorded_like_a_file(
     tmp_path: Path, loop_device: Path, mode: str
 ) -> None:
     options: tuple[str | Path, ...] = ("-m", mode, "--file", loop_device, "-o", tmp_path / "T")
@@ -366,31 +370,31 @@ def test_block_device_is_recorded_as_files_are(
     (file,) = pq.read_table(tmp_path / "T" / "files.parquet").to_pylist()
     assert file["size_bytes"] == 1 << 20
     if mode == "trace":
-        told = [row for row in events(tmp_path / "T") if row["path"] == str(loop_device)]
-        by_op = Counter(row["op"] for row in told)
+        rows = [row for row in events(tmp_path / "T") if row["path"] == str(loop_device)]
+        by_op = Counter(row["op"] for row in rows)
         assert by_op["aio_pread"] == 16
         assert by_op["fsync"] == 1
-        assert [r["offset_bytes"] for r in told if r["op"] == "write"] == [8192, 12288, 16384]
+        assert [r["offset_bytes"] for r in rows if r["op"] == "write"] == [8192, 12288, 16384]
 
 
-def test_the_files_of_the_whole_host(ground: Path) -> None:
-    """Without command or process: whoever uses the file, but not the tracer itself."""
+def test_trace_of_all_processes_of_the_host(ground: Path) -> None:
+    """Without command or process: accesses of all processes except the tracer."""
     with (
-        Running(READER, ground / "a.wt", "19") as one,
-        Running(READER, ground / "a.wt", "7") as two,
+        Running(READER, ground / "a.wt", "19") as first,
+        Running(READER, ground / "a.wt", "7") as second,
     ):
         tracing = started_trace("-m", "trace", "--dir", ground, "-o", ground / "T")
-        for program in (one, two):
+        for program in (first, second):
             program.go()
             assert program.said() == "done"
-        document = ended(tracing)
+        document = stop_trace(tracing)
     assert of_file(document, ground / "a.wt")["reads"] == 26
     pids = {row["pid"] for row in events(ground / "T")}
-    assert pids == {one.pid, two.pid}
+    assert pids == {first.pid, second.pid}
 
 
 def test_a_bind_mount_hides_no_directory(ground: Path) -> None:
-    """The file is opened by another name than that of the directory asked for."""
+    """A filter by one name of a bind mount matches files opened by the other name."""
     (ground / "real").mkdir()
     (ground / "real" / "f").write_bytes(bytes(4096))
     (ground / "view").mkdir()
@@ -398,26 +402,26 @@ def test_a_bind_mount_hides_no_directory(ground: Path) -> None:
         f"mount --bind {ground}/real {ground}/view && head -c 100 {ground}/view/f >/dev/null "
         f"&& head -c 100 {ground}/a.wt > /dev/null"
     )
-    for asked in ("real", "view"):
+    for name in ("real", "view"):
         document = trace(
             *("unshare", "-m", "sh", "-c", script),
-            options=("-m", "trace", "--dir", ground / asked, "--file", ground / "real" / "f"),
+            options=("-m", "trace", "--dir", ground / name, "--file", ground / "real" / "f"),
         )
-        found = [row["inode"] for row in document["files"]]
-        assert found == [(ground / "real" / "f").stat().st_ino]
+        inodes = [row["inode"] for row in document["files"]]
+        assert inodes == [(ground / "real" / "f").stat().st_ino]
 
 
-def test_files_open_before_and_threads_are_named(ground: Path) -> None:
-    """Attached after the files were opened, and after the working directory went by another name."""
+def test_files_opened_before_the_trace_and_threads_have_names(ground: Path) -> None:
+    """Attach after the program opened its files, one of which has been renamed."""
     with Running(READER, ground / "a.wt", "5", ground / "b.wt", "6") as program:
         (ground / "b.wt").rename(ground / "moved.wt")
         tracing = started_trace("-m", "trace", "-p", str(program.pid), "-o", ground / "T")
         program.go()
         assert program.said() == "done"
-        document = ended(tracing)
-    found = calls_by_path(document)
-    assert found[str(ground / "a.wt")] == 5
-    assert found[str(ground / "moved.wt")] == 6
+        document = stop_trace(tracing)
+    counts = calls_by_path(document)
+    assert counts[str(ground / "a.wt")] == 5
+    assert counts[str(ground / "moved.wt")] == 6
     threads = pq.read_table(ground / "T" / "threads.parquet").to_pylist()
     comm = Path(sys.executable).name[:15]
     assert [(t["tid"], t["pid"], t["program"]) for t in threads] == [
@@ -439,7 +443,7 @@ def test_threads_change_their_program_by_exec(tmp_path: Path) -> None:
 
 
 def test_phases_by_marks_of_the_command(ground: Path) -> None:
-    """Times are those of the writes themselves; an event belongs to the phase in which it began."""
+    """A phase starts at the write of its mark; an event belongs to the phase of its start."""
     bundle = ground / "T"
     script = (
         'echo load > "$PENSTOCK_MARKS"; head -c 100 a.wt > /dev/null; '
@@ -458,18 +462,18 @@ def test_phases_by_marks_of_the_command(ground: Path) -> None:
     for before, after in itertools.pairwise(phases[1:]):
         assert before["end_ns"] == after["start_ns"]
     rows = events(bundle)
-    inside = {
+    phases_of = {
         Path(row["path"]).name: [
             p["phase_id"] for p in phases[1:] if p["start_ns"] <= row["t_ns"] < p["end_ns"]
         ]
         for row in rows
     }
-    assert inside == {"a.wt": ["load"], "b.wt": ["run one"], "c.db": ["load#2"]}
+    assert phases_of == {"a.wt": ["load"], "b.wt": ["run one"], "c.db": ["load#2"]}
     assert balanced(document)
 
 
-def test_a_flood_of_marks_is_bounded_and_said(ground: Path) -> None:
-    """The file does not grow, and the trace keeps the first few thousand."""
+def test_a_flood_of_marks_is_limited_and_reported(ground: Path) -> None:
+    """The file stays empty, and the trace keeps the first 4096 marks."""
     bundle = ground / "T"
     flood = (
         "import os\n"
@@ -478,18 +482,18 @@ def test_a_flood_of_marks_is_bounded_and_said(ground: Path) -> None:
         "for number in range(20000): os.write(sink, b'flood\\n')\n"
         "print('size', os.stat(path).st_size)\n"
     )
-    done = penstock(
+    result = penstock(
         *("trace", "-m", "trace", "--dir", ground, "-o", bundle),
         *("--", sys.executable, "-S", "-c", flood),
         cwd=ground,
     )
-    assert "size 0" in done.stdout
-    assert "15,904 lines written to $PENSTOCK_MARKS" in done.stdout + done.stderr
+    assert "size 0" in result.stdout
+    assert "15,904 lines written to $PENSTOCK_MARKS" in result.stdout + result.stderr
     assert pq.read_table(bundle / "phases.parquet").num_rows == 4096 + 2
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (("-p", "1", "--", "true"), "leave out the command"),
         (("-p", "4194304"), "expected a process that is running"),
@@ -507,24 +511,24 @@ def test_a_flood_of_marks_is_bounded_and_said(ground: Path) -> None:
         (("--seconds", "1", "--", "true"), "leave out the command"),
     ],
 )
-def test_what_cannot_be_meant(words: tuple[str, ...], said: str) -> None:
-    done = CliRunner().invoke(_build(), ["trace", *words])
-    assert isinstance(done.exception, BadInput)
-    assert said in str(done.exception)
+def test_contradictory_arguments_are_refused(arguments: tuple[str, ...], message: str) -> None:
+    result = CliRunner().invoke(_build(), ["trace", *arguments])
+    assert isinstance(result.exception, BadInput)
+    assert message in str(result.exception)
 
 
-def test_what_is_required_and_not_there_stops_before_the_start(tmp_path: Path) -> None:
-    made, bundle = tmp_path / "made", tmp_path / "T"
-    words = ("trace", "--require", "telepathy", "-o", bundle, "--", "touch", made)
-    assert "no feature telepathy" in penstock(*words, status=2).stderr
-    assert not made.exists()
+def test_an_unknown_required_feature_stops_the_trace_before_its_start(tmp_path: Path) -> None:
+    created, bundle = tmp_path / "made", tmp_path / "T"
+    arguments = ("trace", "--require", "telepathy", "-o", bundle, "--", "touch", created)
+    assert "no feature telepathy" in penstock(*arguments, status=2).stderr
+    assert not created.exists()
     assert not list(tmp_path.glob("*T*"))
 
 
-def test_an_interrupt_reaches_the_command_and_leaves_a_report(ground: Path) -> None:
-    """The command ends by the signal passed on; its child, which heeds none, is counted and ended."""
+def test_an_interrupt_ends_the_command_and_leaves_a_report(ground: Path) -> None:
+    """The signal ends the command; its child, which ignores it, is counted and killed."""
     bundle = ground / "T"
-    # not ready before the child heeds no interrupt, which takes a while on a busy host
+    # wait until the child ignores interrupts, which takes a while on a busy host
     script = (
         "(trap '' INT; : > deaf; exec sleep 60) & head -c 100 a.wt > /dev/null; "
         "while [ ! -e deaf ]; do sleep 0.05; done; "
@@ -542,10 +546,10 @@ def test_an_interrupt_reaches_the_command_and_leaves_a_report(ground: Path) -> N
     )
     assert tracing.stderr is not None
     while "ready" not in (line := tracing.stderr.readline()):
-        assert line, "it ended before it was ready"
+        assert line, "the command ended before it was ready"
     tracing.send_signal(signal.SIGINT)
-    out, _ = tracing.communicate(timeout=60)
-    document = json.loads(out)
+    output, _ = tracing.communicate(timeout=60)
+    document = json.loads(output)
     assert tracing.returncode == document["exit_status"] == 5
     assert document["interrupted"] == "SIGINT"
     assert document["outlived"] == 1
