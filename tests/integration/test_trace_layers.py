@@ -1,4 +1,4 @@
-"""The layers under traced calls, against what the program knows it did. Needs root and BPF."""
+"""Compare the layers under traced calls with the known accesses of the program."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ while not os.path.exists(f'{directory}/written'):
 """
 
 
-#: one file directly in large pieces until nothing comes, then another one through the page cache
+#: read one file directly in large pieces to its end, then another through the page cache
 BEYOND_THE_END = """
 import mmap, os, sys
 one = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
@@ -93,12 +93,14 @@ while os.read(two, 4096):
 """
 
 
-class Watched:
-    """A command run under tracer and layers."""
+class TracedCommand:
+    """A command that ran under tracer and layers."""
 
-    def __init__(self, work: Path, *words: str | Path, drop_every: int = 0) -> None:
+    def __init__(self, work: Path, *argv: str | Path, drop_every: int = 0) -> None:
         journal = Journal(work / "journal.jsonl")
-        bundle = Bundle.create(work / "T", {"command": [str(w) for w in words], "run_id": "r001"})
+        bundle = Bundle.create(
+            work / "T", {"command": [str(argument) for argument in argv], "run_id": "r001"}
+        )
         with (
             Tracer(journal, state_dir(), "trace") as tracer,
             Layers(journal, work, drop_every=drop_every) as layers,
@@ -106,7 +108,7 @@ class Watched:
         ):
             tracer.arm(group)
             layers.arm(group.cgroup_id)
-            finished = launch([str(w) for w in words], group, stdout=None, stdin=None)
+            finished = launch([str(argument) for argument in argv], group, stdout=None, stdin=None)
             layers.halt()
             result = tracer.disarm(bundle)
             assert result.events_path is not None
@@ -117,12 +119,12 @@ class Watched:
         assert not journal.open_entries()
 
     def number(self, path: Path) -> int:
-        """Of a file."""
+        """Id of a file."""
         rows = self.files.to_pylist()
         return int(next(row["file_id"] for row in rows if row["path"] == str(path)))
 
     def frame(self, table: str, path: Path | None = None) -> pd.DataFrame:
-        """A table of the layers, of one file if it has files."""
+        """A table of the layers, or its rows of one file."""
         frame: pd.DataFrame = self.layers.tables[table].to_pandas()
         return frame if path is None else frame[frame["file_id"] == self.number(path)]
 
@@ -144,26 +146,28 @@ def target(tmp_path: Path) -> Path:
     return path
 
 
-def conserved(receipt: dict[str, Any], largest: int = MIB) -> bool:
-    """Requests were recorded, and their bytes are those that the devices counted, within 1 %.
+def conserved(stats: dict[str, Any], largest: int = MIB) -> bool:
+    """True if requests were recorded, with the bytes that the devices counted, within 1 %.
 
-    A request whose completion no program saw explains a difference of the `largest` request.
+    Each request without a traced completion explains a difference of the `largest` request.
     """
-    rows = [row for row in receipt["conservation"] if row["device_bytes"] >= MIB]
+    rows = [row for row in stats["conservation"] if row["device_bytes"] >= MIB]
     differences = [row["difference_share"] * row["device_bytes"] for row in rows]
     allowed = [row["device_bytes"] * 0.01 + row["unseen_requests"] * largest for row in rows]
-    assert all(abs(d) <= most for d, most in zip(differences, allowed, strict=True)), receipt
+    assert all(abs(d) <= limit for d, limit in zip(differences, allowed, strict=True)), stats
     return bool(rows)
 
 
-def unseen_bytes(receipt: dict[str, Any]) -> int:
-    """Bytes that devices read and no completion told of."""
-    reads = [row for row in receipt["conservation"] if row["direction"] == "read"]
+def unseen_bytes(stats: dict[str, Any]) -> int:
+    """Bytes that devices read without a traced completion."""
+    reads = [row for row in stats["conservation"] if row["direction"] == "read"]
     return sum(max(row["device_bytes"] - row["seen_bytes"], 0) for row in reads)
 
 
-def test_cold_then_warm(target: Path, tmp_path: Path) -> None:
-    run = Watched(tmp_path, sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "cached")
+def test_cold_and_warm_reads(target: Path, tmp_path: Path) -> None:
+    run = TracedCommand(
+        tmp_path, sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "cached"
+    )
     use = run.use(target)
     half = READ_BYTES // 65536
     assert len(use) == 2 * half
@@ -187,10 +191,12 @@ def test_cold_then_warm(target: Path, tmp_path: Path) -> None:
 
 
 def test_direct_reads_are_joined_exactly(target: Path, tmp_path: Path) -> None:
-    run = Watched(tmp_path, sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "direct")
+    run = TracedCommand(
+        tmp_path, sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "direct"
+    )
     use = run.use(target)
     assert len(use) == READ_BYTES // 65536
-    # some kernels do not report a completion that interrupts certain tasks: it counts as lost
+    # some kernels do not report completions that interrupt certain tasks; they count as lost
     lost = run.layers.receipt["lost"]
     assert lost <= len(use) // 4
     exact = use[use["join"] == "exact"]
@@ -205,44 +211,47 @@ def test_direct_reads_are_joined_exactly(target: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hole", [False, True])
-def test_a_direct_read_that_got_less_claims_nothing_of_other_files(
+def test_a_short_direct_read_does_not_claim_requests_of_other_files(
     tmp_path: Path, hole: bool
 ) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    for path, size in ((one, 3 * MIB + MIB // 2 + 512), (two, MIB)):
+    direct_path, cached_path = tmp_path / "one", tmp_path / "two"
+    for path, size in ((direct_path, 3 * MIB + MIB // 2 + 512), (cached_path, MIB)):
         with path.open("wb") as file:
             file.write(os.urandom(size))
-            if hole and path == one:
+            if hole and path == direct_path:
                 file.truncate(8 * MIB)
             os.fsync(file.fileno())
-    run = Watched(tmp_path, sys.executable, "-c", BEYOND_THE_END, one, two)
-    direct, cached = run.frame("device_requests", one), run.frame("device_requests", two)
+    run = TracedCommand(tmp_path, sys.executable, "-c", BEYOND_THE_END, direct_path, cached_path)
+    direct, cached = (
+        run.frame("device_requests", direct_path),
+        run.frame("device_requests", cached_path),
+    )
     unseen = unseen_bytes(run.layers.receipt)
     assert set(cached["source"]) == {"page cache"}
     assert MIB - unseen <= cached["size_bytes"].sum() <= MIB
-    written = 3 * MIB + MIB // 2 + 4096  # the last block is read whole
+    written = 3 * MIB + MIB // 2 + 4096  # the last block is read completely
     assert set(direct["source"]) == {"direct"}
     assert written - unseen <= direct["size_bytes"].sum() <= written
 
 
-def test_a_planted_loss_is_counted_and_seen(target: Path, tmp_path: Path) -> None:
-    words = (sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "direct")
-    run = Watched(tmp_path, *words, drop_every=10)
-    receipt = run.layers.receipt
-    assert receipt["seen"] >= (READ_BYTES - unseen_bytes(receipt)) // 65536
-    assert receipt["lost"] >= receipt["seen"] // 10
-    assert receipt["seen"] == receipt["kept"] + receipt["lost"]
+def test_a_planted_loss_is_counted(target: Path, tmp_path: Path) -> None:
+    argv = (sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "direct")
+    run = TracedCommand(tmp_path, *argv, drop_every=10)
+    stats = run.layers.receipt
+    assert stats["seen"] >= (READ_BYTES - unseen_bytes(stats)) // 65536
+    assert stats["lost"] >= stats["seen"] // 10
+    assert stats["seen"] == stats["kept"] + stats["lost"]
     assert "none" in set(run.use(target)["join"])
 
 
-def test_a_loss_under_the_calls_is_told(
+def test_a_loss_in_the_layers_is_reported(
     target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loses = partial(Layers, drop_every=10)
-    monkeypatch.setattr("penstock.observe.trace.layers.tables.Layers", loses)
-    words = [sys.executable, "-c", READ_TWICE, str(target), str(READ_BYTES), "direct"]
-    how = session.Session("trace", 1 << 24, 0, tmp_path / "T", quiet=True, layers=True)
-    traced = session.trace_command(words, how)
+    lossy = partial(Layers, drop_every=10)
+    monkeypatch.setattr("penstock.observe.trace.layers.tables.Layers", lossy)
+    argv = [sys.executable, "-c", READ_TWICE, str(target), str(READ_BYTES), "direct"]
+    options = session.Session("trace", 1 << 24, 0, tmp_path / "T", quiet=True, layers=True)
+    traced = session.trace_command(argv, options)
     lost = traced.result.receipt["layers"]["lost"]
     assert lost > 0
     document = as_document(traced)
@@ -250,7 +259,7 @@ def test_a_loss_under_the_calls_is_told(
     assert f"{lost:,} of " in document["incomplete_below"]
     assert document["incomplete_below"] in document["closing"]
     assert traced.bundle is not None
-    # the summary has the findings of the page: they are looked for once
+    # the summary reuses the findings of the page
     assert "findings" in vars(traced.opened())
     manifest = Bundle.open(traced.bundle).manifest
     assert manifest["losses"] == {"trace": 0, "layers": lost}
@@ -259,7 +268,7 @@ def test_a_loss_under_the_calls_is_told(
 
 
 def _sync_when(directory: Path) -> Callable[[], None]:
-    """From outside, once all is dirty: has the kernel's own threads write it."""
+    """Function that makes the kernel's threads write the directory once all of it is dirty."""
 
     def work() -> None:
         until = time.monotonic() + 60
@@ -273,13 +282,13 @@ def _sync_when(directory: Path) -> Callable[[], None]:
     return work
 
 
-def test_write_back_is_charged_to_who_made_the_pages_dirty(tmp_path: Path) -> None:
+def test_write_back_is_charged_to_the_process_that_made_pages_dirty(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     directory.mkdir()
-    outside = threading.Thread(target=_sync_when(directory))
-    outside.start()
-    run = Watched(tmp_path, sys.executable, "-c", DIRTY, directory)
-    outside.join()
+    syncer = threading.Thread(target=_sync_when(directory))
+    syncer.start()
+    run = TracedCommand(tmp_path, sys.executable, "-c", DIRTY, directory)
+    syncer.join()
     table = run.frame("writeback")
     by_pid = table.groupby("pid")["bytes_written"].sum().sort_values()
     by_pid = by_pid[by_pid > MIB]
@@ -300,17 +309,17 @@ def _resident_pages(path: Path) -> int:
 
 
 def test_residency_at_start_and_end(target: Path, tmp_path: Path) -> None:
-    """Between fincore's figures before and after each moment: the kernel may take pages away at any time."""
+    """Values lie between those of fincore before and after, as the kernel may evict pages."""
     reader = [sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "cached"]
     count = f"{shlex.join(FINCORE)} {shlex.quote(str(target))}"
     script = f'{count} > "$0/begin" && "$@" && {count} > "$0/end"'
     before = _resident_pages(target)
-    run = Watched(tmp_path, "sh", "-c", script, tmp_path, *reader)
+    run = TracedCommand(tmp_path, "sh", "-c", script, tmp_path, *reader)
     after = _resident_pages(target)
-    begin, last = (int((tmp_path / name).read_text()) for name in ("begin", "end"))
+    begin, end = (int((tmp_path / name).read_text()) for name in ("begin", "end"))
     table = run.frame("residency", target).set_index("moment")
     assert begin <= table["resident_pages"]["start"] <= before <= READ_BYTES // 4096
-    assert after <= table["resident_pages"]["end"] <= last
+    assert after <= table["resident_pages"]["end"] <= end
     assert table["pages"]["end"] == READ_BYTES // 4096
     assert after > READ_BYTES // 8192  # the program reads all of it
 
@@ -325,28 +334,28 @@ def _row_of(path: Path) -> pa.Table:
 
 
 def test_contiguous_and_fragmented_files(tmp_path: Path) -> None:
-    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
-    for path, size in ((whole, 32 * MIB), (pieces, 8 * MIB)):
+    contiguous_path, fragmented_path = tmp_path / "whole", tmp_path / "pieces"
+    for path, size in ((contiguous_path, 32 * MIB), (fragmented_path, 8 * MIB)):
         with path.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, size)
             file.write(bytes(size))
             os.fsync(file.fileno())
     libc = ctypes.CDLL(None, use_errno=True)
     libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-    with pieces.open("r+b") as file:
-        for block in range(1, 8 * MIB // 8192):  # takes out every second block; the rest moves up
+    with fragmented_path.open("r+b") as file:
+        for block in range(1, 8 * MIB // 8192):  # remove every second block
             if libc.fallocate(file.fileno(), _COLLAPSE_RANGE, block * 4096, 4096):
                 pytest.skip("the file system of the temporary directory cannot collapse ranges")
-    contiguous = extents_table(_row_of(whole)).to_pylist()[0]
-    fragmented = extents_table(_row_of(pieces)).to_pylist()[0]
+    contiguous = extents_table(_row_of(contiguous_path)).to_pylist()[0]
+    fragmented = extents_table(_row_of(fragmented_path)).to_pylist()[0]
     assert contiguous["contiguous_share"] >= 0.99
     assert contiguous["mapped_bytes"] == 32 * MIB
     assert fragmented["contiguous_share"] < 0.5
     assert fragmented["count"] > 900
 
 
-def test_the_extents_are_those_that_the_kernel_tells_one_by_one(tmp_path: Path) -> None:
-    """FIBMAP, the older question, answers block by block: an independent account."""
+def test_extents_agree_with_fibmap(tmp_path: Path) -> None:
+    """FIBMAP, the older ioctl, reports each block: an independent source."""
     path = tmp_path / "file"
     with path.open("wb") as file:
         file.write(bytes(4 * MIB))
@@ -356,32 +365,32 @@ def test_the_extents_are_those_that_the_kernel_tells_one_by_one(tmp_path: Path) 
             answer = fcntl.ioctl(file.fileno(), 1, struct.pack("i", number))
             blocks.append(struct.unpack("i", answer)[0])
     adjacent = sum(b == a + 1 for a, b in itertools.pairwise(blocks))
-    told = extents_table(_row_of(path)).to_pylist()[0]
-    assert told["contiguous_share"] == pytest.approx(adjacent / 1023)
+    row = extents_table(_row_of(path)).to_pylist()[0]
+    assert row["contiguous_share"] == pytest.approx(adjacent / 1023)
 
 
-def test_the_order_at_the_device_and_why_it_differs(target: Path, tmp_path: Path) -> None:
+def test_the_order_at_the_device_differs_by_readahead(target: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "T"
     reader = "import os, sys\nfd = os.open(sys.argv[1], 0)\nos.posix_fadvise(fd, 0, 0, 4)\n"
     reader += "while os.read(fd, 4096): pass\n"
     penstock = Path(sys.executable).with_name("penstock")
-    words = [penstock, "trace", "-m", "trace", "-o", bundle, "--"]
-    commands.run([*words, sys.executable, "-c", reader, target], check=True, capture_output=True)
+    argv = [penstock, "trace", "-m", "trace", "-o", bundle, "--"]
+    commands.run([*argv, sys.executable, "-c", reader, target], check=True, capture_output=True)
     table = pq.read_table(bundle / "patterns.parquet").to_pandas()
     table = table[(table["path"] == str(target)) & table["tid"].isna()].set_index("basis")
     assert table.loc["calls", "class"] == "consecutive"
-    below = table.loc["device", "evidence"]
+    evidence = table.loc["device", "evidence"]
     assert table.loc["device", "class"] != "random"
     manifest = json.loads((bundle / "manifest.json").read_text())
     assert (
         "of them waited for the device)" in manifest["closing"]
         or "page cache" in manifest["closing"]
     )
-    assert below["size_ratio"] > 2
-    assert below.get("reason") == "readahead" or table.loc["device", "requests"] < 32
+    assert evidence["size_ratio"] > 2
+    assert evidence.get("reason") == "readahead" or table.loc["device", "requests"] < 32
 
 
-#: a whole file in 64 KiB pieces, scattered or in order, as often as asked
+#: read a complete file in 64 KiB pieces, scattered or in order, a number of times
 READ_ALL = """
 import os, random, sys
 fd = os.open(sys.argv[1], os.O_RDONLY)
@@ -395,7 +404,7 @@ for place in places * int(sys.argv[3]):
 
 @pytest.mark.parametrize("order", ["in-order", "scattered"])
 @pytest.mark.parametrize("kind", ["in memory", "a hole"])
-def test_what_no_device_served_is_not_said_to_be(
+def test_reads_without_device_get_no_findings_about_a_device(
     target: Path, tmp_path: Path, kind: str, order: str
 ) -> None:
     path = target
@@ -405,11 +414,11 @@ def test_what_no_device_served_is_not_said_to_be(
             file.truncate(READ_BYTES)
     bundle = tmp_path / "T"
     penstock = Path(sys.executable).with_name("penstock")
-    words = [penstock, "trace", "-m", "trace", "-o", bundle, "--", sys.executable, "-c", READ_ALL]
+    argv = [penstock, "trace", "-m", "trace", "-o", bundle, "--", sys.executable, "-c", READ_ALL]
     with kept_in_memory(path) if kind == "in memory" else contextlib.nullcontext():
-        commands.run([*words, path, order, "3"], check=True, capture_output=True)
-    found = [f for f in TracedRun(bundle).findings if str(path) in f.statement]
-    codes = {f.code for f in found}
+        commands.run([*argv, path, order, "3"], check=True, capture_output=True)
+    findings = [f for f in TracedRun(bundle).findings if str(path) in f.statement]
+    codes = {f.code for f in findings}
     assert not codes & {"trace-random-reads", "trace-rereads", "trace-low-concurrency"}
     closing = json.loads((bundle / "manifest.json").read_text())["closing"]
     assert "lower-latency disk" not in closing

@@ -1,4 +1,4 @@
-"""What a trace tells while it runs, and what is left when it is killed. Needs root and BPF."""
+"""Output of a running trace, and cleaning up after its kill."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support import commands
 
 pytestmark = NEEDS_TRACER
 
-#: reads 4 KiB pieces of a file for some seconds, in order or not, and says how many when it ends
+#: read 4 KiB pieces of a file for some seconds, in order or not, and print their number
 READER = """
 import os, random, sys, time
 path, seconds, order = sys.argv[1:]
@@ -62,10 +62,10 @@ def file(tmp_path: Path) -> Path:
     ("mode", "order", "options"),
     [("pattern", "random", ()), ("trace", "consecutive", ("--drop-every", "100"))],
 )
-def test_lines_with_rates_and_a_class_come_before_the_end(
+def test_live_lines_have_rates_and_a_class(
     file: Path, mode: str, order: str, options: tuple[str, ...]
 ) -> None:
-    """Nothing of them is on stdout, no total is beyond the receipt's, and a planted loss is told."""
+    """Lines go to stderr only, no count exceeds the final one, and a planted loss is reported."""
     tracing = subprocess.Popen(
         [
             *(COMMAND, "trace", "--json", "--live", "-m", mode, *options),
@@ -80,46 +80,46 @@ def test_lines_with_rates_and_a_class_come_before_the_end(
     while not (line := tracing.stderr.readline()).startswith("read "):
         assert line, lines
         lines.append(line)
-    # the command has just said its last word: all of these came before
+    # the command has just printed its last line: all other lines came before
     verdicts = [line for line in lines if "so far, after" in line]
     assert len(verdicts) == 1, lines
     assert file.name in verdicts[0]
     assert f"read: {order}" in verdicts[0]
-    told = [found for line in lines if (found := COUNTS.match(line))]
-    assert len(told) >= 2, lines
+    counts = [match for line in lines if (match := COUNTS.match(line))]
+    assert len(counts) >= 2, lines
     assert f"read {order}" in lines[-1]
-    seen = [int(found[2]) for found in told]
+    seen = [int(match[2]) for match in counts]
     assert seen == sorted(seen)
-    assert int(told[-1][5]) > 0
-    out, rest = tracing.communicate(timeout=60)
-    document = json.loads(out)
+    assert int(counts[-1][5]) > 0
+    output, last_lines = tracing.communicate(timeout=60)
+    document = json.loads(output)
     assert balanced(document)
     assert document["seen"] >= seen[-1] > 1000
-    assert document["kept"] >= int(told[-1][3])
-    assert document["lost_events"] >= int(told[-1][4])
-    assert (int(told[-1][4]) > 0) == bool(options)
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", "".join(lines) + rest)
+    assert document["kept"] >= int(counts[-1][3])
+    assert document["lost_events"] >= int(counts[-1][4])
+    assert (int(counts[-1][4]) > 0) == bool(options)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", "".join(lines) + last_lines)
 
 
-def test_without_a_terminal_nothing_is_told(file: Path) -> None:
-    done = penstock("trace", "--", sys.executable, "-c", READER, file, "1.2", "random")
-    assert done.stderr == ""
+def test_without_a_terminal_there_are_no_live_lines(file: Path) -> None:
+    result = penstock("trace", "--", sys.executable, "-c", READER, file, "1.2", "random")
+    assert result.stderr == ""
 
 
 @pytest.mark.timed
-def test_on_a_terminal_it_is_one_line_drawn_again_and_cleared(file: Path) -> None:
-    words = [str(COMMAND), "trace", "--", sys.executable, "-c", READER, str(file), "1.2", "random"]
-    text = on_terminal(words)
+def test_on_a_terminal_one_line_is_redrawn_and_cleared(file: Path) -> None:
+    argv = [str(COMMAND), "trace", "--", sys.executable, "-c", READER, str(file), "1.2", "random"]
+    text = on_terminal(argv)
     assert text.count("\r\x1b[K") >= 2
     assert "so far, after" in text
     # cleared before the summary, which has no such marks
     assert "calls/s" not in text.rsplit("\r\x1b[K", 1)[1]
     assert "closing" not in text
-    assert "calls/s" not in on_terminal([*words[:2], "--no-live", *words[2:]])
+    assert "calls/s" not in on_terminal([*argv[:2], "--no-live", *argv[2:]])
 
 
-def test_a_tracer_that_does_not_answer_disturbs_nothing(file: Path, tmp_path: Path) -> None:
-    """Planted: the live part asks at a socket that is not there."""
+def test_a_silent_tracer_does_not_disturb_the_trace(file: Path, tmp_path: Path) -> None:
+    """Planted: the live display uses a socket that does not exist."""
     script = (
         "import dataclasses, sys; from pathlib import Path\n"
         "from penstock.observe.trace.capture.tracer import Tracer\n"
@@ -132,7 +132,7 @@ def test_a_tracer_that_does_not_answer_disturbs_nothing(file: Path, tmp_path: Pa
         "from penstock.cli import main\n"
         "sys.exit(main())\n"
     )
-    done = commands.run(
+    result = commands.run(
         [
             *(sys.executable, "-c", script, "trace", "--json", "--live", "--"),
             *(sys.executable, "-c", READER, file, "1.2", "random"),
@@ -141,21 +141,21 @@ def test_a_tracer_that_does_not_answer_disturbs_nothing(file: Path, tmp_path: Pa
         text=True,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr
-    assert balanced(json.loads(done.stdout))
-    assert "seen" not in done.stderr
+    assert result.returncode == 0, result.stderr
+    assert balanced(json.loads(result.stdout))
+    assert "seen" not in result.stderr
 
 
-def on_terminal(words: list[str]) -> str:
-    """What a command writes to a terminal."""
+def on_terminal(argv: list[str]) -> str:
+    """Run a command on a terminal and return its output."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(words[0], words)
+        os.execv(argv[0], argv)
     text = b""
     while True:
         try:
             chunk = os.read(terminal, 1 << 16)
-        except OSError:  # closed by the last one to write
+        except OSError:  # closed by the last writer
             break
         if not chunk:
             break
@@ -168,7 +168,7 @@ def on_terminal(words: list[str]) -> str:
 
 @pytest.fixture
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """State and runtime directories of this test alone."""
+    """State and runtime directories for one test."""
     state, runtime = tmp_path / "state", tmp_path / "run"
     monkeypatch.setenv("PENSTOCK_STATE", str(with_known_cost(state)))
     monkeypatch.setenv("PENSTOCK_RUNTIME", str(runtime))
@@ -178,10 +178,10 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Pa
 @pytest.mark.skipif(
     shutil.which("bpftool", path="/usr/sbin:/usr/bin") is None, reason="bpftool is not installed"
 )
-def test_what_a_kill_leaves_is_put_right(file: Path, own_state: tuple[Path, Path]) -> None:
-    """Command line and daemons killed at some moment under load: programs go, `undo` does the rest."""
+def test_undo_after_a_kill_under_load(file: Path, own_state: tuple[Path, Path]) -> None:
+    """Kill command and daemons under load: BPF programs disappear, `undo` removes the rest."""
     state, runtime = own_state
-    moments = random.Random(7)
+    rng = random.Random(7)
     for longest_s, options in (
         (0.3, ["-m", "trace", "--layers"]),
         (1.0, ["-m", "pattern"]),
@@ -194,47 +194,49 @@ def test_what_a_kill_leaves_is_put_right(file: Path, own_state: tuple[Path, Path
         )
         try:
             assert within(30, lambda: any((state / "spool").glob("trace-*/events")))
-            time.sleep(moments.uniform(0.0, longest_s))
+            time.sleep(rng.uniform(0.0, longest_s))
             daemons = children(tracing.pid, "penstock-")
-            mine = {number for pid in daemons for number in programs_of(pid)} & loaded_programs()
-            assert len(mine) > 2
+            programs = {
+                number for pid in daemons for number in programs_of(pid)
+            } & loaded_programs()
+            assert len(programs) > 2
         finally:
             for pid in (tracing.pid, *children(tracing.pid, "penstock-")):
                 os.kill(pid, signal.SIGKILL)
             tracing.wait()
-        assert within(20, lambda mine=mine: not mine & loaded_programs())
+        assert within(20, lambda programs=programs: not programs & loaded_programs())
         groups = groups_in(state)
         assert groups
         assert all(group.is_dir() for group in groups)
-        # there is something to be put right, which the check below would report
-        assert left_behind(state, runtime)
+        # the kill leaves something for undo
+        assert leftovers(state, runtime)
         penstock("undo")
-        assert left_behind(state, runtime) == []
+        assert leftovers(state, runtime) == []
         assert not [group for group in groups if group.exists()]
 
 
-def left_behind(state: Path, runtime: Path) -> list[str]:
-    """Spools, files of the runtime directory, and changes of the host that the journal still holds."""
+def leftovers(state: Path, runtime: Path) -> list[str]:
+    """Spools, files of the runtime directory, and open changes of the journal."""
     files = [*(state / "spool").iterdir(), *runtime.iterdir()]
     changes = Journal(state / "journal.jsonl").open_entries()
     return [*map(str, files), *(f"{entry.kind} {entry.target}" for entry in changes)]
 
 
 def groups_in(state: Path) -> list[Path]:
-    """Control groups that the journal holds."""
+    """Control groups of open changes in the journal."""
     changes = Journal(state / "journal.jsonl").open_entries()
     return [Path(path) for entry in changes if entry.kind == "cgroup" for path in entry.new or ()]
 
 
-def children(pid: int, name: str) -> set[int]:
-    """Children of a process whose command name begins so."""
-    found = set()
+def children(pid: int, prefix: str) -> set[int]:
+    """Children of a process whose command name has a prefix."""
+    pids = set()
     for task in Path("/proc").glob("[0-9]*/stat"):
         try:
             head, _, tail = task.read_text().rpartition(")")
         except OSError:
             continue
         number, _, command = head.partition(" (")
-        if int(tail.split()[1]) == pid and command.startswith(name):
-            found.add(int(number))
-    return found
+        if int(tail.split()[1]) == pid and command.startswith(prefix):
+            pids.add(int(number))
+    return pids
