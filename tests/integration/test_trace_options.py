@@ -25,7 +25,7 @@ pytestmark = [
     ),
 ]
 PENSTOCK = Path(sys.executable).with_name("penstock")
-#: flushes after every write: a finding that no page cache can take away
+#: flush after every write: a finding that does not depend on the page cache
 FLUSHES = """
 import os, sys
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
@@ -35,41 +35,43 @@ os._exit(0)
 """
 
 
-def trace(*words: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = commands.run([PENSTOCK, "trace", *words], capture_output=True, text=True, timeout=120)
-    assert done.returncode == status, done.stderr
-    return done
+def trace(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    result = commands.run(
+        [PENSTOCK, "trace", *arguments], capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == status, result.stderr
+    return result
 
 
-def test_a_finding_is_said_and_can_fail_a_check(tmp_path: Path) -> None:
+def test_a_finding_is_reported_and_can_fail_a_check(tmp_path: Path) -> None:
     command = ("--", sys.executable, "-c", FLUSHES, tmp_path / "log", "400")
-    said = json.loads(trace("--json", "--fail-on", "error", *command).stdout)
-    assert "trace-fsync-storm" in {finding["code"] for finding in said["findings"]}
+    document = json.loads(trace("--json", "--fail-on", "error", *command).stdout)
+    assert "trace-fsync-storm" in {finding["code"] for finding in document["findings"]}
     failed = trace("--fail-on", "warning", *command, status=3)
     assert "trace-fsync-storm" in failed.stdout
 
 
-def test_the_status_of_the_command_goes_before_findings() -> None:
+def test_the_status_of_the_command_takes_precedence_over_findings() -> None:
     trace("--fail-on", "info", "--", "sh", "-c", "exit 7", status=7)
 
 
-def test_names_leave_hashed(tmp_path: Path) -> None:
+def test_names_are_hashed(tmp_path: Path) -> None:
     secret = tmp_path / "patients" / "Müller \n.db"
     secret.parent.mkdir()
     secret.write_bytes(os.urandom(1 << 20))
     key, bundle = tmp_path / "key", tmp_path / "T"
     key.write_text("0123456789abcdef0123456789abcdef")
     trace("-m", "trace", "-o", bundle, "--anonymize", key, "--", "cksum", secret)
-    for place in bundle.rglob("*"):
-        content = place.read_bytes() if place.is_file() else b""
-        assert b"patients" not in content, place
-        assert "Müller".encode() not in content, place
-    for place in bundle.glob("*.parquet"):
-        table = pq.read_table(place)
+    for path in bundle.rglob("*"):
+        content = path.read_bytes() if path.is_file() else b""
+        assert b"patients" not in content, path
+        assert "Müller".encode() not in content, path
+    for path in bundle.glob("*.parquet"):
+        table = pq.read_table(path)
         for name in {"path", "file", "path_hex", "program"} & set(table.column_names):
             for value in filter(None, table.column(name).to_pylist()):
                 text = bytes.fromhex(value).decode() if name == "path_hex" else value
-                assert re.fullmatch("(/?[0-9a-f]{12})+", text), (place.stem, name, text)
+                assert re.fullmatch("(/?[0-9a-f]{12})+", text), (path.stem, name, text)
     manifest = json.loads((bundle / "manifest.json").read_text())
     assert manifest["command"] == []
     assert not (bundle / "stdout.txt").exists()
@@ -78,42 +80,42 @@ def test_names_leave_hashed(tmp_path: Path) -> None:
 def test_a_short_key_is_refused(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("short")
-    done = trace("--anonymize", key, "--", "true", status=2)
-    assert "found a key of 5 bytes" in done.stderr
+    result = trace("--anonymize", key, "--", "true", status=2)
+    assert "found a key of 5 bytes" in result.stderr
 
 
-def test_a_command_is_not_told_where_names_are_hashed(tmp_path: Path) -> None:
+def test_the_command_is_omitted_if_names_are_hashed(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("0123456789abcdef0123456789abcdef")
-    done = trace("--json", "--anonymize", key, "--", "cat", "/etc/hostname")
-    assert json.loads(done.stdout)["command"] == []
-    assert "hostname" not in done.stdout
+    result = trace("--json", "--anonymize", key, "--", "cat", "/etc/hostname")
+    assert json.loads(result.stdout)["command"] == []
+    assert "hostname" not in result.stdout
 
 
-def test_the_key_is_read_before_what_runs_is_traced(tmp_path: Path) -> None:
+def test_a_missing_key_is_reported_before_the_trace(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     options = ("--file", tmp_path / "file", "--seconds", "60", "-o", tmp_path / "T")
-    done = trace("--anonymize", tmp_path / "key", *options, status=2)
-    assert "expected a file" in done.stderr
-    assert [place.name for place in tmp_path.iterdir()] == ["file"]
+    result = trace("--anonymize", tmp_path / "key", *options, status=2)
+    assert "expected a file" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_pairs_of_runs_say_what_they_can_tell(tmp_path: Path) -> None:
+def test_two_pairs_of_runs_are_undecided(tmp_path: Path) -> None:
     command = ("--", sys.executable, "-c", FLUSHES, tmp_path / "log", "20")
-    said = json.loads(trace("--json", "--calibrate", "2", *command).stdout)
-    paired = said["overhead"]["paired"]
+    document = json.loads(trace("--json", "--calibrate", "2", *command).stdout)
+    paired = document["overhead"]["paired"]
     assert paired["pairs"] == 2
     assert paired["verdict"] == "undecided"  # two pairs have no interval
     assert Path("/proc/sys/kernel/bpf_stats_enabled").read_text().strip() == "0"
 
 
 def test_a_command_that_fails_cannot_be_calibrated() -> None:
-    done = trace("--calibrate", "2", "--", "false", status=125)
-    assert "again and again" in done.stderr
+    result = trace("--calibrate", "2", "--", "false", status=125)
+    assert "again and again" in result.stderr
 
 
-def test_the_command_begins_before_the_cost_of_tracing_is_measured(tmp_path: Path) -> None:
-    """In a fresh state: the measurement comes after the command, and Ctrl-C skips it, not the result."""
+def test_the_cost_of_tracing_is_measured_after_the_command(tmp_path: Path) -> None:
+    """In a new state the measurement follows the command; Ctrl-C skips it and keeps the result."""
     environment = os.environ | {"PENSTOCK_STATE": str(tmp_path / "state")}
     command = [PENSTOCK, "trace", "--json", "--", "sh", "-c", "echo begun >&2"]
     with subprocess.Popen(
@@ -121,12 +123,12 @@ def test_the_command_begins_before_the_cost_of_tracing_is_measured(tmp_path: Pat
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        begun, measuring = process.stderr.readline(), process.stderr.readline()
+        first_line, second_line = process.stderr.readline(), process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        said, rest = process.stdout.read(), process.stderr.read()
-    assert begun == "begun\n"
-    assert "measuring the cost of tracing" in measuring
-    assert "interrupted" in rest
+        output, errors = process.stdout.read(), process.stderr.read()
+    assert first_line == "begun\n"
+    assert "measuring the cost of tracing" in second_line
+    assert "interrupted" in errors
     assert process.returncode == 0
-    assert "of another machine" in json.loads(said)["overhead"]["added_ns_basis"]
+    assert "of another machine" in json.loads(output)["overhead"]["added_ns_basis"]
     assert not (tmp_path / "state" / "trace-cost.json").exists()

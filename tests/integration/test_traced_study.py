@@ -1,4 +1,4 @@
-"""Studies whose responses are measures of the trace, and whose tracer has filters and layers."""
+"""Studies with responses from the trace, and with filters and layers of the tracer."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ observers: {{monitor: null, trace: TRACE}}
 
 
 def run(where: Path, tracer: str, more: str = "") -> list[Bundle]:
-    """The run of each order: consecutive, random."""
+    """Bundles of the runs with consecutive and random order."""
     (where / "program.py").write_text(PROGRAM)
     (where / "place").mkdir()
     text = STUDY.replace("PLACE", str(where / "place")).replace("TRACE", tracer)
     text = text.replace("PYTHON PROGRAM", f"{sys.executable} {where / 'program.py'}")
     (where / "order.study.yaml").write_text(text.replace("MORE", more))
     environment = environment_in(where) | {"PENSTOCK_STATE": os.environ["PENSTOCK_STATE"]}
-    words = ("run", where / "order.study.yaml", "-o", where / "out", "--no-report")
-    penstock(*words, env=environment)
+    arguments = ("run", where / "order.study.yaml", "-o", where / "out", "--no-report")
+    penstock(*arguments, env=environment)
     runs = {bundle.manifest["levels"]["order"]: bundle for bundle in bundles(where / "out")}
     assert all(bundle.manifest["valid"] for bundle in runs.values())
     return [runs["consecutive"], runs["random"]]
 
 
 def paths(bundle: Bundle) -> set[str]:
-    """Names of the files that were accessed."""
+    """Names of the accessed files."""
     return {path.rpartition("/")[2] for path in bundle.table("patterns")["path"].to_pylist()}
 
 

@@ -1,4 +1,4 @@
-"""A real traced pipeline of programs as a workload. Needs root and BPF."""
+"""A traced pipeline of real programs as a workload."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
     ),
 ]
 
-#: bytes are no multiples of any block; dd copies by read and write, which is what the tracer sees
+#: sizes are not multiples of a block; dd copies by read and write, which the tracer records
 SCRIPT = """set -e
 dd if=/dev/zero of=a bs=10007 count=101 status=none
 dd if=/dev/zero of=b bs=5003 count=50 status=none
@@ -36,44 +36,44 @@ A, B = 10007 * 101, 5003 * 50
 LEFT = 4096 * 100
 
 
-def penstock(*words: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = commands.run(
-        [Path(sys.executable).with_name("penstock"), *words],
+def penstock(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    result = commands.run(
+        [Path(sys.executable).with_name("penstock"), *arguments],
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == status, done.stderr
-    return done
+    assert result.returncode == status, result.stderr
+    return result
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory in which the script was traced into the bundle T."""
+    """A directory with the traced script and its bundle T."""
     path = tmp_path_factory.mktemp("pipeline")
     (path / "run.sh").write_text(f"cd {path}\n{SCRIPT}")
     penstock("trace", "--mode", "trace", "-o", path / "T", "--", "sh", path / "run.sh")
     return path
 
 
-def described(place: Path, *more: str) -> Any:
+def workload_of(place: Path, *options: str) -> Any:
     out = place / "w.json"
-    penstock("workload", "trace", place / "T", "-o", out, *more)
+    penstock("workload", "trace", place / "T", "-o", out, *options)
     return json.loads(out.read_text())
 
 
-def moved(task: Any, op: str) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for o in task["operations"]:
-        if o["op"] == op:
-            found[o["file"]] = found.get(o["file"], 0) + o["size_bytes"]
-    return found
+def bytes_by_file(task: Any, op: str) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for operation in task["operations"]:
+        if operation["op"] == op:
+            sizes[operation["file"]] = sizes.get(operation["file"], 0) + operation["size_bytes"]
+    return sizes
 
 
 def test_files_and_bytes_of_every_task_are_exact(place: Path) -> None:
-    workload = described(place)
+    workload = workload_of(place)
     tasks = {
-        frozenset(moved(t, "write")): (moved(t, "read"), moved(t, "write"))
+        frozenset(bytes_by_file(t, "write")): (bytes_by_file(t, "read"), bytes_by_file(t, "write"))
         for t in workload["tasks"]
     }
     assert tasks[frozenset({"a"})] == ({}, {"a": A})
@@ -83,40 +83,40 @@ def test_files_and_bytes_of_every_task_are_exact(place: Path) -> None:
     assert tasks[frozenset({"right"})] == ({"ab": A + B - LEFT}, {"right": A + B - LEFT})
     reads, writes = tasks[frozenset({"final"})]
     assert reads == {"left": LEFT, "right": A + B - LEFT}
-    # sort -z ends every line with a zero: nothing but zeros comes in, so nothing is added
+    # sort -z ends every line with a zero; the input is only zeros, so sort adds nothing
     assert writes == {"final": (place / "final").stat().st_size} == {"final": A + B}
-    readers = [moved(t, "read") for t in workload["tasks"] if not moved(t, "write")]
+    readers = [bytes_by_file(t, "read") for t in workload["tasks"] if not bytes_by_file(t, "write")]
     assert {"a": A, "b": B} in readers  # cat, into the pipe
     assert {"run.sh": (place / "run.sh").stat().st_size} in readers
 
 
-def test_the_graph_is_that_of_the_files(place: Path) -> None:
-    workload = described(place)
-    writer = {name: t["name"] for t in workload["tasks"] for name in moved(t, "write")}
+def test_the_graph_follows_from_the_files(place: Path) -> None:
+    workload = workload_of(place)
+    writer = {name: t["name"] for t in workload["tasks"] for name in bytes_by_file(t, "write")}
     for task in workload["tasks"]:
-        expected = {writer[name] for name in moved(task, "read") if name in writer}
+        expected = {writer[name] for name in bytes_by_file(task, "read") if name in writer}
         assert set(task.get("after", [])) == expected, task["name"]
     assert {f["name"] for f in workload["files"] if f.get("preloaded")} == {"run.sh"}
 
 
-def test_what_was_traced_can_be_simulated_and_shown(place: Path) -> None:
+def test_a_traced_workload_can_be_simulated_and_shown(place: Path) -> None:
     import importlib
 
     native: Any = importlib.import_module("penstock._native")
-    native.NetworkWorkload(json.dumps(described(place, "--order", "observed")))
-    shown = json.loads(penstock("workload", "show", place / "T", "--json").stdout)
-    assert shown["bytes"]["written"] == 4 * (A + B)  # a and b, ab, left and right, final
-    # what a pipe carries is no file: the program that writes ab waits for no one
-    assert [level["level"] for level in shown["levels"]] == [0, 1, 2]
+    native.NetworkWorkload(json.dumps(workload_of(place, "--order", "observed")))
+    summary = json.loads(penstock("workload", "show", place / "T", "--json").stdout)
+    assert summary["bytes"]["written"] == 4 * (A + B)  # a and b, ab, left and right, final
+    # a pipe is not a file: the program that writes ab has no predecessor
+    assert [level["level"] for level in summary["levels"]] == [0, 1, 2]
 
 
-def test_a_planted_loss_is_told(place: Path) -> None:
+def test_a_planted_loss_is_reported(place: Path) -> None:
     bundle = place / "lossy"
     penstock(
         *("trace", "--mode", "trace", "--drop-every", "50", "-o", bundle),
         *("--", "sh", place / "run.sh"),
     )
-    done = penstock("workload", "trace", bundle, "-o", place / "lossy.json", "--per", "command")
-    assert "events were lost; bytes and times are too small" in done.stderr
+    result = penstock("workload", "trace", bundle, "-o", place / "lossy.json", "--per", "command")
+    assert "events were lost; bytes and times are too small" in result.stderr
     workload = json.loads((place / "lossy.json").read_text())
-    assert sum(moved(workload["tasks"][0], "write").values()) < 4 * (A + B)
+    assert sum(bytes_by_file(workload["tasks"][0], "write").values()) < 4 * (A + B)
