@@ -1,4 +1,4 @@
-"""docs/tutorial.md as its reader goes through it: every file of it, every command, in this order."""
+"""Run docs/tutorial.md: write every file and run every command, in the order of the page."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-#: a file in a fence that names it, or a line that is indented as a command
+#: a file in a fence with its name, or an indented line with a command
 STEP = re.compile(
     r"^```\w+ (?P<file>\S+)\n(?P<text>.*?)^```$|^    (?P<command>\S[^\n]*)$", re.M | re.S
 )
-#: how the reader gets the program that is under test here
+#: commands that install the program, which is installed already
 SET_UP = ("make ", "export ")
-#: verbs that end with 1 where the host was too busy for all runs of a treatment, as the page says
-MAY_LEAVE_OUT = ("penstock run", "penstock analyse")
+#: verbs that exit with 1 if a busy host made all runs of a treatment invalid, as the page says
+MAY_EXIT_WITH_1 = ("penstock run", "penstock analyse")
 
 
 def steps() -> list[tuple[str | None, str]]:
@@ -40,7 +40,7 @@ def steps() -> list[tuple[str | None, str]]:
     return [(m["file"], m["text"] or m["command"]) for m in STEP.finditer(page)]
 
 
-def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
+def test_the_tutorial_runs(tmp_path: Path) -> None:
     with_known_host(tmp_path / "state")
     for name, text in steps():
         if name is not None:
@@ -48,44 +48,44 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
             continue
         if text.startswith(SET_UP):
             continue
-        done = in_shell(text, tmp_path)
+        result = in_shell(text, tmp_path)
         verb = " ".join(text.split()[:2])
-        allowed = (0, 1) if verb in MAY_LEAVE_OUT and some_were_left_out(tmp_path) else (0,)
-        assert done.returncode in allowed, f"{text}\n{done.stdout}\n{done.stderr}"
-        CHECKS.get(verb, lambda *_: None)(done.stdout, tmp_path)
+        allowed = (0, 1) if verb in MAY_EXIT_WITH_1 and some_runs_are_invalid(tmp_path) else (0,)
+        assert result.returncode in allowed, f"{text}\n{result.stdout}\n{result.stderr}"
+        CHECKS.get(verb, lambda *_: None)(result.stdout, tmp_path)
     assert not (tmp_path / "out").exists()
     assert not Journal(tmp_path / "state" / "journal.jsonl").open_entries()
 
 
-def in_shell(line: str, where: Path) -> subprocess.CompletedProcess[str]:
+def in_shell(command: str, where: Path) -> subprocess.CompletedProcess[str]:
     environment = environment_in(where)
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    words = ["bash", "-euc", line]
+    argv = ["bash", "-euc", command]
     return subprocess.run(
-        words, cwd=where, env=environment, capture_output=True, text=True, timeout=240
+        argv, cwd=where, env=environment, capture_output=True, text=True, timeout=240
     )
 
 
-def some_were_left_out(where: Path) -> bool:
-    """Whether all eight runs were made to their end, and some of them on a disk that was not as asked."""
+def some_runs_are_invalid(where: Path) -> bool:
+    """True if all eight runs finished and some are invalid."""
     runs = pd.read_parquet(where / "out" / "runs.parquet")
     assert (runs.state == "finished").all(), list(runs.reason)
     return len(runs) == 8 and not runs.valid.all()
 
 
-def flushes_are_named(said: str, _: Path) -> None:
-    assert "flush" in said
+def check_findings(output: str, _: Path) -> None:
+    assert "flush" in output
 
 
-def the_study_is_there(said: str, where: Path) -> None:
-    assert said.split() == ["load.study.yaml"]
+def check_study_file(output: str, where: Path) -> None:
+    assert output.split() == ["load.study.yaml"]
     assert (where / "load.study.yaml").exists()
 
 
-def wal_is_several_times_faster(_: str, where: Path) -> None:
+def check_wal_is_faster(_: str, where: Path) -> None:
     runs = pd.read_parquet(where / "out" / "runs.parquet")
     assert len(runs) == 8
-    # a busy host makes runs invalid by a few per cent; what the page says is a matter of several times
+    # a busy host changes rates by a few per cent; the page claims factors of several times
     means = runs.groupby(["disk", "journal"]).rate.mean()
     for disk in ("hdd-7200", "network-volume"):
         assert means[disk, "WAL"] > 2 * means[disk, "DELETE"]
@@ -94,13 +94,13 @@ def wal_is_several_times_faster(_: str, where: Path) -> None:
 
 
 CHECKS = {
-    "penstock trace": flushes_are_named,
-    "penstock init": the_study_is_there,
-    "penstock run": wal_is_several_times_faster,
+    "penstock trace": check_findings,
+    "penstock init": check_study_file,
+    "penstock run": check_wal_is_faster,
 }
 
 
-def test_every_verb_of_it_is_run() -> None:
+def test_the_tutorial_has_the_checked_verbs_and_files() -> None:
     commands = {" ".join(text.split()[:2]) for name, text in steps() if name is None}
     assert set(CHECKS) <= commands
     assert {name for name, _ in steps() if name} == {"load.py", "load.study.yaml"}

@@ -1,4 +1,4 @@
-"""A process that changes the host is killed at many points; undo puts back exactly what was."""
+"""Kill a process that changes the host at many points; undo restores the host exactly."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ pytestmark = [
 
 @dataclass
 class Ground:
-    """A place for the child, and what is on the host because of it."""
+    """A directory for the child, and the objects on the host that belong to it."""
 
     where: Path
     label: str
     environment: dict[str, str]
 
     def start(self, lines: int) -> subprocess.Popen[str]:
-        words = [sys.executable, str(CHILD), str(lines), self.label, str(self.where)]
-        return subprocess.Popen(words, env=self.environment, stdout=subprocess.PIPE, text=True)
+        argv = [sys.executable, str(CHILD), str(lines), self.label, str(self.where)]
+        return subprocess.Popen(argv, env=self.environment, stdout=subprocess.PIPE, text=True)
 
     def journal(self) -> Journal:
         return Journal(Path(self.environment["PENSTOCK_STATE"]) / "journal.jsonl")
 
     def seen(self) -> dict[str, object]:
-        found = hierarchies()
-        roots = {*found.v1.values(), *([found.unified] if found.unified else [])}
+        layout = hierarchies()
+        roots = {*layout.v1.values(), *([layout.unified] if layout.unified else [])}
         state = self.environment["PENSTOCK_STATE"].encode()
         return {
             "mounts": [m for m in mounts() if m.point.startswith(str(self.where))],
@@ -80,30 +80,30 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
 
 def test_undo_after_a_kill_at_many_points(ground: Ground) -> None:
     before = ground.seen()
-    dry = ground.start(0)
-    output, _ = dry.communicate(timeout=60)
-    assert dry.returncode == 0
+    complete = ground.start(0)
+    output, _ = complete.communicate(timeout=60)
+    assert complete.returncode == 0
     assert ground.seen() == before
     total = int(output)
     assert total > 300
-    draw = random.Random(20261121)
+    rng = random.Random(20261121)
     step = total // POINTS
-    left_something = 0
+    with_changes = 0
     for first in range(1, total, step):
-        child = ground.start(first + draw.randrange(step))
+        child = ground.start(first + rng.randrange(step))
         child.wait(timeout=60)
         if child.returncode == 0:
-            continue  # the point lay beyond the end
+            continue  # the point was after the end
         assert child.returncode == -9
-        left_something += ground.seen() != before
+        with_changes += ground.seen() != before
         outcomes = undo(ground.journal())
         assert [u for u in outcomes if u.outcome in ("failed", "left")] == []
         assert ground.seen() == before
         assert undo(ground.journal()) == []
-    assert left_something > POINTS // 3, "the kills came at points where nothing was to be undone"
+    assert with_changes > POINTS // 3, "too few kills left something to undo"
 
 
-def test_a_living_owner_is_left_alone(ground: Ground) -> None:
+def test_undo_spares_a_living_owner(ground: Ground) -> None:
     before = ground.seen()
     child = ground.start(-1)
     assert child.stdout is not None
@@ -118,15 +118,15 @@ def test_a_living_owner_is_left_alone(ground: Ground) -> None:
     assert ground.seen() == before
 
 
-def test_a_setting_that_somebody_changed_since_is_left(ground: Ground) -> None:
+def test_undo_keeps_a_setting_that_was_changed_since(ground: Ground) -> None:
     child = ground.start(-1)
     assert child.stdout is not None
     child.stdout.readline()
     child.kill()
     child.wait()
     (ground.where / "setting").write_text("somebody else's")
-    left = [u for u in undo(ground.journal()) if u.outcome == "left"]
-    assert [u.kind for u in left] == ["setting"]
-    assert "somebody else's" in left[0].note
+    skipped = [u for u in undo(ground.journal()) if u.outcome == "left"]
+    assert [u.kind for u in skipped] == ["setting"]
+    assert "somebody else's" in skipped[0].note
     assert ground.seen()["setting"] == "somebody else's"
     assert undo(ground.journal()) == []

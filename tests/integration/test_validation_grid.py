@@ -1,4 +1,4 @@
-"""The validation grid's quick cells on throttled disks of this host."""
+"""Quick cells of the validation grid on throttled disks of this host."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ pytestmark = [
 ]
 
 
-def test_quick_cells_hold_and_a_planted_limit_is_found(tmp_path: Path) -> None:
-    lacking = no_cgroup1()
-    if lacking:
-        pytest.skip(lacking)
-    line = [sys.executable, str(STUDY), "--quick", "--only", "cgroup1", "--json", "-o"]
-    done = subprocess.run([*line, str(tmp_path / "out")], capture_output=True, text=True)
-    assert done.returncode in (0, 3), done.stderr
-    said = json.loads(done.stdout)
-    rows = {r["cell"]: r for r in said["rows"] if not r["planted"]}
+def test_quick_cells_are_honoured_and_a_planted_limit_is_detected(tmp_path: Path) -> None:
+    reason = no_cgroup1()
+    if reason:
+        pytest.skip(reason)
+    argv = [sys.executable, str(STUDY), "--quick", "--only", "cgroup1", "--json", "-o"]
+    result = subprocess.run([*argv, str(tmp_path / "out")], capture_output=True, text=True)
+    assert result.returncode in (0, 3), result.stderr
+    document = json.loads(result.stdout)
+    rows = {r["cell"]: r for r in document["rows"] if not r["planted"]}
     assert len(rows) == 3
     for row in rows.values():
-        # faster than the limit has no excuse; slower may be a busy host
+        # faster than the limit is a defect; slower may be a busy host
         assert row["program"] < 1.1, row
         assert row["verdict"] in ("honoured", "host-saturated", "demand-bound"), row
-    assert list(said["planted"].values()) == [True], said["planted"]
+    assert list(document["planted"].values()) == [True], document["planted"]

@@ -1,6 +1,6 @@
 """Workflows of real programs on a real store: results, retries, resuming, failures, deaths of servers.
 
-Servers are killed last: the store is not the same afterwards.
+Tests that kill servers come last, because they change the store.
 """
 
 from __future__ import annotations
@@ -50,20 +50,23 @@ store: {{engine: moosefs, replicas: 2}}
 """
 PATIENCE_S = 240.0
 WIDTH = 3
-#: beginning of every script: a line for each start of the task
+#: start of every script: write a line for each start of the task
 COUNT = 'echo "$PENSTOCK_NODE" >> "ran.$PENSTOCK_TASK"; '
 
 
 class Ground:
-    """A store that is up, with a state of its own."""
+    """A running store with its own state directory."""
 
     def __init__(self, where: Path) -> None:
         self.where = where
-        own = {"PENSTOCK_STATE": str(where / "state"), "PENSTOCK_RUNTIME": str(where / "run")}
-        self.environment = {**os.environ, **own}
+        directories = {
+            "PENSTOCK_STATE": str(where / "state"),
+            "PENSTOCK_RUNTIME": str(where / "run"),
+        }
+        self.environment = {**os.environ, **directories}
         (where / "p.yaml").write_text(PLATFORM)
 
-    def begin(self, *argv: str) -> subprocess.Popen[str]:
+    def start(self, *argv: str) -> subprocess.Popen[str]:
         return commands.popen(
             [sys.executable, "-m", "penstock", *argv],
             env=self.environment,
@@ -74,7 +77,7 @@ class Ground:
         )
 
     def penstock(self, *argv: str, status: int = 0) -> str:
-        child = self.begin(*argv)
+        child = self.start(*argv)
         out, err = child.communicate(timeout=PATIENCE_S)
         assert child.returncode == status, out + err
         return out + err
@@ -89,7 +92,7 @@ class Ground:
         return ["workflow", "run", f"{name}.json", "-p", "p.yaml", "--no-predict", "-o", name]
 
     def place(self, out: str) -> Path:
-        """Directory of a run in the store, as a node sees it."""
+        """Directory of a run in the store, as mounted in a node."""
         lines = (self.where / out / "journal.jsonl").read_text().splitlines()
         (name,) = [row["head"]["directory"] for row in map(json.loads, lines) if "head" in row]
         pid = next(iter(processes("node-0")))
@@ -101,7 +104,7 @@ class Ground:
 
 
 def processes(node: str) -> dict[int, str]:
-    """Processes of a node by pid: the name of their command."""
+    """Command names of the processes of a node, by process id."""
     by_pid = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -113,7 +116,7 @@ def processes(node: str) -> dict[int, str]:
     return by_pid
 
 
-def await_that(condition: Callable[[], bool], child: subprocess.Popen[str]) -> None:
+def await_condition(condition: Callable[[], bool], child: subprocess.Popen[str]) -> None:
     until = time.monotonic() + PATIENCE_S
     while not condition():
         assert child.poll() is None, child.communicate()
@@ -124,7 +127,7 @@ def await_that(condition: Callable[[], bool], child: subprocess.Popen[str]) -> N
 def task(name: str, script: str, reads: tuple[str, ...] = (), writes: str = "") -> dict[str, Any]:
     """A task that runs a shell script."""
     operations: list[dict[str, Any]] = [
-        {"op": "read", "file": one, "size_bytes": 1} for one in reads
+        {"op": "read", "file": file, "size_bytes": 1} for file in reads
     ]
     operations += [{"op": "write", "file": writes, "size_bytes": 1}] if writes else []
     operations = operations or [{"op": "compute", "seconds": 0}]
@@ -150,7 +153,7 @@ def words(i: int) -> list[str]:
 
 
 def check_results(results: Path) -> None:
-    """The results of the chain are right, and those of the manifest."""
+    """Check the results of the chain and their manifest."""
     for i in range(WIDTH):
         lines = gzip.decompress((results / f"{i}.gz").read_bytes()).decode().split()
         assert lines == sorted(words(i))
@@ -179,7 +182,7 @@ def ground() -> Iterator[Ground]:
     shutil.rmtree(where)
 
 
-def test_programs_run_on_nodes_and_results_leave_the_store(ground: Ground) -> None:
+def test_programs_run_on_nodes_and_results_are_copied(ground: Ground) -> None:
     tasks = chain()
     tasks[0]["command"]["arguments"][1] += "; echo done; head -c 300000 /dev/zero >&2"
     document = json.loads(ground.penstock(*ground.workflow("plain", tasks, **INPUTS), "--json"))
@@ -209,14 +212,14 @@ def test_a_failed_attempt_is_repeated_without_its_output(ground: Ground) -> None
     names = {"odd.err", "odd.err.2", "odd.err.3"}
     assert {path.name for path in logs.iterdir()} == {*names, "odd.2.err"}
     assert all("No such file" in (logs / name).read_text() for name in names)
-    # without a further attempt: one error, and the rest of its message is the program's own
+    # without another attempt: one error, with the message of the program
     tasks = [task("odd", "echo no disk today >&2; exit 7", writes="part")]
     message = ground.penstock(*ground.workflow("once", tasks), status=1)
     assert "task odd on node-" in message
     assert "sh: ended with status 7: no disk today" in message
 
 
-def test_with_keep_going_the_rest_runs(ground: Ground) -> None:
+def test_keep_going_runs_the_other_tasks(ground: Ground) -> None:
     tasks = [*chain(), task("bad", "exit 1", writes="x"), task("next", "true", ("x",), "y")]
     argv = ground.workflow("going", tasks, **INPUTS)
     message = ground.penstock(*argv, "--keep-going", status=1)
@@ -227,9 +230,9 @@ def test_with_keep_going_the_rest_runs(ground: Ground) -> None:
 
 
 def test_a_killed_run_is_resumed_without_repeating_tasks(ground: Ground) -> None:
-    child = ground.begin(*ground.workflow("killed", chain(0.4), **INPUTS))
+    child = ground.start(*ground.workflow("killed", chain(0.4), **INPUTS))
     journal = ground.where / "killed" / "journal.jsonl"
-    await_that(lambda: journal.exists() and '"task": "sort-' in journal.read_text(), child)
+    await_condition(lambda: journal.exists() and '"task": "sort-' in journal.read_text(), child)
     child.send_signal(signal.SIGKILL)
     child.wait()
     (ground.where / "killed.json").rename(ground.where / "moved.json")
@@ -262,8 +265,8 @@ def test_a_task_whose_output_is_a_link_is_not_repeated(ground: Ground) -> None:
     assert len((place / "ran.link").read_text().split()) == 1
 
 
-def test_a_write_without_space_is_one_clear_error_and_results_stay(ground: Ground) -> None:
-    # /dev/full refuses as a full store does, at once (MooseFS retries for two minutes)
+def test_a_write_without_space_is_one_clear_error_and_keeps_results(ground: Ground) -> None:
+    # /dev/full fails at once like a full store (MooseFS retries for two minutes)
     tasks = [
         task("apart", "echo done > result", writes="result"),
         task(
@@ -281,9 +284,9 @@ def test_a_write_without_space_is_one_clear_error_and_results_stay(ground: Groun
 
 
 def test_with_two_copies_a_run_survives_the_death_of_a_server(ground: Ground) -> None:
-    child = ground.begin(*ground.workflow("copies", chain(1.0), **INPUTS))
+    child = ground.start(*ground.workflow("copies", chain(1.0), **INPUTS))
     journal = ground.where / "copies" / "journal.jsonl"
-    await_that(lambda: journal.exists() and '"task": "sort-' in journal.read_text(), child)
+    await_condition(lambda: journal.exists() and '"task": "sort-' in journal.read_text(), child)
     (server,) = (pid for pid, name in processes("node-3").items() if name == "mfschunkserver")
     os.kill(server, signal.SIGKILL)
     out, err = child.communicate(timeout=PATIENCE_S)
@@ -302,14 +305,14 @@ def test_with_one_copy_lost_files_are_named_and_created_again(ground: Ground) ->
         "a": {"hints": {"placement": "host", "host": "node-2", "replicas": 1}},
         "b": {"hints": {"placement": "host", "host": "node-1", "replicas": 1}},
     }
-    child = ground.begin(*ground.workflow("lost", tasks, **files), "--keep-going")
+    child = ground.start(*ground.workflow("lost", tasks, **files), "--keep-going")
     journal = ground.where / "lost" / "journal.jsonl"
 
     def both_written() -> bool:
         text = journal.read_text() if journal.exists() else ""
         return all(f'"task": "{name}"' in text for name in ("first", "other"))
 
-    await_that(both_written, child)
+    await_condition(both_written, child)
     (server,) = (pid for pid, name in processes("node-2").items() if name == "mfschunkserver")
     os.kill(server, signal.SIGKILL)
     out, err = child.communicate(timeout=PATIENCE_S)
