@@ -190,7 +190,7 @@ def test_a_splice_in_a_worker_belongs_to_its_submitter(
     assert len({(row["pid"], row["tid"]) for row in recording.of_file(target)}) == 1
 
 
-def test_flags_of_single_calls_and_ta_05_bad_pointer(
+def test_flags_of_single_calls_and_a_bad_pointer(
     odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     recording = record([str(odd_calls), "flagged", str(target)], tracer, journal, work)
