@@ -1,4 +1,4 @@
-"""Changes the host through the journal and kills itself after a number of lines (0: counts them).
+"""Change the host through the journal and kill this process after LINES lines (0: count them).
 
 Arguments: LINES LABEL WHERE. Uses $PENSTOCK_STATE and $PENSTOCK_RUNTIME.
 """

@@ -1,4 +1,4 @@
-"""Puts a cluster up, changes it, runs in it and takes it down, as the commands do; prints each phase.
+"""Start a cluster, change it, run commands in it and stop it, as penstock does; print each phase.
 
 Argument: the runtime. Uses $PENSTOCK_STATE and $PENSTOCK_RUNTIME.
 """

@@ -1,4 +1,4 @@
-"""Nodes for tests of networks: processes with a network namespace of their own, and traffic between them."""
+"""Nodes for tests of networks: processes in network namespaces, and traffic between them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RCVBUFFORCE = 33
 
 @contextlib.contextmanager
 def namespaces(count: int) -> Iterator[list[int]]:
-    """So many processes, each alone in a network namespace; their pids."""
+    """Process ids of `count` processes, each alone in a network namespace."""
     own = os.stat("/proc/self/ns/net").st_ino
     children = [subprocess.Popen(["unshare", "-n", "sleep", "300"]) for _ in range(count)]
     try:
@@ -36,7 +36,7 @@ def namespaces(count: int) -> Iterator[list[int]]:
 
 
 def connection(server: int, client: int, address: str) -> tuple[socket.socket, socket.socket]:
-    """A TCP connection between two namespaces: the client's end, the server's end."""
+    """A TCP connection between two namespaces: the socket of the client, and of the server."""
     listening = inside(server, lambda: socket.create_server((address, 0)))
     with listening:
         sending = inside(client, socket.socket)
@@ -45,7 +45,7 @@ def connection(server: int, client: int, address: str) -> tuple[socket.socket, s
         listening.settimeout(10)
         receiving = listening.accept()[0]
     for end in (sending, receiving):
-        # keeps the link's queue filled; BBR, the default of some hosts, sends less than a link carries
+        # Reno keeps the queue of the link full; BBR, the default of some hosts, does not
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         end.settimeout(10)
@@ -54,7 +54,7 @@ def connection(server: int, client: int, address: str) -> tuple[socket.socket, s
 
 @contextlib.contextmanager
 def busy(sending: socket.socket, receiving: socket.socket) -> Iterator[None]:
-    """A connection over which as much is sent as goes through."""
+    """Send over a connection as fast as possible."""
     stop = threading.Event()
 
     def send() -> None:
@@ -85,8 +85,10 @@ def busy(sending: socket.socket, receiving: socket.socket) -> Iterator[None]:
 
 
 def bit_s(frames: Callable[[], int], length_s: float = 0.25) -> float:
-    """Bits per second by `frames`, which counts bytes at the link: what a starved reader leaves in its buffer
-    is not taken for delivered late."""
+    """Bits per second by `frames`, which counts bytes at the link.
+
+    Data in the buffer of a starved reader counts as delivered.
+    """
     start, before = time.monotonic(), frames()
     time.sleep(length_s)
     return (frames() - before) * 8 / (time.monotonic() - start)
@@ -95,7 +97,7 @@ def bit_s(frames: Callable[[], int], length_s: float = 0.25) -> float:
 def round_trips(
     sending: socket.socket, receiving: socket.socket, count: int, pause_s: float
 ) -> list[float]:
-    """Seconds that each of `count` small messages takes there and back."""
+    """Round-trip times of `count` small messages [s]."""
 
     def answer() -> None:
         with contextlib.suppress(OSError):
@@ -120,7 +122,7 @@ def round_trips(
 
 
 def datagrams(sender: int, receiver: int, address: str, count: int) -> list[int]:
-    """Sends `count` numbered datagrams a little apart; the numbers that arrived, in their order."""
+    """Send `count` numbered datagrams with short pauses; return the received numbers in order."""
     inbox = inside(receiver, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     outbox = inside(sender, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     with inbox, outbox:

@@ -1,8 +1,8 @@
-"""Run as root inside a virtual node: tries to reach what is the host's, and prints what became of each try.
+"""Try to reach the host as root inside a virtual node, and print the result of each attempt.
 
-A JSON object: `tries` (what → error name, "" where it succeeded), `status` (capabilities and filter of this
-process and of the first one), `mounts` (options by mount point), `devices`, `first` (device and inode of the
-first process's program).
+The output is a JSON object: `tries` (name of the error by attempt, "" after success), `status`
+(capabilities and filter of this process and of the first one), `mounts` (options by mount point),
+`devices`, `first` (device and inode of the program of the first process).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 HOST_PID = int(sys.argv[1])
-#: by number on x86_64, for what the C library has no wrapper of
+#: number on x86_64 and arguments of system calls that the C library does not wrap
 CALLS = {
     "init_module": (175, b"", 0, b""),
     "finit_module": (313, -1, b"", 0),
@@ -60,14 +60,14 @@ NAMESPACES = {
     "cgroup": 0x2000000,
     "pid": 0x20000000,
 }
-#: not to be read; a masked file may be written to, and is the null device
+#: files that must not be readable; a masked file is the null device and may be written to
 SECRET = "/proc/kmsg /proc/kcore /proc/keys /proc/timer_list /proc/sched_debug".split()
-#: neither to be read nor written
+#: files that must be neither readable nor writable
 CLOSED = (
     "/dev/kmsg /dev/mem /dev/port /dev/fuse /dev/loop-control /dev/net/tun /dev/cpu_dma_latency "
     "/proc/sysrq-trigger"
 ).split()
-#: not to be written
+#: files that must not be writable
 FIXED = (
     "/proc/sys/kernel/core_pattern /proc/sys/kernel/hostname /proc/sys/vm/drop_caches "
     "/proc/sys/net/ipv4/ip_forward /proc/irq/default_smp_affinity "
@@ -93,7 +93,7 @@ def opened(path: str, flags: int) -> None:
 
 
 def read_some(path: str) -> None:
-    """What is masked opens, and is empty."""
+    """Read a file; fail if it is empty, as masked files can be opened but are empty."""
     if not os.read(os.open(path, os.O_RDONLY | os.O_NONBLOCK), 16):
         raise OSError(errno.ENODATA, "")
 
@@ -172,7 +172,7 @@ def tries() -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def outcome(attempt: Callable[[], object]) -> str:
-    """In a child of its own: what one changes of itself is not there for the next."""
+    """Name of the error of an attempt. A child runs it, so that it cannot affect the next."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
@@ -180,7 +180,7 @@ def outcome(attempt: Callable[[], object]) -> str:
             attempt()
         except OSError as error:
             os.write(writes, errno.errorcode.get(error.errno or 0, "?").encode())
-        except ValueError:  # what Python makes of EPERM of setrlimit
+        except ValueError:  # Python raises it for EPERM of setrlimit
             os.write(writes, b"EPERM")
         finally:
             os._exit(0)

@@ -1,4 +1,4 @@
-"""A state of its own for clusters of virtual nodes, and what is on the host because of them."""
+"""A separate state for clusters of virtual nodes, and the objects on the host that belong to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.host.storage.mounts import mounts
 from tests.integration.known_host import with_known_host
 from tests.support import commands
 
-#: what a module of tests with virtual nodes is marked with
+#: marks of a module of tests with virtual nodes
 NODES = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and control groups"),
@@ -31,7 +31,7 @@ NODES = [
 ]
 
 
-#: a test with each of what makes nodes
+#: run a test with each node runtime
 RUNTIMES = pytest.mark.parametrize(
     "runtime",
     [
@@ -45,16 +45,16 @@ RUNTIMES = pytest.mark.parametrize(
 
 @dataclass
 class Ground:
-    """A directory with a state, a runtime and files of its own."""
+    """A directory with its own state, runtime directory and files."""
 
     where: Path
     environment: dict[str, str]
-    #: that its journal has named so far
+    #: tokens of the journal so far
     tokens: set[str] = field(default_factory=set)
 
     @classmethod
     def made(cls, where: Path) -> Ground:
-        """In an empty directory; the paths are short, as a socket's must be."""
+        """Use an empty directory with a short path, because paths of sockets are limited."""
         environment = {
             **os.environ,
             "PENSTOCK_STATE": str(with_known_host(where / "state")),
@@ -63,18 +63,18 @@ class Ground:
         return cls(where, environment)
 
     def penstock(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        """Runs a command of penstock to its end."""
+        """Run a command of penstock and return its result."""
         line = [sys.executable, "-m", "penstock", *words]
         return commands.run(
             line, env=self.environment, capture_output=True, text=True, timeout=120, **options
         )
 
     def journal(self) -> Journal:
-        """Its undo journal."""
+        """The undo journal."""
         return Journal(self.where / "state" / "journal.jsonl")
 
     def seen(self) -> dict[str, object]:
-        """Mounts, groups, namespaces, links, processes and files that are there because of it."""
+        """Mounts, groups, namespaces, links, processes and files that belong to this state."""
         self.tokens |= _tokens(self.journal().path)
         others = self._tokens_of_others()
         found = hierarchies()
@@ -82,7 +82,7 @@ class Ground:
         mark = f"PENSTOCK_STATE={self.where / 'state'}".encode()
         ours = [p for p in Path("/proc").glob("[0-9]*") if _carries(p, mark)]
         groups = sorted(str(p) for r in roots for p in r.glob("penstock-gt*"))
-        # tests of other workers have groups of the same names
+        # tests of other workers have groups with the same names
         others |= self._tokens_of_others()
         return {
             "mounts": sorted(m.point for m in mounts() if m.point.startswith(str(self.where))),
@@ -96,13 +96,13 @@ class Ground:
                 for p in (self.where / "run").glob("*")
                 if p.suffix not in (".lock", ".log") and not p.name.startswith("standing")
             ),
-            # others may make namespaces and interfaces meanwhile: ours bear a token of our journal
+            # other tests create namespaces and interfaces too; tokens identify those of this state
             "links": [n for n in os.listdir("/sys/class/net") if any(t in n for t in self.tokens)],
             "tokens": [m.point for m in mounts() if any(t in m.source for t in self.tokens)],
         }
 
     def _tokens_of_others(self) -> set[str]:
-        """Tokens in the journals of the other grounds that are there now."""
+        """Tokens in the journals of other existing grounds."""
         journals = [p / "state" / "journal.jsonl" for p in self.where.parent.glob("gt-*")]
         return {t for path in journals if path.parents[1] != self.where for t in _tokens(path)}
 
@@ -116,7 +116,7 @@ def _tokens(journal: Path) -> set[str]:
 
 @pytest.fixture(name="ground")
 def one_ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
-    """A ground for one test, whose own process has its state too; what is left is taken back."""
+    """A ground for one test, with its state in the environment; the teardown runs undo."""
     where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
     made = Ground.made(where)
     (where / "run").mkdir()

@@ -1,8 +1,8 @@
-"""Readings of what was delivered: several, in turns with a planted departure, and what they say together.
+"""Repeated readings, which alternate with readings of a planted departure, and their joint verdict.
 
-A reading is taken again only where a witness calls it invalid before its value is looked at (the disk's own
-certificate: `host-saturated`; the host's processors: none left, or taken by other machines). How often is
-bounded; a test that runs out of readings fails.
+A reading is repeated only if an independent source calls it invalid before its value is used: the
+certificate of the disk (`host-saturated`), or the processors of the host (all busy, or taken by
+other machines). The number of repetitions is limited; a test that exceeds it fails.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from penstock.analyse.fidelity.fidelity import is_valid
 from penstock.analyse.fidelity.fidelity_windows import CPU_LIMIT_PERCENT, STEAL_LIMIT_PERCENT
 from penstock.observe.trace.capture.overhead import interval
 
-#: readings of a setting: after six the 95 % interval of their median is their range; where that decides
-#: nothing, it leaves one out at either end after ten. With both looks it misses the median in 4.3 % of cases.
+#: numbers of readings of a setting: the 95 % interval of the median of six is their range; if this
+#: is undecided, that of ten leaves one out at either end. Both together miss the median in 4.3 % of
+#: cases.
 LOOKS = (6, 10)
-#: the property of a test that names each reading which the host spoiled
+#: property of a test with the reason of each repeated reading
 RETAKEN = "reading taken again"
-#: how many invalid readings a test may take again
+#: maximum number of repeated readings of a test
 SPARE = 18
 
 T = TypeVar("T")
 
 
 def verdict(values: list[float], wanted: float, within: float) -> str:
-    """`honoured` if the 95 % interval of the median lies within that share of what is wanted, `departs` if it
-    lies outside, else `undecided`."""
+    """Compare the 95 % interval of the median with `wanted` ± the share `within`.
+
+    `honoured` if it lies inside, `departs` if it lies outside, else `undecided`.
+    """
     _, low, high = interval(values)
     least, most = wanted * (1 - within), wanted * (1 + within)
     if least <= low and high <= most:
@@ -50,7 +53,7 @@ def judged(*criteria: tuple[float, float]) -> Callable[..., bool]:
 
 
 def saturated(certificate: pa.Table) -> str:
-    """Why a disk's certificate calls a reading the host's; nothing if it vouches for it."""
+    """Reason why the certificate of a disk calls the host saturated; empty if it is valid."""
     valid, reason = is_valid(certificate)
     if valid:
         return ""
@@ -59,7 +62,7 @@ def saturated(certificate: pa.Table) -> str:
 
 
 def watched(read: Callable[[], T]) -> tuple[T, str]:
-    """A reading, and what took the host's processors meanwhile, if anything did."""
+    """A reading, and the reason if the host's processors make it invalid."""
     before = _processors()
     value = read()
     busy, stolen, whole = (b - a for a, b in zip(before, _processors(), strict=True))
@@ -75,7 +78,7 @@ def watched(read: Callable[[], T]) -> tuple[T, str]:
 
 
 def _processors() -> tuple[int, int, int]:
-    """Ticks of all processors so far: busy, stolen, in all."""
+    """Ticks of all processors so far: busy, stolen, total."""
     with open("/proc/stat") as lines:
         ticks = [int(word) for word in lines.readline().split()[1:9]]
     idle, stolen = ticks[3] + ticks[4], ticks[7]
@@ -90,7 +93,7 @@ class Readings:
     left: int = SPARE
 
     def valid(self, take: Callable[[], tuple[T, str]]) -> T:
-        """The first reading that its witness does not call invalid; fails when too many were."""
+        """The first valid reading; the test fails after too many invalid ones."""
         while True:
             value, invalid = take()
             if not invalid:
@@ -103,7 +106,7 @@ class Readings:
     def in_turns(
         self, *takes: Callable[[], tuple[float, str]], decided: Callable[..., bool]
     ) -> list[list[float]]:
-        """Take valid readings by each in turns: as many as the first of `LOOKS` at which they are decided."""
+        """Take valid readings alternately, up to the first number of `LOOKS` that is decided."""
         series: list[list[float]] = [[] for _ in takes]
         for n in LOOKS:
             while len(series[-1]) < n:

@@ -1,6 +1,7 @@
-"""Network namespaces as hosts, beside a bridge with the address of the coordinator.
+"""Network namespaces as hosts, behind a bridge with the address of the coordinator.
 
-They are entered from here or, with `ssh`, through an sshd in each of them, whose monotonic clocks differ.
+The coordinator enters them directly or, with `ssh`, through an sshd in each namespace. The sshds
+have different monotonic clocks.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def _ip(*arguments: str) -> None:
 
 @contextlib.contextmanager
 def namespaces(subnet: str, count: int) -> Iterator[list[str]]:
-    """Namespaces with the addresses `subnet`.1, .2, …; `subnet`.254 is that of this host.
+    """Namespaces with the addresses `subnet`.1, .2, …; this host has `subnet`.254.
 
     Names are new each time: links of a removed namespace stay for a moment.
     """
@@ -61,7 +62,7 @@ def namespaces(subnet: str, count: int) -> Iterator[list[str]]:
 class SshServer:
     """An sshd in a network namespace, with keys in `where`.
 
-    Its monotonic clock is `ahead_s` ahead of ours.
+    Its monotonic clock is `ahead_s` ahead of this host's.
     """
 
     OPTIONS = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR")
@@ -109,7 +110,7 @@ def _roots() -> set[Path]:
 
 @dataclass
 class RemoteHosts:
-    """The coordinator `here` and the hosts by name, each with a state of its own in a directory of `where`.
+    """The coordinator `here` and the hosts by name, each with its own directory and state.
 
     `file` is their hosts file. The Python of a host is the script `python` in its directory.
     """
@@ -159,12 +160,12 @@ class RemoteHosts:
         return [self.here, *self.others.values()]
 
     def note(self) -> None:
-        """Note the tokens in the journals, by which their objects are recognised."""
+        """Record the tokens in the journals, which identify their objects."""
         for ground in self.grounds():
             ground.seen()
 
     def nothing_left(self) -> None:
-        """No change of any host is open, and nothing of the nodes is there."""
+        """Assert that no host has open changes or objects of nodes."""
         for ground in self.grounds():
             assert ground.journal().open_entries() == []
             assert ground.tokens or ground is self.here
@@ -187,7 +188,7 @@ class RemoteHosts:
         python.chmod(0o755)
 
     def _line(self, name: str, address: str, access: str) -> str:
-        """Line of a host in the hosts file; `access`: how it is reached."""
+        """Line of a host in the hosts file; `access` has the fields to reach it."""
         ground = self.others[name]
         state, python = ground.environment["PENSTOCK_STATE"], ground.where / "python"
         return (

@@ -1,4 +1,4 @@
-"""Running `penstock trace` and reading what it left, for the tests of the tracer."""
+"""Run `penstock trace` and read its results, for the tests of the tracer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Word = str | Path | bytes
 
 
 def penstock(*words: Word, status: int = 0, **more: Any) -> subprocess.CompletedProcess[str]:
-    """Runs the command line; fails with its stderr where the status is another."""
+    """Run a command of penstock; fail with its stderr if the exit status differs."""
     done = commands.run(
         [Path(sys.executable).with_name("penstock"), *words],
         **{"capture_output": True, "text": True, "timeout": 120, **more},
@@ -42,13 +42,13 @@ def penstock(*words: Word, status: int = 0, **more: Any) -> subprocess.Completed
 
 
 def trace(*command: Word, options: tuple[Word, ...] = (), status: int = 0) -> Any:
-    """The JSON of a traced command; without a command, of what the options name."""
+    """JSON document of a traced command, or of the processes that the options name."""
     tail = ("--", *command) if command else ()
     return json.loads(penstock("trace", "--json", *options, *tail, status=status).stdout)
 
 
 def loaded_programs() -> set[int]:
-    """Numbers of all BPF programs that are loaded on this host, those of other tests among them."""
+    """Ids of all BPF programs that are loaded on this host, including those of other tests."""
     listed = commands.run(
         ["bpftool", "--json", "prog", "list"], capture_output=True, text=True, check=True
     )
@@ -56,17 +56,17 @@ def loaded_programs() -> set[int]:
 
 
 def programs_of(pid: int) -> set[int]:
-    """Numbers of the BPF programs that a process has open."""
+    """Ids of the BPF programs that a process has open."""
     texts = []
     for path in Path(f"/proc/{pid}/fdinfo").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # it may close one meanwhile
+        with contextlib.suppress(FileNotFoundError):  # the process may have closed it
             texts.append(path.read_text())
     lines = [line for text in texts for line in text.splitlines()]
     return {int(line.split()[1]) for line in lines if line.startswith("prog_id:")}
 
 
 def with_known_cost(state: Path) -> Path:
-    """A state directory in which it is known what tracing costs: to measure it takes seconds."""
+    """A state directory with a recorded cost of tracing, whose measurement takes seconds."""
     state.mkdir(exist_ok=True)
     (state / "trace-cost.json").write_text(planted_cost())
     return state
@@ -74,7 +74,7 @@ def with_known_cost(state: Path) -> Path:
 
 @pytest.fixture(autouse=True, scope="module")
 def known_cost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """State directory of a module's tests, in which the cost of tracing is known."""
+    """Use a state directory with a recorded cost of tracing in all tests of a module."""
     with pytest.MonkeyPatch.context() as patch:
         state = with_known_cost(tmp_path_factory.mktemp("known") / "state")
         patch.setenv("PENSTOCK_STATE", str(state))
@@ -89,25 +89,25 @@ def of_file(document: Any, path: Path) -> Any:
 
 
 def balanced(document: Any) -> bool:
-    """Whether every call seen was kept, left out or lost."""
+    """True if every seen call was kept, filtered or lost."""
     parts = document["kept"] + document["filtered"] + document["lost_events"]
     return bool(document["seen"] == parts)
 
 
 def events(bundle: Path) -> list[dict[str, Any]]:
-    """The events of a bundle, each with the path of its file; None for a call that only named one."""
+    """Events of a bundle, each with the path of its file; None if the call only named a file."""
     files = {r["file_id"]: r["path"] for r in pq.read_table(bundle / "files.parquet").to_pylist()}
     rows = pq.read_table(bundle / "io_events.parquet").to_pylist()
     return [row | {"path": files.get(row["file_id"])} for row in rows]
 
 
 def calls_by_path(document: Any) -> Counter[str]:
-    """Reads and writes of every file."""
+    """Number of reads and writes of every file."""
     return Counter({r["path"]: r["reads"] + r["writes"] for r in document["files"]})
 
 
 class Running:
-    """A program that waits for a line on its stdin before it does anything, and tells when it is through."""
+    """A program that waits for a line on stdin before its work, and prints a line after it."""
 
     def __init__(self, script: str, *arguments: Word):
         self.process = subprocess.Popen(
@@ -119,16 +119,16 @@ class Running:
 
     @property
     def pid(self) -> int:
-        """Of the program."""
+        """Process id of the program."""
         return self.process.pid
 
     def said(self) -> str:
-        """Its next line."""
+        """Next line of the output of the program."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().decode().strip()
 
     def go(self) -> None:
-        """Lets it go on."""
+        """Let the program continue."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
@@ -142,7 +142,7 @@ class Running:
 
 
 def started_trace(*options: Word) -> subprocess.Popen[str]:
-    """`penstock trace` of what runs already, when it traces; SIGINT ends it."""
+    """Start `penstock trace` of running processes and wait until it traces; SIGINT ends it."""
     tracing = commands.popen(
         [Path(sys.executable).with_name("penstock"), "trace", "--json", *options],
         stdout=subprocess.PIPE,
@@ -150,8 +150,8 @@ def started_trace(*options: Word) -> subprocess.Popen[str]:
         text=True,
     )
     assert tracing.stderr is not None
-    # notes come before, such as that the cost of the hooks is measured; reading to the end would hang: the
-    # trace goes on until SIGINT
+    # notes come first, such as about a measurement of the cost of hooks; reading to the end would
+    # hang, as the trace continues until SIGINT
     lines = []
     while "tracing until" not in (line := tracing.stderr.readline()):
         lines.append(line)
@@ -160,7 +160,7 @@ def started_trace(*options: Word) -> subprocess.Popen[str]:
 
 
 def within(seconds: float, done: Any) -> bool:
-    """Whether a condition came true in time."""
+    """True if a condition becomes true within a time."""
     until = time.monotonic() + seconds
     while not done():
         if time.monotonic() > until:

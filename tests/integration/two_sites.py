@@ -1,9 +1,9 @@
-"""Two sites in namespaces of their own, seen from a third: run by `unshare -n`, prints what it measured.
+"""Monitor two sites in network namespaces from a third one; run by `unshare -n`, print the offsets.
 
     unshare -n python two_sites.py NAME SHIFT_NS CUT_S
 
-The clock of the second site is this host's plus SHIFT_NS (namespaces have no time of day of their own), and
-its link is cut for CUT_S. Each is scraped by a collector of its own into the experiment NAME.
+The clock of the second site is this host's plus SHIFT_NS, because namespaces share the time of day.
+Its link is cut for CUT_S. A collector per site scrapes it into the experiment NAME.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PORT = 9100
 
 
 def site(name: str, shift_ns: int) -> None:
-    """Shows a metric stamped by the site's clock, and that clock; begins once its address is there."""
+    """Serve a metric with a timestamp of the site's clock, and the clock, after a line on stdin."""
     sys.stdin.readline()
 
     class Shown(http.server.BaseHTTPRequestHandler):
