@@ -41,11 +41,11 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal
     undo(journal, own=True)
 
 
-def seen(runtime: Path) -> dict[str, object]:
+def host_objects(runtime: Path) -> dict[str, object]:
     with Netlink() as root:
         links = root.links()
-    inside = [m.point for m in mounts() if m.point.startswith(str(runtime))]
-    return {"links": links, "mounts": inside, "files": sorted(p.name for p in runtime.glob("*"))}
+    mounted = [m.point for m in mounts() if m.point.startswith(str(runtime))]
+    return {"links": links, "mounts": mounted, "files": sorted(p.name for p in runtime.glob("*"))}
 
 
 @pytest.mark.timed
@@ -152,7 +152,9 @@ def test_a_router_forwards_between_its_networks(journal: Journal, delay_s: float
         for n, s in subnets.items()
     ]
     links = {"a": ("front",), "b": ("back",), "c": ("front", "back"), "d": ("apart",)}
-    nodes = [NodeSpec(name, links=tuple(map(LinkSpec, own))) for name, own in links.items()]
+    nodes = [
+        NodeSpec(name, links=tuple(map(LinkSpec, networks))) for name, networks in links.items()
+    ]
     with namespaces(4) as pids, Network.up(specs, journal, nodes=nodes) as network:
         pid_of = dict(zip(links, pids, strict=True))
         address: dict[str, str] = {}
@@ -172,17 +174,17 @@ def test_a_router_forwards_between_its_networks(journal: Journal, delay_s: float
 def test_down_and_undo_restore_the_host(journal: Journal, tmp_path: Path) -> None:
     runtime = tmp_path / "run"
     runtime.mkdir()
-    before = seen(runtime)
+    before = host_objects(runtime)
     with namespaces(1) as (a,):
         with Network.up([NetworkSpec(host=True)], journal) as network:
             network.attach("a", a)
-            assert seen(runtime) != before
-        assert seen(runtime) == before
+            assert host_objects(runtime) != before
+        assert host_objects(runtime) == before
         assert journal.open_entries() == []
         network = Network.up([NetworkSpec(host=True)], journal)
         network.attach("a", a)
         assert {u.outcome for u in undo(journal, own=True)} == {"undone"}
-        assert seen(runtime) == before
+        assert host_objects(runtime) == before
         assert undo(journal, own=True) == []
 
 
@@ -203,26 +205,26 @@ def test_undo_after_a_kill_spares_networks_of_living_owners(
     runtime = tmp_path / "run"
     with namespaces(2) as (a, b), Network.up([NetworkSpec(host=True)], journal) as living:
         living.attach("b", b)
-        before = seen(runtime)
+        before = host_objects(runtime)
         result = subprocess.run([sys.executable, "-c", _DIES, str(journal.path), str(a)])
         assert result.returncode == -9
-        assert seen(runtime) != before
+        assert host_objects(runtime) != before
         assert [u.outcome for u in undo(journal)] == ["undone"]
-        assert seen(runtime) == before
+        assert host_objects(runtime) == before
         assert living.read_back("b")["out_bps"] is None  # its network still works
 
 
 def test_a_refused_request_leaves_nothing_on_the_host(journal: Journal, tmp_path: Path) -> None:
     runtime = tmp_path / "run"
     runtime.mkdir()
-    before = seen(runtime)
+    before = host_objects(runtime)
     with pytest.raises(BadInput, match=r"10.88.0.0/20.*overlaps 10.88.1.0/24 of one"):
         Network.up(
             [NetworkSpec("one", "10.88.1.0/24"), NetworkSpec("two", "10.88.0.0/20")], journal
         )
     with pytest.raises(BadInput, match="expected one of net"):
         Network.up([NetworkSpec()], journal, nodes=[NodeSpec("a", links=(LinkSpec("nett"),))])
-    assert seen(runtime) == before
+    assert host_objects(runtime) == before
     spec = NetworkSpec(subnet="10.88.9.0/24")
     with namespaces(1) as (a,), Network.up([spec], journal) as network:
         with pytest.raises(PenstockError, match="network namespace"):
@@ -230,4 +232,4 @@ def test_a_refused_request_leaves_nothing_on_the_host(journal: Journal, tmp_path
         assert network.attach("a", a).address == "10.88.9.1"  # the address was released
         with pytest.raises(BadInput, match="on network net already"):
             network.attach("a", a)
-    assert seen(runtime) == before
+    assert host_objects(runtime) == before

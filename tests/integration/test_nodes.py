@@ -51,10 +51,10 @@ def test_platform_is_started_used_and_stopped(ground: Ground) -> None:
     assert "n-0" in hosts.stdout
     assert "n-1" in hosts.stdout
     write = "echo $(hostname) > /disks/data/who && sync /disks/data/who && exit 5"
-    several = ground.penstock("nodes", "exec", "n-*", "--", "sh", "-c", write + "; exit 9")
-    assert several.returncode == 5
-    each = ground.penstock("nodes", "exec", "n-?", "--", "cat", "/disks/data/who")
-    assert sorted(each.stdout.split()) == sorted("n-0 | n-0 n-1 | n-1 n-2 | n-2".split())
+    failed = ground.penstock("nodes", "exec", "n-*", "--", "sh", "-c", write + "; exit 9")
+    assert failed.returncode == 5
+    printed = ground.penstock("nodes", "exec", "n-?", "--", "cat", "/disks/data/who")
+    assert sorted(printed.stdout.split()) == sorted("n-0 | n-0 n-1 | n-1 n-2 | n-2".split())
     assert ground.penstock("nodes", "exec", "n-1", "--", "sh", "-c", "kill -9 $$").returncode == 137
     status = json.loads(ground.penstock("nodes", "status", "-c", "gt", "--json").stdout)[
         "clusters"
@@ -76,9 +76,9 @@ def test_platform_is_started_used_and_stopped(ground: Ground) -> None:
     assert [actual[f"n-{i}", "cpu"]["cpus"] for i in range(3)] == [0.5] * 3
     assert actual["n-1", "memory"]["hard"] == 128 << 20
     assert ("n-0", "memory") not in actual
-    again = ground.penstock("nodes", "up", str(platform))
-    assert again.returncode == 2
-    assert "up already" in again.stderr
+    second = ground.penstock("nodes", "up", str(platform))
+    assert second.returncode == 2
+    assert "up already" in second.stderr
     assert ground.penstock("nodes", "down").returncode == 0
     assert ground.seen() == before
     assert ground.journal().open_entries() == []
@@ -107,19 +107,19 @@ def test_copy_files_to_nodes_and_from_a_node(ground: Ground) -> None:
     (tree / "deep" / "run.sh").write_text("echo from $(hostname)\n")
     (tree / "deep" / "run.sh").chmod(0o755)
     assert ground.penstock("nodes", "cp", str(tree), "n-*:/opt").returncode == 0
-    each = ground.penstock("nodes", "exec", "n-*", "--", "/bin/sh", "/opt/tree/deep/run.sh")
-    assert sorted(each.stdout.split()) == sorted("n-0 | from n-0 n-1 | from n-1".split())
+    printed = ground.penstock("nodes", "exec", "n-*", "--", "/bin/sh", "/opt/tree/deep/run.sh")
+    assert sorted(printed.stdout.split()) == sorted("n-0 | from n-0 n-1 | from n-1".split())
     assert not os.path.exists("/opt/tree")
     copied = ground.penstock(
         "nodes", "cp", str(tree / "deep" / "run.sh"), "n-1:/disks/data/mine", "--json"
     )
     assert json.loads(copied.stdout) == {"nodes": ["n-1"]}
-    back, again = ground.where / "back", ground.where / "again"
-    assert ground.penstock("nodes", "cp", "n-1:/disks/data/mine", str(back)).returncode == 0
-    assert back.read_text() == "echo from $(hostname)\n"
-    assert back.stat().st_mode & 0o777 == 0o755
-    assert ground.penstock("nodes", "cp", "n-0:/opt/tree", str(again)).returncode == 0
-    assert (again / "deep" / "run.sh").read_text() == back.read_text()
+    file_copy, tree_copy = ground.where / "back", ground.where / "again"
+    assert ground.penstock("nodes", "cp", "n-1:/disks/data/mine", str(file_copy)).returncode == 0
+    assert file_copy.read_text() == "echo from $(hostname)\n"
+    assert file_copy.stat().st_mode & 0o777 == 0o755
+    assert ground.penstock("nodes", "cp", "n-0:/opt/tree", str(tree_copy)).returncode == 0
+    assert (tree_copy / "deep" / "run.sh").read_text() == file_copy.read_text()
     # a symbolic link that points outside is not copied
     escape = "cd /tmp && ln -s /etc out && tar -cf /dev/null out"
     ground.penstock("nodes", "exec", "n-0", "--", "sh", "-c", escape)
@@ -239,7 +239,7 @@ def test_a_node_restarted_by_a_schedule_keeps_its_links_and_is_monitored(ground:
     with nodes_of(ground, NodeSpec("one", links=(LinkSpec(out_bps=5e6),))) as cluster:
         (answer,) = cluster.set(["one"], "network", None, {"out_bps": 2e6})
         assert answer["error"] == ""
-        cluster.schedule([Event(When(at), "node", {"state": to}) for at, to in states])
+        cluster.schedule([Event(When(at_s), "node", {"state": state}) for at_s, state in states])
         _await(lambda: len(cluster.events()) == 1)
         (answer,) = cluster.set(["one"], "network", None, {"in_bps": 3e6})
         assert (answer["found"], answer["error"]) == ({"in_bps": 3e6}, "")

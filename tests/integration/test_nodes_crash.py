@@ -106,17 +106,17 @@ def kill(pid: int) -> None:
         time.sleep(0.002)
 
 
-def check_undone(ground: Ground, before: dict[str, Any], where: str, everything: bool) -> bool:
+def check_undone(ground: Ground, before: dict[str, Any], context: str, everything: bool) -> bool:
     """Undo twice: true if the first changed something; the second must change nothing."""
     ground.seen()  # records the tokens, which a completed undo removes from the journal
     first = undo(ground.journal(), everything=everything)
-    assert [u for u in first if u.outcome in ("failed", "left")] == [], where
+    assert [u for u in first if u.outcome in ("failed", "left")] == [], context
     until = time.monotonic() + 5  # interfaces disappear shortly after their namespace
     while ground.seen() != before and time.monotonic() < until:
         time.sleep(0.05)
-    assert ground.seen() == before, where
-    assert undo(ground.journal(), everything=everything) == [], where
-    assert ground.journal().open_entries() == [], where
+    assert ground.seen() == before, context
+    assert undo(ground.journal(), everything=everything) == [], context
+    assert ground.journal().open_entries() == [], context
     return any(u.outcome == "undone" for u in first)
 
 
@@ -135,15 +135,17 @@ def test_undo_after_a_kill_at_many_points(ground: Ground) -> None:
             count = max(2, round(POINTS * share))
             step = totals[role] / count
             for number in range(count):
-                at = 1 + int(number * step) + rng.randrange(max(1, int(step)))
-                child = start(ground, f"{role}:{at}")
+                change = 1 + int(number * step) + rng.randrange(max(1, int(step)))
+                child = start(ground, f"{role}:{change}")
                 output, errors = child.communicate(timeout=120)
-                where = f"{role} killed at change {at}, in {output.split()[-1:]}: {errors[-300:]}"
+                context = (
+                    f"{role} killed at change {change}, in {output.split()[-1:]}: {errors[-300:]}"
+                )
                 phases |= set(output.split()[-1:])
                 killed += child.returncode != 0
                 await_settled(ground)
-                undone += check_undone(ground, before, where, everything=role == "command")
-                assert planted.exists(), where
+                undone += check_undone(ground, before, context, everything=role == "command")
+                assert planted.exists(), context
     finally:
         planted.remove()
     assert killed > POINTS // 2, "too few processes were killed before their end"
@@ -155,12 +157,12 @@ def test_undo_after_a_kill_at_many_points(ground: Ground) -> None:
 def test_undo_after_a_kill_while_runc_starts_the_nodes(ground: Ground) -> None:
     before = ground.seen()
     for number in range(max(2, POINTS // 5)):
-        at = 60 + 400 * number // max(2, POINTS // 5)
-        child = start(ground, f"nodes:{at}", "runc")
+        change = 60 + 400 * number // max(2, POINTS // 5)
+        child = start(ground, f"nodes:{change}", "runc")
         output, errors = child.communicate(timeout=120)
-        where = f"supervisor killed at change {at}, in {output.split()[-1:]}: {errors[-300:]}"
+        context = f"supervisor killed at change {change}, in {output.split()[-1:]}: {errors[-300:]}"
         await_settled(ground)
-        check_undone(ground, before, where, everything=False)
+        check_undone(ground, before, context, everything=False)
 
 
 def test_undo_after_the_supervisor_is_killed_at_random_times(ground: Ground) -> None:

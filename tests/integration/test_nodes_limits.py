@@ -202,8 +202,8 @@ def test_events_wait_for_a_phase_a_log_line_and_a_counter(ground: Ground) -> Non
         assert cluster.events() == []
         assert cluster.mark("other") == 0
         assert cluster.mark("load") == 1
-        with log.open("a") as more:
-            more.write("go now\ngo 7\n")
+        with log.open("a") as stream:
+            stream.write("go now\ngo 7\n")
         _await(lambda: len(cluster.events()) == 2)
         write = ["sh", "-c", "echo x > /disks/data/f; sync /disks/data/f"]
         writer = subprocess.Popen(cluster.nodes["one"].enter(write))  # may be frozen with the node
@@ -244,7 +244,7 @@ def test_a_limit_does_not_slow_down_another_node(ground: Ground, readings: Readi
         ]
         limited: list[float] = []
 
-        def at(limit: object) -> Callable[[], tuple[float, str]]:
+        def rate_with(limit: object) -> Callable[[], tuple[float, str]]:
             def read() -> tuple[float, str]:
                 cluster.set(["one"], "disk", "data", {"limits": {"write_bps": limit}})
                 time.sleep(0.3)
@@ -260,7 +260,7 @@ def test_a_limit_does_not_slow_down_another_node(ground: Ground, readings: Readi
             _, least, most = interval(limited)
             return (low >= 0.95 or high < 0.95) and (most < 1.3e6 or least >= 1.3e6)
 
-        before, during = readings.in_turns(at("max"), at(1e6), decided=decided)
+        before, during = readings.in_turns(rate_with("max"), rate_with(1e6), decided=decided)
         for writer in writers:
             writer.kill()
             writer.wait()

@@ -105,9 +105,9 @@ def known_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    where = tmp_path_factory.mktemp("traced")
-    argv = ["dd", "if=/dev/zero", f"of={where / 'file'}", "bs=4k", "count=200", "oflag=dsync"]
-    bundle = where / "bundle"
+    directory = tmp_path_factory.mktemp("traced")
+    argv = ["dd", "if=/dev/zero", f"of={directory / 'file'}", "bs=4k", "count=200", "oflag=dsync"]
+    bundle = directory / "bundle"
     trace(*argv, options=("--mode", "trace", "-o", str(bundle)))
     return bundle
 
@@ -184,6 +184,6 @@ def test_the_check_detects_a_back_end_that_leaves_its_mount(
             testing.check_backend(ToyBackend, DiskSpec("d"))
     finally:
         for disk in mounted[:1]:
-            place = disk.mount.parent
+            directory = disk.mount.parent
             unmounts(disk)
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)

@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    where = tmp_path_factory.mktemp("postgres")
+    directory = tmp_path_factory.mktemp("postgres")
     text = (EXAMPLES / "postgres.study.yaml").read_text()
     smaller = {
         "{study_dir}": str(EXAMPLES),
@@ -39,10 +39,10 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for old, new in smaller.items():
         assert old in text
         text = text.replace(old, new)
-    study = where / "postgres.study.yaml"
+    study = directory / "postgres.study.yaml"
     study.write_text(text)
-    run_study(study, where / "out", quiet=True)
-    return where / "out"
+    run_study(study, directory / "out", quiet=True)
+    return directory / "out"
 
 
 def test_every_run_finishes(out: Path) -> None:
@@ -69,9 +69,9 @@ def test_three_sources_agree_on_the_bytes_of_a_scan(out: Path) -> None:
             assert row["agrees"]
 
 
-def predictions_of(out: Path, where: Path, disks: str = "[hdd-7200, sata-ssd]") -> pd.DataFrame:
+def predictions_of(out: Path, directory: Path, disks: str = "[hdd-7200, sata-ssd]") -> pd.DataFrame:
     """Predictions of measured treatments other than the basis, from a copy of the archive."""
-    copy = where / "archive"
+    copy = directory / "archive"
     shutil.copytree(out, copy)
     text = (copy / "study.yaml").read_text()
     assert "{levels: [hdd-7200, sata-ssd]}" in text

@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    where = tmp_path_factory.mktemp("demo")
+    directory = tmp_path_factory.mktemp("demo")
     text = (EXAMPLES / "access-patterns.study.yaml").read_text()
     smaller = {
         "replicates: 2": "replicates: 1",
@@ -39,18 +39,18 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for old, new in smaller.items():
         assert old in text
         text = text.replace(old, new)
-    study = where / "demo.study.yaml"
+    study = directory / "demo.study.yaml"
     study.write_text(text)
-    run_study(study, where / "out", quiet=True, report=False)
-    valid = [b for b in bundles(where / "out") if validity_of(b.manifest) == "valid"]
+    run_study(study, directory / "out", quiet=True, report=False)
+    valid = [b for b in bundles(directory / "out") if validity_of(b.manifest) == "valid"]
     if len(valid) < 6:
         pytest.skip(f"busy host: the disk met its specification in only {len(valid)} of 8 runs")
-    return where / "out"
+    return directory / "out"
 
 
-def score_of(out: Path, where: Path, **replaced: str) -> Score:
+def score_of(out: Path, directory: Path, **replaced: str) -> Score:
     """Score the predictions on a copy of the archive, with texts of the study file replaced."""
-    copy = where / "archive"
+    copy = directory / "archive"
     shutil.copytree(out, copy)
     text = (copy / "study.yaml").read_text()
     for old, new in {"{levels: [hdd-7200, sata-ssd]}": replaced.get("disk")}.items():

@@ -38,11 +38,11 @@ TEXT = '# TYPE d summary\nd{quantile="0.5"} NaN\nd_count 0\n# TYPE g gauge\ng 1\
 
 
 class Exporter(http.server.BaseHTTPRequestHandler):
-    shown = 0
+    scrapes = 0
 
     def do_GET(self) -> None:
-        type(self).shown += 1
-        passing = "passing 1\n" if 2 < self.shown <= 6 else ""
+        type(self).scrapes += 1
+        passing = "passing 1\n" if 2 < self.scrapes <= 6 else ""
         body = (TEXT + passing).encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
@@ -88,7 +88,7 @@ def test_an_experiment_with_a_real_prometheus_is_complete(tmp_path: Path) -> Non
             until(lambda: answers(f"http://127.0.0.1:{port}/-/ready"), 120)
             until(lambda: receiver.intake.receipt.stored > 0, 120)
             start_ns = time.time_ns()
-            until(lambda: Exporter.shown >= 22, 240)
+            until(lambda: Exporter.scrapes >= 22, 240)
             end_ns = time.time_ns() - 3 * 10**9  # margin for samples that Prometheus holds back
             time.sleep(1.0)
             sent = sent_by(port)

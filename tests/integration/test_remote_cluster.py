@@ -63,7 +63,7 @@ class Hosts(RemoteHosts):
             "hosts", "up", str(self.platform), "--hosts", str(self.file), *options
         )
 
-    def begin(self) -> subprocess.Popen[bytes]:
+    def start_in_background(self) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-m", "penstock", "hosts", "up", str(self.platform)]
         return subprocess.Popen(
             [*argv, "--hosts", str(self.file)],
@@ -95,9 +95,9 @@ def test_nodes_on_two_hosts_are_one_cluster(hosts: Hosts) -> None:
         "m-0": "right",
         "m-1": "right",
     }
-    again = hosts.start()
-    assert again.returncode == 2
-    assert "cluster far is up" in again.stderr
+    second = hosts.start()
+    assert second.returncode == 2
+    assert "cluster far is up" in second.stderr
     start = f"nohup python3 -c '{ECHO}' >/dev/null 2>&1 &"
     hosts.run("exec", "n-1", "m-0", "--", "sh", "-c", start)
     ask = ["python3", "-c", ASK]
@@ -112,8 +112,8 @@ def test_nodes_on_two_hosts_are_one_cluster(hosts: Hosts) -> None:
     applied = json.loads(hosts.run("set", "*-1", "cpus=0.5", "--json"))["applied"]
     assert [(row["host"], row["node"]) for row in applied] == [("left", "n-1"), ("right", "m-1")]
     hosts.note()
-    shown = json.loads(hosts.run("status", "--json"))["hosts"]
-    assert [len(h["status"]["nodes"]) for h in shown.values()] == [2, 2]
+    status = json.loads(hosts.run("status", "--json"))["hosts"]
+    assert [len(h["status"]["nodes"]) for h in status.values()] == [2, 2]
     failed = hosts.here.penstock("hosts", "exec", "m-1", "--", "sh", "-c", "echo no >&2; exit 7")
     assert (failed.returncode, failed.stderr) == (7, "no\n")
     hosts.run("down")
@@ -125,9 +125,9 @@ def test_a_lost_host_is_named_and_the_other_is_restored(hosts: Hosts) -> None:
     hosts.note()
     python = hosts.others["right"].where / "python"
     python.chmod(0)
-    shown = hosts.here.penstock("hosts", "status")
-    assert shown.returncode == 1
-    assert "lost: " in shown.stdout
+    status = hosts.here.penstock("hosts", "status")
+    assert status.returncode == 1
+    assert "lost: " in status.stdout
     stopped = hosts.here.penstock("hosts", "down")
     assert stopped.returncode == 1
     assert "host right was not restored" in stopped.stderr
@@ -148,7 +148,7 @@ def test_undo_restores_every_host_after_a_kill(hosts: Hosts, share: float) -> No
     took_s = time.monotonic() - began
     hosts.note()
     hosts.run("down")
-    coordinator = hosts.begin()
+    coordinator = hosts.start_in_background()
     time.sleep(share * took_s)
     coordinator.send_signal(signal.SIGKILL)
     coordinator.wait()

@@ -46,9 +46,9 @@ def test_measured_hosts_carry_a_cluster() -> None:
         assert {p["delay_s"] for p in json.loads(planned.stdout)["paths"]} == {path["delay_s"]}
         up = hosts.here.penstock("hosts", "up", str(platform), "--hosts", str(file))
         assert up.returncode == 0, up.stderr
-        again = hosts.here.penstock("hosts", "measure", str(file))
-        assert again.returncode == 1
-        assert "host left: UDP port 4789 of " in again.stderr
+        second = hosts.here.penstock("hosts", "measure", str(file))
+        assert second.returncode == 1
+        assert "host left: UDP port 4789 of " in second.stderr
         hosts.note()
         assert hosts.here.penstock("hosts", "down").returncode == 0
         hosts.nothing_left()

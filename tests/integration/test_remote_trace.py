@@ -111,8 +111,8 @@ def test_a_trace_of_two_hosts_orders_their_writes(hosts: RemoteHosts) -> None:
         "left",
         "right",
     }
-    again = run(hosts, *arguments, *nodes, "true")
-    assert (again.returncode, "exists already" in again.stderr) == (2, True)
+    second = run(hosts, *arguments, *nodes, "true")
+    assert (second.returncode, "exists already" in second.stderr) == (2, True)
     failed = run(hosts, "hosts", "trace", "-o", f"{bundle}2", "m-0", "--", "sh", "-c", "exit 7")
     assert failed.returncode == 7, failed.stderr
 
@@ -124,10 +124,10 @@ def test_copy_files_to_nodes_of_all_hosts_and_back(hosts: RemoteHosts) -> None:
     copied = run(hosts, "hosts", "cp", str(tree), "*:/opt", "--json")
     assert copied.returncode == 0, copied.stderr
     assert json.loads(copied.stdout) == {"nodes": ["n-0", "n-1", "m-0"]}
-    each = run(hosts, "hosts", "exec", "*", "--", "sh", "/opt/tree/deep/run.sh")
-    assert each.stdout.splitlines() == [f"{n} | from {n}" for n in ("n-0", "n-1", "m-0")]
-    back = hosts.where / "back"
-    assert run(hosts, "hosts", "cp", "m-0:/opt/tree", str(back)).returncode == 0
-    assert (back / "deep" / "run.sh").read_text() == "echo from $(hostname)\n"
+    printed = run(hosts, "hosts", "exec", "*", "--", "sh", "/opt/tree/deep/run.sh")
+    assert printed.stdout.splitlines() == [f"{n} | from {n}" for n in ("n-0", "n-1", "m-0")]
+    copy = hosts.where / "back"
+    assert run(hosts, "hosts", "cp", "m-0:/opt/tree", str(copy)).returncode == 0
+    assert (copy / "deep" / "run.sh").read_text() == "echo from $(hostname)\n"
     missing = run(hosts, "hosts", "cp", "m-0:/missing", str(hosts.where))
     assert (missing.returncode, "m-0:/missing cannot be read" in missing.stderr) == (1, True)

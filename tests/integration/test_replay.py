@@ -45,11 +45,11 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def traced(target: Path, output: Path, rw: str, *more: str) -> Path:
+def traced(target: Path, output: Path, rw: str, *options: str) -> Path:
     penstock(
         *("trace", "--mode", "trace", "--json", "-o", output, "--"),
         *("fio", "--name=job", f"--filename={target}", "--size=16m", f"--rw={rw}"),
-        *("--ioengine=psync", "--output=/dev/null", "--invalidate=0", *more),
+        *("--ioengine=psync", "--output=/dev/null", "--invalidate=0", *options),
     )
     return output
 
@@ -64,8 +64,8 @@ PATTERNS: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(scope="module")
 def bundles(target: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("bundles")
-    return {rw: traced(target, folder / rw, rw, *more) for rw, more in PATTERNS.items()}
+    directory = tmp_path_factory.mktemp("bundles")
+    return {rw: traced(target, directory / rw, rw, *options) for rw, options in PATTERNS.items()}
 
 
 @pytest.mark.parametrize("rw", PATTERNS)
@@ -82,8 +82,8 @@ def test_replay_resembles_its_trace(bundles: dict[str, Path], tmp_path: Path, rw
 def test_distance_of_equal_runs_is_small_and_of_other_orders_large(
     bundles: dict[str, Path], target: Path, tmp_path: Path
 ) -> None:
-    again = traced(target, tmp_path / "t", "randread", *PATTERNS["randread"])
-    paths = (bundles["randread"], again, bundles["read"])
+    repeated = traced(target, tmp_path / "t", "randread", *PATTERNS["randread"])
+    paths = (bundles["randread"], repeated, bundles["read"])
     requests = [requests_of(TraceTables(path)) for path in paths]
     assert distance(requests[0], requests[1]).mean <= 0.05
     assert distance(requests[0], requests[2]).mean >= 0.3

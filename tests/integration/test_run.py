@@ -213,8 +213,8 @@ def test_a_study_writes_tables_and_leaves_nothing_on_the_host(ground: Ground) ->
     assert ground.leftovers() == NOTHING
     assert not (ground.out / "work").exists()
 
-    again = ground.penstock("analyse", ground.out, "--json")
-    assert json.loads(again.stdout)["runs"] == 4
+    analysed = ground.penstock("analyse", ground.out, "--json")
+    assert json.loads(analysed.stdout)["runs"] == 4
     assert (ground.out / "report.html").is_file()
     refused = ground.run(TRACED)
     assert refused.returncode == 2
@@ -345,8 +345,8 @@ def test_failed_runs_are_stored_with_their_messages(ground: Ground) -> None:
     for bundle in bundles(ground.out):
         assert (bundle.path / "stderr.txt").read_text() == "went wrong\n"
     assert ground.leftovers() == NOTHING
-    again = ground.run(text, "--resume", "--json", "--keep-going")
-    assert json.loads(again.stdout)["runs_made_now"] == 0
+    resumed = ground.run(text, "--resume", "--json", "--keep-going")
+    assert json.loads(resumed.stdout)["runs_made_now"] == 0
 
 
 @pytest.mark.timeout(120)

@@ -51,8 +51,8 @@ def _environment(tmp_path: Path) -> dict[str, str]:
     return environment_in(tmp_path)
 
 
-def study(where: Path, sequential: str = "", limits: str = "", sleep: str = "true;") -> Path:
-    path = where / "planted.study.yaml"
+def study(directory: Path, sequential: str = "", limits: str = "", sleep: str = "true;") -> Path:
+    path = directory / "planted.study.yaml"
     text = STUDY.replace("SEQUENTIAL", sequential).replace("LIMITS", limits)
     path.write_text(text.replace("SLEEP", sleep))
     return path
@@ -148,8 +148,8 @@ def test_a_sequential_study_screens_searches_and_confirms(
     )
     assert "confirmation" in finding_codes(summary)
     assert summary["runs"] == summary["planned_runs"] <= 44
-    again = run_study(environment, file, "-o", out, "--resume")
-    assert again["runs_made_now"] == 0
+    resumed = run_study(environment, file, "-o", out, "--resume")
+    assert resumed["runs_made_now"] == 0
 
 
 def test_a_limit_ends_a_study_early(tmp_path: Path, environment: dict[str, str]) -> None:

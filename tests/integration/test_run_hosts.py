@@ -61,12 +61,12 @@ def test_a_client_without_the_campaign_s_certificate_is_refused(tmp_path: Path) 
 
 @pytest.fixture
 def ground() -> Iterator[Ground]:
-    where = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
-    where.mkdir(mode=0o755)
-    created = Ground.made(where)
+    directory = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
+    directory.mkdir(mode=0o755)
+    created = Ground.made(directory)
     yield created
     undone = created.penstock("undo", "--all")  # a killed worker leaves control groups
-    shutil.rmtree(where, ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
     assert undone.returncode == 0, undone.stderr
 
 

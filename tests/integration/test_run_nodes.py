@@ -92,10 +92,10 @@ observers: {monitor: null}
 
 @pytest.fixture
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    where = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
-    where.mkdir(mode=0o755)
-    yield Ground.made(where)
-    shutil.rmtree(where, ignore_errors=True)
+    directory = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
+    directory.mkdir(mode=0o755)
+    yield Ground.made(directory)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def study(ground: Ground, text: str, **values: str) -> Path:
@@ -130,9 +130,9 @@ def by_older_rules(bundle: Bundle) -> Bundle:
         shutil.copytree(bundle.path, bundle.path.parent.parent / "older" / bundle.path.name)
     )
     table = undictionaried(bundle.table("fidelity"))
-    at = table.column_names.index("rules")
+    index = table.column_names.index("rules")
     copy.write_table(
-        "fidelity", table.set_column(at, "rules", pa.array([1] * table.num_rows, pa.int64()))
+        "fidelity", table.set_column(index, "rules", pa.array([1] * table.num_rows, pa.int64()))
     )
     return copy
 

@@ -39,11 +39,11 @@ network: {bandwidth: 100 Mbit/s}
 class Server:
     """`penstock serve` in its own process."""
 
-    def __init__(self, place: Path) -> None:
-        self.runtime = place / "run"
+    def __init__(self, directory: Path) -> None:
+        self.runtime = directory / "run"
         environment = {
             **os.environ,
-            "PENSTOCK_STATE": str(with_known_host(place / "state")),
+            "PENSTOCK_STATE": str(with_known_host(directory / "state")),
             "PENSTOCK_RUNTIME": str(self.runtime),
         }
         self.process = commands.popen(
@@ -63,8 +63,8 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    place = tmp_path_factory.mktemp("serve")
-    running = Server(place)
+    directory = tmp_path_factory.mktemp("serve")
+    running = Server(directory)
     yield running
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(20) == 0

@@ -70,16 +70,18 @@ class StoreCluster:
         assert result.returncode == status, result.stdout
         return result.stdout
 
-    def arguments(self, snakefile: Path | str, directory: str, *more: str) -> list[str]:
+    def arguments(self, snakefile: Path | str, directory: str, *options: str) -> list[str]:
         """Arguments of `python -m` that run a Snakefile in a directory of the store."""
         # a copy in `where`, as nodes do not see the host's /tmp
         file = self.where / f"{directory}.smk"
         file.write_text(snakefile if isinstance(snakefile, str) else snakefile.read_text())
         executor = ["--executor", "penstock", "--jobs", "6", "--directory", f"/store/{directory}"]
-        return ["snakemake", "--snakefile", str(file), *executor, *more]
+        return ["snakemake", "--snakefile", str(file), *executor, *options]
 
-    def snakemake(self, snakefile: Path | str, directory: str, *more: str, status: int = 0) -> str:
-        return self.run(*self.arguments(snakefile, directory, *more), status=status)
+    def snakemake(
+        self, snakefile: Path | str, directory: str, *options: str, status: int = 0
+    ) -> str:
+        return self.run(*self.arguments(snakefile, directory, *options), status=status)
 
     @functools.cached_property
     def store(self) -> Path:
@@ -100,12 +102,12 @@ class StoreCluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[StoreCluster]:
-    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    created = StoreCluster(where)
+    directory = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
+    created = StoreCluster(directory)
     created.run("penstock", "store", "up", "-p", "cluster.yaml")
     yield created
-    undo(Journal(where / "state" / "journal.jsonl"), own=True, everything=True)
-    shutil.rmtree(where)
+    undo(Journal(directory / "state" / "journal.jsonl"), own=True, everything=True)
+    shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +119,8 @@ def words_output(cluster: StoreCluster) -> str:
 def files(top: Path) -> dict[str, bytes]:
     """Contents of the files below a directory, without those of Snakemake and Penstock."""
     paths = (p for p in top.rglob("*") if p.is_file() and ".snakemake" not in p.parts)
-    own = (p for p in paths if ".penstock" not in p.parts)
-    return {str(path.relative_to(top)): path.read_bytes() for path in own}
+    results = (p for p in paths if ".penstock" not in p.parts)
+    return {str(path.relative_to(top)): path.read_bytes() for path in results}
 
 
 def host_state(cluster: StoreCluster) -> tuple[list[str], list[str], list[str]]:
@@ -244,14 +246,14 @@ rule empty:
 
 def test_snakemake_sees_a_failed_job(cluster: StoreCluster) -> None:
     printed = cluster.snakemake(FAILING, "failing", "--keep-going", "--latency-wait", "1", status=1)
-    at = cluster.store / "failing"
-    assert (at / "bad").read_text() == "done\n"
-    assert (at / "good").read_text() == "good\n"
+    directory = cluster.store / "failing"
+    assert (directory / "bad").read_text() == "done\n"
+    assert (directory / "good").read_text() == "good\n"
     assert "its process ended with status 1" in printed
     # a job that writes nothing has no output, although the file with hints existed before
     assert "MissingOutputException" in printed
     assert "rule nothing" in printed
-    assert not (at / "part").exists()
+    assert not (directory / "part").exists()
     assert [j["status"] for j in cluster.jobs("failing") if j["rule"] == "twice"] == [1, 0]
 
 
@@ -312,10 +314,10 @@ def test_jobs_end_with_the_run(cluster: StoreCluster, number: signal.Signals) ->
         assert time.monotonic() < until
         time.sleep(0.05)
     # the next run completes the outputs
-    again = LONG.format(pause="0.1")
+    text = LONG.format(pause="0.1")
     if number == signal.SIGKILL:
-        cluster.snakemake(again, f"long-{number.name}", "--unlock")
-    cluster.snakemake(again, f"long-{number.name}", "--rerun-incomplete")
+        cluster.snakemake(text, f"long-{number.name}", "--unlock")
+    cluster.snakemake(text, f"long-{number.name}", "--rerun-incomplete")
     assert (cluster.store / f"long-{number.name}" / "slow").read_text() == "done\n"
 
 
@@ -356,14 +358,14 @@ def test_a_job_of_a_dead_node_runs_on_another(cluster: StoreCluster) -> None:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    at = cluster.store / "dying"
-    await_result(lambda: len(list(at.glob("begun-*"))) == 3, child)
-    (victim,) = {p.name.split("-", 2)[2] for p in at.glob("begun-*")} - {"node-0", "node-1"}
+    directory = cluster.store / "dying"
+    await_result(lambda: len(list(directory.glob("begun-*"))) == 3, child)
+    (victim,) = {p.name.split("-", 2)[2] for p in directory.glob("begun-*")} - {"node-0", "node-1"}
     os.kill(cluster.pid(victim), signal.SIGKILL)
-    await_result(lambda: len(list(at.glob("begun-*"))) == 4, child)
-    (at / "go").touch()
+    await_result(lambda: len(list(directory.glob("begun-*"))) == 4, child)
+    (directory / "go").touch()
     printed, _ = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 0, printed
     assert f"node {victim} has died" in printed
-    hosts = {p.read_text().strip() for p in (at / "out").iterdir()}
+    hosts = {p.read_text().strip() for p in (directory / "out").iterdir()}
     assert hosts == {"node-0", "node-1"}

@@ -31,9 +31,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program, compiled by the set-up step of the study."""
-    where = tmp_path_factory.mktemp("programs")
-    commands.run([STUDIES / "storage-layout" / "build.sh", where], check=True)
-    return where / "records"
+    directory = tmp_path_factory.mktemp("programs")
+    commands.run([STUDIES / "storage-layout" / "build.sh", directory], check=True)
+    return directory / "records"
 
 
 def fields(output: str) -> dict[str, str]:
@@ -64,9 +64,9 @@ Scan = tuple[Path, dict[str, Any], dict[str, str]]
 @pytest.fixture(scope="module")
 def scans(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Scan]:
     """Database and `traced_scan` of its table, by the percentage of records out of order."""
-    where = tmp_path_factory.mktemp("databases")
+    directory = tmp_path_factory.mktemp("databases")
     homes = {
-        percent: load_database(program, where / str(percent), percent)
+        percent: load_database(program, directory / str(percent), percent)
         for percent in (0, 5, 25, 100)
     }
     return {

@@ -66,12 +66,12 @@ def assert_clean(ground: Ground) -> None:
 
 @contextlib.contextmanager
 def new_ground() -> Iterator[Ground]:
-    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    ground = Ground.made(where)
-    (where / "run").mkdir()
+    directory = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
+    ground = Ground.made(directory)
+    (directory / "run").mkdir()
     yield ground
-    undo(Journal(where / "state" / "journal.jsonl"), own=True, everything=True)
-    shutil.rmtree(where)
+    undo(Journal(directory / "state" / "journal.jsonl"), own=True, everything=True)
+    shutil.rmtree(directory)
 
 
 def nodes_exist(ground: Ground) -> bool:

@@ -102,10 +102,10 @@ def test_a_store_that_dies_while_it_is_measured(ground: Ground, victim: str) -> 
         if "round 1" in line:
             os.kill(server_pid(ground, victim), signal.SIGKILL)
             break
-    rest = child.communicate(timeout=180)[1]
-    assert child.returncode == 1, "".join(lines) + rest
-    assert "the store died (" in rest
-    assert f"{victim} has ended" in rest
+    errors = child.communicate(timeout=180)[1]
+    assert child.returncode == 1, "".join(lines) + errors
+    assert "the store died (" in errors
+    assert f"{victim} has ended" in errors
     assert not (ground.where / "never.yaml").exists()
     assert_nothing_left(ground)
 

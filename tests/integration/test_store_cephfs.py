@@ -63,13 +63,13 @@ def run_in_node(ground: Ground, node: str, script: str) -> str:
 
 @pytest.fixture(name="ground", scope="module")
 def module_ground() -> Iterator[Ground]:
-    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    created = Ground.made(where)
-    (where / "run").mkdir()
-    (where / "ceph.yaml").write_text(PLATFORM)
+    directory = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
+    created = Ground.made(directory)
+    (directory / "run").mkdir()
+    (directory / "ceph.yaml").write_text(PLATFORM)
     yield created
-    undo(Journal(where / "state" / "journal.jsonl"), own=True, everything=True)
-    shutil.rmtree(where)
+    undo(Journal(directory / "state" / "journal.jsonl"), own=True, everything=True)
+    shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="module")
@@ -255,8 +255,8 @@ def test_two_copies_stay_readable_after_the_death_of_a_node(store: Ground) -> No
         dying = 2 * (host_of[row["series_id"]] == "n-3")
         assert row["expected"] - row["stored"] <= dying + missed, row["metric"]
     assert counters.values("ceph_success", "osd.2")[-1] == 1.0
-    again = "timeout 100 sh -c 'cat /store/kept > /tmp/kept' && sha256sum < /tmp/kept"
-    assert run_in_node(store, "n-1", again).split()[0] == before.split()[0]
+    read_again = "timeout 100 sh -c 'cat /store/kept > /tmp/kept' && sha256sum < /tmp/kept"
+    assert run_in_node(store, "n-1", read_again).split()[0] == before.split()[0]
     status = json.loads(penstock(store, "store", "status", "--json"))
     assert {s["node"]: s["up"] for s in status["servers"]}["n-3"] is False
     extents = json.loads(penstock(store, "store", "locate", "kept", "-n", "n-1", "--json"))[

@@ -42,15 +42,15 @@ store: {engine: glusterfs, chunk: 4MiB}
 
 @pytest.fixture(name="ground", scope="module")
 def module_ground() -> Iterator[Ground]:
-    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    created = Ground.made(where)
-    (where / "run").mkdir()
-    (where / "p.yaml").write_text(PLATFORM)
+    directory = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
+    created = Ground.made(directory)
+    (directory / "run").mkdir()
+    (directory / "p.yaml").write_text(PLATFORM)
     with pytest.MonkeyPatch.context() as patch:
         for key in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
             patch.setenv(key, created.environment[key])
         yield created
-    shutil.rmtree(where)
+    shutil.rmtree(directory)
 
 
 def start_store(ground: Ground, *changes: str) -> Store:

@@ -40,15 +40,15 @@ store: {engine: hdfs, chunk: 1MiB, keep: [kept/*]}
 
 @pytest.fixture(name="ground", scope="module")
 def module_ground() -> Iterator[Ground]:
-    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    created = Ground.made(where)
-    (where / "run").mkdir()
-    (where / "p.yaml").write_text(PLATFORM)
+    directory = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
+    created = Ground.made(directory)
+    (directory / "run").mkdir()
+    (directory / "p.yaml").write_text(PLATFORM)
     with pytest.MonkeyPatch.context() as patch:
         for key in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
             patch.setenv(key, created.environment[key])
         yield created
-    shutil.rmtree(where)
+    shutil.rmtree(directory)
 
 
 @pytest.fixture(name="store", scope="module")

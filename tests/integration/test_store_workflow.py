@@ -119,12 +119,12 @@ def await_result(condition: Callable[[], T | None], child: subprocess.Popen[str]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[StoreCluster]:
-    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    created = StoreCluster(where)
+    directory = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
+    created = StoreCluster(directory)
     created.penstock("store", "up", "-p", "p.yaml")
     yield created
-    undo(Journal(where / "state" / "journal.jsonl"), own=True, everything=True)
-    shutil.rmtree(where)
+    undo(Journal(directory / "state" / "journal.jsonl"), own=True, everything=True)
+    shutil.rmtree(directory)
 
 
 def write(name: str, size: int = 1000) -> dict[str, Any]:

@@ -88,7 +88,8 @@ def test_bwinfo_and_osinfo_report_the_bytes_of_clients(swift: Swift) -> None:
 def test_a_collector_fills_the_dashboard_of_object_storage(swift: Swift) -> None:
     # detects rates of another device, and an empty plot
     servers = [
-        {"url": f"http://{at}", "labels": {"host": "storage"}} for at in swift.objects.values()
+        {"url": f"http://{address}", "labels": {"host": "storage"}}
+        for address in swift.objects.values()
     ]
     sink = MemorySink()
     time.sleep(2.1)  # earlier transfers are no longer in the bandwidth

@@ -76,10 +76,10 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def fio(target: Path, rw: str, engine: str, *more: str) -> list[str]:
+def fio(target: Path, rw: str, engine: str, *options: str) -> list[str]:
     return [
         *("fio", "--name=job", f"--filename={target}", "--size=64m", "--bs=4k"),
-        *(f"--rw={rw}", f"--ioengine={engine}", f"--number_ios={REQUESTS}", *more),
+        *(f"--rw={rw}", f"--ioengine={engine}", f"--number_ios={REQUESTS}", *options),
         *("--output-format=json", "--output=/dev/stderr", "--invalidate=0"),
     ]
 
@@ -87,11 +87,11 @@ def fio(target: Path, rw: str, engine: str, *more: str) -> list[str]:
 @pytest.fixture(scope="module")
 def reads(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[Any, Path]]:
     """Trace and file of fio by pattern and engine."""
-    where = tmp_path_factory.mktemp("reads")
+    directory = tmp_path_factory.mktemp("reads")
     traces = {}
     for mode, engines in (("pattern", ["psync"]), ("trace", ["sync", "pvsync", "pvsync2"])):
         files = {
-            (rw, engine): where / f"{rw}-{engine}"
+            (rw, engine): directory / f"{rw}-{engine}"
             for rw, engine in itertools.product(("read", "randread"), engines)
         }
         for path in files.values():
@@ -376,14 +376,14 @@ def test_a_killed_tracer_leaves_nothing_loaded(tmp_path: Path) -> None:
     with create_run_cgroup("trace-test", None, journal) as group:
         tracer = Tracer(journal, state_dir(), "trace")
         tracer.arm(group)
-        own = programs_of(tracer.pid) & loaded_programs()
-        assert len(own) > 2
+        programs = programs_of(tracer.pid) & loaded_programs()
+        assert len(programs) > 2
         os.kill(tracer.pid, signal.SIGKILL)
         until = time.monotonic() + 10
-        while own & loaded_programs() and time.monotonic() < until:
+        while programs & loaded_programs() and time.monotonic() < until:
             time.sleep(0.05)
         tracer.stop()
-    assert not own & loaded_programs()
+    assert not programs & loaded_programs()
 
 
 @needs_fio

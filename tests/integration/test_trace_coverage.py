@@ -78,7 +78,7 @@ def target(work: Path) -> Path:
     return path
 
 
-def seen(
+def file_events(
     recording: Recording, path: Path, *columns: str, meta: bool = False
 ) -> list[tuple[Any, ...]]:
     assert recording.exit_status == 0
@@ -147,14 +147,14 @@ def test_fixed_buffers_and_registered_files(
     recording = record([str(odd_calls), "fixed", str(target)], tracer, journal, work)
     expected = [("uring_read_fixed", 4096 * i, 1000, 1000, 0, 64) for i in range(37)]
     columns = ("op", "offset_bytes", "size_bytes", "done_bytes", "errno", "flags")
-    assert seen(recording, target, *columns) == expected
+    assert file_events(recording, target, *columns) == expected
 
 
 def test_reads_of_the_kernel_poller_belong_to_the_owner_of_the_ring(
     odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     recording = record([str(odd_calls), "polled", str(target)], tracer, journal, work)
-    assert seen(recording, target, "op", "offset_bytes", "done_bytes") == [
+    assert file_events(recording, target, "op", "offset_bytes", "done_bytes") == [
         ("uring_read", 1024 * i, 512) for i in range(41)
     ]
     opened = [row for row in recording.of_file(target) if row["op"] == "open"]
@@ -168,7 +168,7 @@ def test_linked_cancelled_and_positioned_requests(
 ) -> None:
     recording = record([str(odd_calls), "linked", str(target)], tracer, journal, work)
     columns = ("op", "offset_bytes", "size_bytes", "done_bytes", "errno")
-    assert seen(recording, target, *columns) == [
+    assert file_events(recording, target, *columns) == [
         ("uring_write", 0, 4096, 4096, 0),
         ("uring_fsync", 0, 0, 0, 0),
         ("uring_readv", 512, 2048, 2048, 0),
@@ -184,7 +184,7 @@ def test_a_splice_in_a_worker_belongs_to_its_submitter(
     odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     recording = record([str(odd_calls), "spliced", str(target)], tracer, journal, work)
-    assert seen(recording, target, "op", "offset_bytes", "done_bytes") == [
+    assert file_events(recording, target, "op", "offset_bytes", "done_bytes") == [
         ("splice_in", 10_000, 5000)
     ]
     assert len({(row["pid"], row["tid"]) for row in recording.of_file(target)}) == 1
@@ -194,7 +194,7 @@ def test_flags_of_single_calls_and_a_bad_pointer(
     odd_calls: Path, target: Path, tracer: Tracer, journal: Journal, work: Path
 ) -> None:
     recording = record([str(odd_calls), "flagged", str(target)], tracer, journal, work)
-    assert seen(recording, target, "op", "offset_bytes", "done_bytes", "errno", "flags") == [
+    assert file_events(recording, target, "op", "offset_bytes", "done_bytes", "errno", "flags") == [
         ("pread64", 0, 4096, 0, 0),
         ("preadv2", 0, 4096, 0, 8 | 32),
         ("pwritev2", 4096, 4096, 0, 4 | 8),
@@ -249,13 +249,13 @@ def test_copies_inside_the_kernel_and_durability(
     recording = record([sys.executable, "-c", COPIES, str(source)], tracer, journal, work)
     columns = ("op", "offset_bytes", "done_bytes")
     halves = [(65536 * i, 65536) for i in range(128)]
-    reads = seen(recording, source, *columns)
+    reads = file_events(recording, source, *columns)
     assert [row for row in reads if row[0] == "sendfile_in"] == [
         ("sendfile_in", *h) for h in halves
     ]
     assert sum(row[2] for row in reads if row[0] == "copy_in") == 8 << 20
     copy = Path(f"{source}.copy")
-    writes = seen(recording, copy, *columns)
+    writes = file_events(recording, copy, *columns)
     assert [row for row in writes if row[0] == "sendfile_out"] == [
         ("sendfile_out", *h) for h in halves
     ]
@@ -359,7 +359,7 @@ def test_position_shared_by_dup_and_fork(
     lines = (line.split() for line in log.read_text().splitlines())
     expected = [(op, int(offset), int(count)) for op, offset, count in lines]
     assert len(expected) == 101
-    assert seen(recording, target, "op", "offset_bytes", "done_bytes") == expected
+    assert file_events(recording, target, "op", "offset_bytes", "done_bytes") == expected
 
 
 def test_two_processes_append(tracer: Tracer, journal: Journal, work: Path) -> None:
@@ -368,9 +368,9 @@ def test_two_processes_append(tracer: Tracer, journal: Journal, work: Path) -> N
     recording = record([sys.executable, "-c", APPENDERS, str(path)], tracer, journal, work)
     text = path.read_bytes()
     written_at: dict[bytes, list[int]] = collections.defaultdict(list)
-    for at in range(0, len(text), 9):
-        written_at[text[at : at + 1]].append(at)
-    rows = seen(recording, path, "pid", "offset_bytes", "done_bytes", "flags")
+    for start in range(0, len(text), 9):
+        written_at[text[start : start + 1]].append(start)
+    rows = file_events(recording, path, "pid", "offset_bytes", "done_bytes", "flags")
     assert len(rows) == 2 * 1009
     traced_at: dict[int, list[int]] = collections.defaultdict(list)
     for pid, offset, done_bytes, flags in rows:

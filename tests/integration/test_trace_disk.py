@@ -51,10 +51,10 @@ class Ground:
         output = self.penstock("trace", "--disk", self.mount, "--json", *options, "--", *arguments)
         return json.loads(output)
 
-    def fio(self, rw: str, *more: str) -> list[str]:
+    def fio(self, rw: str, *options: str) -> list[str]:
         return [
             *("fio", "--name=a", f"--filename={self.mount / 'f'}", f"--size={SIZE}", "--bs=8k"),
-            *(f"--rw={rw}", "--output=/dev/null", *more),
+            *(f"--rw={rw}", "--output=/dev/null", *options),
         ]
 
 
@@ -83,8 +83,8 @@ def test_an_exact_trace_has_every_call(ground: Ground, tmp_path: Path) -> None:
     files = bundle.table("files").to_pylist()
     assert [row["path"] for row in files] == [str(ground.mount / "f")]
     ground.penstock("export", tmp_path / "t", "perfetto", "-o", tmp_path / "o.pftrace")
-    again = ground.trace(*ground.fio("read", "--invalidate=0"))
-    assert again["events"] > 0
+    without_exact = ground.trace(*ground.fio("read", "--invalidate=0"))
+    assert without_exact["events"] > 0
     # the trace restores the cache: reads from memory do not reach the disk
     with kept_in_memory(ground.mount / "f"):
         cached = ground.trace(*ground.fio("read", "--invalidate=0"))

@@ -107,18 +107,20 @@ def pages_of(events: pd.DataFrame, *ops: str) -> set[int]:
 
 def differences(events: pd.DataFrame, account: dict[str, Any]) -> list[str]:
     """Differences between the events of one process and its own record."""
-    own = events[events["pid"] == account["pid"]]
+    of_process = events[events["pid"] == account["pid"]]
     errors = []
-    if pages_of(own, "fault_write") != set(account["written"]):
+    if pages_of(of_process, "fault_write") != set(account["written"]):
         errors.append("written pages")
-    if not pages_of(own, "fault_read") <= set(account["read"]):
+    if not pages_of(of_process, "fault_read") <= set(account["read"]):
         errors.append("pages that were not read")
-    seen = pages_of(own, "fault_read", "fault_around", "fault_write", "fault_around_write")
-    if not set(account["read"]) <= seen:
+    faulted = pages_of(
+        of_process, "fault_read", "fault_around", "fault_write", "fault_around_write"
+    )
+    if not set(account["read"]) <= faulted:
         errors.append("pages that were read and not seen")
-    if set(own[~own["op"].str.startswith("fault_around")]["size_bytes"]) - {PAGE}:
+    if set(of_process[~of_process["op"].str.startswith("fault_around")]["size_bytes"]) - {PAGE}:
         errors.append("sizes")
-    if (own[~own["op"].str.startswith("fault_around")]["latency_ns"] <= 0).any():
+    if (of_process[~of_process["op"].str.startswith("fault_around")]["latency_ns"] <= 0).any():
         errors.append("latencies")
     return errors
 
@@ -154,12 +156,12 @@ def test_faults_of_two_processes_on_one_file(
         assert recording.receipt["lost"] == 0
         assert errors == [[], []]
         coverage = recording.tables["mapped"].to_pandas()
-        own = coverage[coverage["pid"].isin([account["pid"] for account in accounts])]
-        own = own[own["file_id"] == events["file_id"].iloc[0]]
-        assert len(own) == 2
-        assert (own["coverage"] >= 0.99).all()
+        of_processes = coverage[coverage["pid"].isin([account["pid"] for account in accounts])]
+        of_processes = of_processes[of_processes["file_id"] == events["file_id"].iloc[0]]
+        assert len(of_processes) == 2
+        assert (of_processes["coverage"] >= 0.99).all()
         assert (
-            own["pages_present"] >= len(set(accounts[0]["read"] + accounts[0]["written"]))
+            of_processes["pages_present"] >= len(set(accounts[0]["read"] + accounts[0]["written"]))
         ).all()
 
 
@@ -211,10 +213,10 @@ def test_pages_of_fios_mmap_engine(tracer: Tracer, target: Path, tmp_path: Path,
         *("--ioengine=mmap", "--number_ios=2003", f"--write_iolog={log}", "--output=/dev/null"),
     )
     events = events_of(recording, target)
-    seen = pages_of(events, "fault_read", "fault_around", "fault_write", "fault_around_write")
+    faulted = pages_of(events, "fault_read", "fault_around", "fault_write", "fault_around_write")
     read, written = pages_of_fio(log, "read"), pages_of_fio(log, "write")
     assert len(read | written) > 0
-    assert read | written <= seen
+    assert read | written <= faulted
     if (events["flags"] & 2).any():  # a write makes a huge page dirty completely
         assert written <= pages_of(events, "fault_write")
     else:

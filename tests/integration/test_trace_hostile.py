@@ -326,7 +326,9 @@ def test_a_failed_write_of_the_bundle_loses_only_the_bundle(target: Path, tmp_pa
     argv += ["trace", "--json", "-o", directory / "T", "--", *command]
     result = commands.run(argv, capture_output=True, text=True, timeout=120)
     assert result.returncode == 125, result.stderr
-    assert [x for x in result.stderr.splitlines() if "no bundle: " in x and "No space" in x]
+    assert [
+        line for line in result.stderr.splitlines() if "no bundle: " in line and "No space" in line
+    ]
     document = json.loads(result.stdout)
     assert document["bundle"] is None
     assert of_file(document, target)["reads"] == 2000

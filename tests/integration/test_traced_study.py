@@ -46,17 +46,17 @@ observers: {{monitor: null, trace: TRACE}}
 """
 
 
-def run(where: Path, tracer: str, more: str = "") -> list[Bundle]:
+def run(directory: Path, tracer: str, responses: str = "") -> list[Bundle]:
     """Bundles of the runs with consecutive and random order."""
-    (where / "program.py").write_text(PROGRAM)
-    (where / "place").mkdir()
-    text = STUDY.replace("PLACE", str(where / "place")).replace("TRACE", tracer)
-    text = text.replace("PYTHON PROGRAM", f"{sys.executable} {where / 'program.py'}")
-    (where / "order.study.yaml").write_text(text.replace("MORE", more))
-    environment = environment_in(where) | {"PENSTOCK_STATE": os.environ["PENSTOCK_STATE"]}
-    arguments = ("run", where / "order.study.yaml", "-o", where / "out", "--no-report")
+    (directory / "program.py").write_text(PROGRAM)
+    (directory / "place").mkdir()
+    text = STUDY.replace("PLACE", str(directory / "place")).replace("TRACE", tracer)
+    text = text.replace("PYTHON PROGRAM", f"{sys.executable} {directory / 'program.py'}")
+    (directory / "order.study.yaml").write_text(text.replace("MORE", responses))
+    environment = environment_in(directory) | {"PENSTOCK_STATE": os.environ["PENSTOCK_STATE"]}
+    arguments = ("run", directory / "order.study.yaml", "-o", directory / "out", "--no-report")
     penstock(*arguments, env=environment)
-    runs = {bundle.manifest["levels"]["order"]: bundle for bundle in bundles(where / "out")}
+    runs = {bundle.manifest["levels"]["order"]: bundle for bundle in bundles(directory / "out")}
     assert all(bundle.manifest["valid"] for bundle in runs.values())
     return [runs["consecutive"], runs["random"]]
 
@@ -78,11 +78,11 @@ def test_the_order_of_reads_is_a_response(tmp_path: Path) -> None:
 
 
 def test_layers_and_flushes_are_recorded(tmp_path: Path) -> None:
-    more = (
+    responses = (
         "  flushes: {from: {trace: flushes, file: t.log}, unit: '1', better: lower}\n"
         "  slowest: {from: {trace: p99_latency, file: t.wt}, unit: ms, better: lower}"
     )
-    runs = run(tmp_path, "{mode: trace, layers: true}", more)
+    runs = run(tmp_path, "{mode: trace, layers: true}", responses)
     for bundle in runs:
         assert bundle.manifest["responses"]["flushes"]["value"] == FLUSHES
         assert bundle.manifest["responses"]["slowest"]["value"] > 0

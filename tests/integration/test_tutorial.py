@@ -57,18 +57,18 @@ def test_the_tutorial_runs(tmp_path: Path) -> None:
     assert not Journal(tmp_path / "state" / "journal.jsonl").open_entries()
 
 
-def in_shell(command: str, where: Path) -> subprocess.CompletedProcess[str]:
-    environment = environment_in(where)
+def in_shell(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    environment = environment_in(directory)
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     argv = ["bash", "-euc", command]
     return subprocess.run(
-        argv, cwd=where, env=environment, capture_output=True, text=True, timeout=240
+        argv, cwd=directory, env=environment, capture_output=True, text=True, timeout=240
     )
 
 
-def some_runs_are_invalid(where: Path) -> bool:
+def some_runs_are_invalid(directory: Path) -> bool:
     """True if all eight runs finished and some are invalid."""
-    runs = pd.read_parquet(where / "out" / "runs.parquet")
+    runs = pd.read_parquet(directory / "out" / "runs.parquet")
     assert (runs.state == "finished").all(), list(runs.reason)
     return len(runs) == 8 and not runs.valid.all()
 
@@ -77,20 +77,20 @@ def check_findings(output: str, _: Path) -> None:
     assert "flush" in output
 
 
-def check_study_file(output: str, where: Path) -> None:
+def check_study_file(output: str, directory: Path) -> None:
     assert output.split() == ["load.study.yaml"]
-    assert (where / "load.study.yaml").exists()
+    assert (directory / "load.study.yaml").exists()
 
 
-def check_wal_is_faster(_: str, where: Path) -> None:
-    runs = pd.read_parquet(where / "out" / "runs.parquet")
+def check_wal_is_faster(_: str, directory: Path) -> None:
+    runs = pd.read_parquet(directory / "out" / "runs.parquet")
     assert len(runs) == 8
     # a busy host changes rates by a few per cent; the page claims factors of several times
     means = runs.groupby(["disk", "journal"]).rate.mean()
     for disk in ("hdd-7200", "network-volume"):
         assert means[disk, "WAL"] > 2 * means[disk, "DELETE"]
     assert means["network-volume", "WAL"] > means["hdd-7200", "WAL"]
-    assert (where / "out" / "report.html").stat().st_size > 10_000
+    assert (directory / "out" / "report.html").stat().st_size > 10_000
 
 
 CHECKS = {

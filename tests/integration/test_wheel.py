@@ -65,41 +65,43 @@ def dependency_paths(package: metadata.Distribution) -> set[Path]:
 
 
 @pytest.fixture(scope="module")
-def place(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prefix(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and its dependencies only.
 
     The dependencies are links to installed packages, so that pip needs no index. The environment
     has no extras, no development tools and no source tree.
     """
-    place = tmp_path_factory.mktemp("elsewhere")
-    run_command(sys.executable, "-m", "venv", "--without-pip", place / "venv", check=True)
-    site_packages = place / "venv" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    prefix = tmp_path_factory.mktemp("elsewhere")
+    run_command(sys.executable, "-m", "venv", "--without-pip", prefix / "venv", check=True)
+    site_packages = prefix / "venv" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
     site_packages /= "site-packages"
     # this environment's pip installs the wheel; --no-deps and --no-index: without downloads
-    pip = (sys.executable, "-m", "pip", "--python", place / "venv" / "bin" / "python", "install")
-    result = run_command(*pip, "-q", "--no-deps", "--no-index", wheel, cwd=place)
+    pip = (sys.executable, "-m", "pip", "--python", prefix / "venv" / "bin" / "python", "install")
+    result = run_command(*pip, "-q", "--no-deps", "--no-index", wheel, cwd=prefix)
     assert result.returncode == 0, result.stderr
     (dist_info,) = site_packages.glob("penstock-*.dist-info")
     for path in dependency_paths(metadata.Distribution.at(dist_info)):
         if not (site_packages / path.name).exists():
             (site_packages / path.name).symlink_to(path)
-    (place / "bin").mkdir()
+    (prefix / "bin").mkdir()
     for directory in SYSTEM.split(":"):
         for program in Path(directory).glob("*") if Path(directory).is_dir() else ():
-            link = place / "bin" / program.name
+            link = prefix / "bin" / program.name
             if not program.name.startswith(COMPILERS) and not link.is_symlink():
                 link.symlink_to(program)
-    return place
+    return prefix
 
 
-def penstock(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def penstock(prefix: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the installed command, without access to the source tree and compilers."""
     environment = {
-        "PATH": f"{place}/venv/bin:{place}/bin",
-        "HOME": str(place),
-        "PENSTOCK_RUNTIME": str(place / "run"),
+        "PATH": f"{prefix}/venv/bin:{prefix}/bin",
+        "HOME": str(prefix),
+        "PENSTOCK_RUNTIME": str(prefix / "run"),
     }
-    return run_command(place / "venv" / "bin" / "penstock", *arguments, cwd=place, env=environment)
+    return run_command(
+        prefix / "venv" / "bin" / "penstock", *arguments, cwd=prefix, env=environment
+    )
 
 
 def test_contents_of_the_wheel(wheel: Path) -> None:
@@ -113,22 +115,24 @@ def test_contents_of_the_wheel(wheel: Path) -> None:
     assert {name.removeprefix("python/") for name in tracked} <= set(files)
 
 
-def test_the_environment_has_no_compiler(place: Path) -> None:
+def test_the_environment_has_no_compiler(prefix: Path) -> None:
     for compiler in COMPILERS:
-        assert not (place / "bin" / compiler).exists()
+        assert not (prefix / "bin" / compiler).exists()
     code = "import penstock, penstock._native as n; print(penstock.__file__, n.__file__)"
-    paths = run_command(place / "venv" / "bin" / "python", "-c", code, cwd=place, check=True).stdout
-    assert [str(place) in path for path in paths.split()] == [True, True]
+    paths = run_command(
+        prefix / "venv" / "bin" / "python", "-c", code, cwd=prefix, check=True
+    ).stdout
+    assert [str(prefix) in path for path in paths.split()] == [True, True]
 
 
-def test_version_profiles_and_doctor(place: Path) -> None:
-    assert penstock(place, "--version").stdout.split() == [
+def test_version_profiles_and_doctor(prefix: Path) -> None:
+    assert penstock(prefix, "--version").stdout.split() == [
         run_command(sys.executable, "-m", "penstock", "--version", check=True).stdout.strip()
     ]
-    profiles = penstock(place, "profile", "list", "--json")
+    profiles = penstock(prefix, "profile", "list", "--json")
     assert profiles.returncode == 0, profiles.stderr
     assert "hdd-7200" in profiles.stdout
-    doctor = penstock(place, "doctor", "--json")
+    doctor = penstock(prefix, "doctor", "--json")
     assert doctor.returncode == 0, doctor.stderr
     assert json.loads(doctor.stdout)
 
@@ -137,19 +141,19 @@ def test_version_profiles_and_doctor(place: Path) -> None:
     os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists(),
     reason="tracing needs root and a kernel with type information",
 )
-def test_trace_of_a_command(place: Path) -> None:
-    (place / "read").write_text("words")
-    result = penstock(place, "trace", "--json", "--", "cat", "read")
+def test_trace_of_a_command(prefix: Path) -> None:
+    (prefix / "read").write_text("words")
+    result = penstock(prefix, "trace", "--json", "--", "cat", "read")
     assert result.returncode == 0, result.stderr
     assert any(row["path"].endswith("/read") for row in json.loads(result.stdout)["files"])
 
 
-def test_a_verb_without_its_extra_names_the_extra(place: Path) -> None:
+def test_a_verb_without_its_extra_names_the_extra(prefix: Path) -> None:
     for verb, library, extra in (
         (("serve", "--port", "0"), "uvicorn", "serve"),
         (("learn", "."), "sklearn", "learn"),
     ):
-        result = penstock(place, *verb)
+        result = penstock(prefix, *verb)
         message = f"penstock: this needs {library}: pip install 'penstock[{extra}]'"
         assert (result.returncode, result.stderr.splitlines()[-1]) == (1, message), result.stderr
         assert "Traceback" not in result.stderr

@@ -91,7 +91,7 @@ class Ground:
         (self.where / f"{name}.json").write_text(json.dumps(values))
         return ["workflow", "run", f"{name}.json", "-p", "p.yaml", "--no-predict", "-o", name]
 
-    def place(self, out: str) -> Path:
+    def run_directory(self, out: str) -> Path:
         """Directory of a run in the store, as mounted in a node."""
         lines = (self.where / out / "journal.jsonl").read_text().splitlines()
         (name,) = [row["head"]["directory"] for row in map(json.loads, lines) if "head" in row]
@@ -172,14 +172,14 @@ INPUTS = {f"words-{i}": {"size_bytes": 30000, "preloaded": True} for i in range(
 
 @pytest.fixture(scope="module")
 def ground() -> Iterator[Ground]:
-    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    created = Ground(where)
+    directory = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
+    created = Ground(directory)
     for i in range(WIDTH):
-        (where / f"words-{i}").write_text("\n".join(words(i)) + "\n")
+        (directory / f"words-{i}").write_text("\n".join(words(i)) + "\n")
     created.penstock("store", "up", "-p", "p.yaml")
     yield created
-    undo(Journal(where / "state" / "journal.jsonl"), own=True, everything=True)
-    shutil.rmtree(where)
+    undo(Journal(directory / "state" / "journal.jsonl"), own=True, everything=True)
+    shutil.rmtree(directory)
 
 
 def test_programs_run_on_nodes_and_results_are_copied(ground: Ground) -> None:
@@ -244,8 +244,8 @@ def test_a_killed_run_is_resumed_without_repeating_tasks(ground: Ground) -> None
     text = ground.penstock("workflow", "run", "--resume", "killed")
     check_results(ground.where / "killed" / "results")
     assert " tasks were complete before" in text
-    place = ground.place("killed")
-    starts = {p.name[4:]: len(p.read_text().split()) for p in place.glob("ran.*")}
+    directory = ground.run_directory("killed")
+    starts = {p.name[4:]: len(p.read_text().split()) for p in directory.glob("ran.*")}
     assert {starts[name] for name in before} == {1}
     assert starts.keys() == {row["name"] for row in chain()}
 
@@ -256,13 +256,13 @@ def test_a_task_whose_output_is_a_link_is_not_repeated(ground: Ground) -> None:
     use = task("use", script_of_use, ("link",), "result")
     argv = ground.workflow("links", [task("link", script, writes="link"), use])
     ground.penstock(*argv, status=1)
-    place = ground.place("links")
-    (place / "go").touch()
+    directory = ground.run_directory("links")
+    (directory / "go").touch()
     assert "1 of 2 tasks were complete before" in ground.penstock(
         "workflow", "run", "--resume", "links"
     )
     assert (ground.where / "links" / "results" / "result").read_text() == "x\n"
-    assert len((place / "ran.link").read_text().split()) == 1
+    assert len((directory / "ran.link").read_text().split()) == 1
 
 
 def test_a_write_without_space_is_one_clear_error_and_keeps_results(ground: Ground) -> None:
@@ -280,7 +280,7 @@ def test_a_write_without_space_is_one_clear_error_and_keeps_results(ground: Grou
     results = ground.where / "full" / "results"
     assert (results / "result").read_text() == "done\n"
     assert {p.name for p in results.iterdir()} == {"result", "SHA256SUMS"}
-    assert not (ground.place("full") / "large").exists()
+    assert not (ground.run_directory("full") / "large").exists()
 
 
 def test_with_two_copies_a_run_survives_the_death_of_a_server(ground: Ground) -> None:

@@ -48,7 +48,7 @@ def penstock(*arguments: str | Path, status: int = 0) -> subprocess.CompletedPro
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the traced script and its bundle T."""
     path = tmp_path_factory.mktemp("pipeline")
     (path / "run.sh").write_text(f"cd {path}\n{SCRIPT}")
@@ -56,9 +56,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def workload_of(place: Path, *options: str) -> Any:
-    out = place / "w.json"
-    penstock("workload", "trace", place / "T", "-o", out, *options)
+def workload_of(directory: Path, *options: str) -> Any:
+    out = directory / "w.json"
+    penstock("workload", "trace", directory / "T", "-o", out, *options)
     return json.loads(out.read_text())
 
 
@@ -70,8 +70,8 @@ def bytes_by_file(task: Any, op: str) -> dict[str, int]:
     return sizes
 
 
-def test_files_and_bytes_of_every_task_are_exact(place: Path) -> None:
-    workload = workload_of(place)
+def test_files_and_bytes_of_every_task_are_exact(directory: Path) -> None:
+    workload = workload_of(directory)
     tasks = {
         frozenset(bytes_by_file(t, "write")): (bytes_by_file(t, "read"), bytes_by_file(t, "write"))
         for t in workload["tasks"]
@@ -84,14 +84,14 @@ def test_files_and_bytes_of_every_task_are_exact(place: Path) -> None:
     reads, writes = tasks[frozenset({"final"})]
     assert reads == {"left": LEFT, "right": A + B - LEFT}
     # sort -z ends every line with a zero; the input is only zeros, so sort adds nothing
-    assert writes == {"final": (place / "final").stat().st_size} == {"final": A + B}
+    assert writes == {"final": (directory / "final").stat().st_size} == {"final": A + B}
     readers = [bytes_by_file(t, "read") for t in workload["tasks"] if not bytes_by_file(t, "write")]
     assert {"a": A, "b": B} in readers  # cat, into the pipe
-    assert {"run.sh": (place / "run.sh").stat().st_size} in readers
+    assert {"run.sh": (directory / "run.sh").stat().st_size} in readers
 
 
-def test_the_graph_follows_from_the_files(place: Path) -> None:
-    workload = workload_of(place)
+def test_the_graph_follows_from_the_files(directory: Path) -> None:
+    workload = workload_of(directory)
     writer = {name: t["name"] for t in workload["tasks"] for name in bytes_by_file(t, "write")}
     for task in workload["tasks"]:
         expected = {writer[name] for name in bytes_by_file(task, "read") if name in writer}
@@ -99,24 +99,26 @@ def test_the_graph_follows_from_the_files(place: Path) -> None:
     assert {f["name"] for f in workload["files"] if f.get("preloaded")} == {"run.sh"}
 
 
-def test_a_traced_workload_can_be_simulated_and_shown(place: Path) -> None:
+def test_a_traced_workload_can_be_simulated_and_shown(directory: Path) -> None:
     import importlib
 
     native: Any = importlib.import_module("penstock._native")
-    native.NetworkWorkload(json.dumps(workload_of(place, "--order", "observed")))
-    summary = json.loads(penstock("workload", "show", place / "T", "--json").stdout)
+    native.NetworkWorkload(json.dumps(workload_of(directory, "--order", "observed")))
+    summary = json.loads(penstock("workload", "show", directory / "T", "--json").stdout)
     assert summary["bytes"]["written"] == 4 * (A + B)  # a and b, ab, left and right, final
     # a pipe is not a file: the program that writes ab has no predecessor
     assert [level["level"] for level in summary["levels"]] == [0, 1, 2]
 
 
-def test_a_planted_loss_is_reported(place: Path) -> None:
-    bundle = place / "lossy"
+def test_a_planted_loss_is_reported(directory: Path) -> None:
+    bundle = directory / "lossy"
     penstock(
         *("trace", "--mode", "trace", "--drop-every", "50", "-o", bundle),
-        *("--", "sh", place / "run.sh"),
+        *("--", "sh", directory / "run.sh"),
     )
-    result = penstock("workload", "trace", bundle, "-o", place / "lossy.json", "--per", "command")
+    result = penstock(
+        "workload", "trace", bundle, "-o", directory / "lossy.json", "--per", "command"
+    )
     assert "events were lost; bytes and times are too small" in result.stderr
-    workload = json.loads((place / "lossy.json").read_text())
+    workload = json.loads((directory / "lossy.json").read_text())
     assert sum(bytes_by_file(workload["tasks"][0], "write").values()) < 4 * (A + B)
