@@ -1,4 +1,6 @@
-"""Dashboards: rows and lines against known counters, Grafana's files, its calls replayed on a server."""
+"""Dashboards: rows and lines from known counters, Grafana's files, and its calls replayed on a
+server.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ from tests.unit.test_experiment_server import Server
 
 S = 10**9
 T0 = 1_700_000_000 * S
-#: IOStack's oracle: differences of one second, HZ 100, 4 processors
+#: reference values of IOStack: differences over one second, HZ 100, 4 processors
 TICKS = {
     "user": 120,
     "nice": 10,
@@ -54,7 +56,7 @@ def row(metric: str, values: list[float], **labels: str) -> dict[str, Any]:
 
 
 def node_exporter(host: str) -> list[dict[str, Any]]:
-    """What node_exporter tells at two moments, a second apart."""
+    """Metrics of node_exporter at two moments, one second apart."""
     rows = [
         row("node_cpu_seconds_total", [50.0, 50.0 + ticks / 100 / 4], mode=mode, cpu=str(cpu))
         for cpu in range(4)
@@ -74,8 +76,8 @@ def node_exporter(host: str) -> list[dict[str, Any]]:
         row("node_filesystem_avail_bytes", [4e9, 3e9], mountpoint="/"),
         row("node_filesystem_size_bytes", [10e9, 10e9], mountpoint="/"),
     ]
-    for one in rows:
-        one["labels"] = canonical_labels({**json.loads(one["labels"]), "instance": host})
+    for r in rows:
+        r["labels"] = canonical_labels({**json.loads(r["labels"]), "instance": host})
     return rows
 
 
@@ -90,40 +92,42 @@ def uses(rows: list[dict[str, Any]], source: str = "s", **params: object) -> pd.
 
 
 def value(frame: pd.DataFrame, kind: str, entity: str, metric: str) -> list[float]:
-    mine = frame[
+    selected = frame[
         (frame["kind"] == kind) & (frame["entity"] == entity) & (frame["metric"] == metric)
     ]
-    return list(mine["value"])
+    return list(selected["value"])
 
 
-def test_the_formulas_from_what_node_exporter_tells() -> None:
-    # would break with guest time added, ticks taken for ms, or one direction of the link forgotten
-    found = uses(node_exporter("a:9100"))
-    assert list(found.columns) == COLUMNS
-    assert set(found["host"]) == {"a:9100"}
-    assert value(found, "cpu", "all", "busy") == pytest.approx([50.0], abs=1e-9)
+def test_formulas_from_metrics_of_node_exporter() -> None:
+    # fails with guest time added, ticks read as ms, or one direction of the link missing
+    frame = uses(node_exporter("a:9100"))
+    assert list(frame.columns) == COLUMNS
+    assert set(frame["host"]) == {"a:9100"}
+    assert value(frame, "cpu", "all", "busy") == pytest.approx([50.0], abs=1e-9)
     # 400 ticks of 4 processors are one second
-    assert value(found, "disk", "sda", "busy") == pytest.approx([37.0], abs=1e-9)
-    assert value(found, "disk", "sda", "busy_of_time") == pytest.approx([37.0], abs=1e-9)
-    assert value(found, "network", "eth0", "used") == pytest.approx([40.0], abs=1e-9)
-    assert value(found, "network", "eth0", "used_out") == pytest.approx([16.0], abs=1e-9)
-    assert value(found, "network", "eth0", "used_in") == pytest.approx([24.0], abs=1e-9)
-    assert value(found, "filesystem", "/", "free share") == [40.0, 30.0]
-    assert value(found, "load", "all", "1 min") == [0.5, 0.75]
+    assert value(frame, "disk", "sda", "busy") == pytest.approx([37.0], abs=1e-9)
+    assert value(frame, "disk", "sda", "busy_of_time") == pytest.approx([37.0], abs=1e-9)
+    assert value(frame, "network", "eth0", "used") == pytest.approx([40.0], abs=1e-9)
+    assert value(frame, "network", "eth0", "used_out") == pytest.approx([16.0], abs=1e-9)
+    assert value(frame, "network", "eth0", "used_in") == pytest.approx([24.0], abs=1e-9)
+    assert value(frame, "filesystem", "/", "free share") == [40.0, 30.0]
+    assert value(frame, "load", "all", "1 min") == [0.5, 0.75]
 
 
 WRITTEN = ("node_disk_written_bytes_total",)
 
 
 def written(source: str, host: str, first_ns: int, more: tuple[str, ...] = WRITTEN) -> list[Batch]:
-    """A disk that writes 1 MB in each second, as a collector tells that reads it so late."""
+    """A disk that writes 1 MB in each second, as reported by a collector that reads it `first_ns`
+    late.
+    """
     at = [T0 + first_ns + k * S for k in range(5)]
     names = [*more, "node_disk_io_time_seconds_total"]
     table = points(
         metric=[n for n in names for _ in at],
         labels=canonical_labels({"instance": host, "device": "sda"}),
         utc_ns=[t for _ in names for t in at],
-        # rounded times: what was counted lies up to half a second off
+        # collectd rounds times: the counter was read up to half a second earlier or later
         float=[
             1e6 * ((t - T0) / S + (0.4 if source == "collectd" else 0)) for _ in names for t in at
         ],
@@ -131,17 +135,17 @@ def written(source: str, host: str, first_ns: int, more: tuple[str, ...] = WRITT
     return [Batch(source, 0, table)]
 
 
-def test_counters_of_two_collectors_of_one_host_make_no_rate_together() -> None:
+def test_rates_never_mix_counters_of_two_collectors() -> None:
     # mixed, the rate of the disk is 1 MB/s ± 8 MB/s and negative in between
     batches = written("scrape", "a", 50_000_000) + written("collectd", "a", 0)
-    found = uses_of_points(recorded(batches, T0, T0 + 10 * S), {})
-    rates = found[found["metric"] == "write_rate"]
+    frame = uses_of_points(recorded(batches, T0, T0 + 10 * S), {})
+    rates = frame[frame["metric"] == "write_rate"]
     assert set(rates["host"]) == {"a (scrape)", "a (collectd)"}
     assert len(rates) == 8
     assert rates["value"].to_numpy() == pytest.approx(1e6)
 
 
-def test_collectors_that_tell_different_series_of_a_host_share_its_row() -> None:
+def test_collectors_of_different_series_share_a_host_s_row() -> None:
     reads = written("collectd", "a", 0, ("node_disk_read_bytes_total",))
     batches = written("scrape", "b", 0) + reads
     both = uses_of_points(recorded(batches, T0, T0 + 10 * S), {})
@@ -161,22 +165,22 @@ def test_collectors_that_tell_different_series_of_a_host_share_its_row() -> None
         )
         for n, half in enumerate(halves)
     ]
-    found = uses_of_points(recorded(merged, T0, T0 + 10 * S), {})
-    assert set(found["host"]) == {"a"}
-    assert value(found, "cpu", "all", "busy") == pytest.approx([50.0], abs=1e-9)
+    frame = uses_of_points(recorded(merged, T0, T0 + 10 * S), {})
+    assert set(frame["host"]) == {"a"}
+    assert value(frame, "cpu", "all", "busy") == pytest.approx([50.0], abs=1e-9)
 
 
-def test_a_counter_that_went_back_is_no_value() -> None:
-    found = uses(
+def test_a_reset_counter_has_no_rate() -> None:
+    frame = uses(
         [
             row("disk_read_bytes", [9e6, 1e6, 4e6], entity="vda"),
             row("disk_io_time", [1, 1, 1], entity="vda"),
         ]
     )
-    assert value(found, "disk", "vda", "read_rate") == [3e6]
+    assert value(frame, "disk", "vda", "read_rate") == [3e6]
 
 
-def test_a_link_that_does_not_tell_its_speed_takes_that_of_the_experiment() -> None:
+def test_a_link_without_a_speed_has_that_of_the_experiment() -> None:
     rows = [
         row("network_sent_bytes", [0, 5e6], entity="eth0"),
         row("network_received_bytes", [0, 0], entity="eth0"),
@@ -186,13 +190,13 @@ def test_a_link_that_does_not_tell_its_speed_takes_that_of_the_experiment() -> N
     assert value(uses(rows, link_bps="quick"), "network", "eth0", "used") == []
 
 
-def test_rows_of_hosts_and_what_their_plots_show() -> None:
+def test_rows_of_hosts_and_lines_of_their_plots() -> None:
     frame = uses([*node_exporter("a:9100"), *node_exporter("b:9100")])
     rows = rows_of(DASHBOARDS["object-storage"], frame)
     assert list(rows) == ["a:9100", "b:9100"] == names_of(DASHBOARDS["object-storage"], frame)
     lines = {p.key: [x.name for x in lines] for p, lines in rows["a:9100"]}
     assert lines["cpu"] == ["busy"]
-    assert lines["disk"] == ["sda"]  # a partition is a part of it
+    assert lines["disk"] == ["sda"]  # without partitions, which are parts of it
     assert lines["network"] == ["eth0 both ways", "eth0 out", "eth0 in"]
     assert lines["free"] == ["/"]
     (time,) = next(x for p, x in rows["a:9100"] if p.key == "io-time")
@@ -220,7 +224,7 @@ def tenants() -> pd.DataFrame:
 
 
 def test_tenants_are_the_sum_of_their_nodes() -> None:
-    # would break if a node were counted for another tenant, or shares were added instead of averaged
+    # fails if a node counts for another tenant, or shares are added instead of averaged
     tenancy = Tenancy({"w0": "gold", "w1": "gold", "db": ""}, {"w0": 1.0, "w1": 0.5, "db": None})
     rows = rows_of(DASHBOARDS["tenants"], tenants(), tenancy)
     assert list(rows) == [
@@ -246,13 +250,20 @@ def test_tenants_are_the_sum_of_their_nodes() -> None:
 
 def experiment(**more: Any) -> Experiment:
     phases = (Phase("load", T0, T0 + 4 * S), Phase("measure", T0 + 4 * S, None))
-    plain = {"params": {}, "tags": (), "path": Path("none"), "out": "", "run_id": "x"}
-    said = {"owner": "ada", "shared": False, "state": "ended", **plain, "phases": phases, **more}
-    return Experiment("x", 1, start_ns=T0, end_ns=T0 + 10 * S, **said)
+    defaults = {"params": {}, "tags": (), "path": Path("none"), "out": "", "run_id": "x"}
+    fields = {
+        "owner": "ada",
+        "shared": False,
+        "state": "ended",
+        **defaults,
+        "phases": phases,
+        **more,
+    }
+    return Experiment("x", 1, start_ns=T0, end_ns=T0 + 10 * S, **fields)
 
 
 def of_run(frame: pd.DataFrame) -> dict[str, dict[str, tuple[list[int], list[float]]]]:
-    """Lines of the plots of a run: seconds and values by name."""
+    """Lines of a run's plots: seconds and values by name."""
     rows = rows_of(DASHBOARDS["run"], frame)
     assert list(rows) == ["run"] == names_of(DASHBOARDS["run"], frame)
     return {
@@ -261,9 +272,10 @@ def of_run(frame: pd.DataFrame) -> dict[str, dict[str, tuple[list[int], list[flo
     }
 
 
-def test_a_run_has_its_phases_its_hosts_and_what_its_program_says() -> None:
-    # would break if a unit were not brought to the plot's, or what is of the host taken for the program's
-    ours = [
+def test_a_run_has_phases_hosts_and_metrics_of_its_program() -> None:
+    # fails if a unit is not converted to the plot's, or a metric of the host counts as the
+    # program's
+    program_rows = [
         row("ops", [10.0, 20.0], entity="w0"),
         row("written", [1.0, 2.0]),
         row("read_latency", [3.0, 4.0]),
@@ -273,7 +285,7 @@ def test_a_run_has_its_phases_its_hosts_and_what_its_program_says() -> None:
     units = {"ops": "1/s", "written": "MiB/s", "read_latency": "us"}
     units |= {"cpu_time_of_it": "s", "clock_offset_seconds": "s"}
     memory = [row("memory_available", [5e9, 4e9], entity="host")]
-    rows = [*ours, *memory, *node_exporter("a:9100")]
+    rows = [*program_rows, *memory, *node_exporter("a:9100")]
     table = points(
         metric=[r["metric"] for r in rows for _ in r["values"]],
         labels=[r["labels"] for r in rows for _ in r["values"]],
@@ -281,29 +293,29 @@ def test_a_run_has_its_phases_its_hosts_and_what_its_program_says() -> None:
         float=[float(v) for r in rows for v in r["values"]],
         unit=[units.get(r["metric"], "") for r in rows for _ in r["values"]],
     )
-    told = [Account("ops", '{"entity":"w0"}', expected=3), Account("written", expected=2)]
-    made = recorded([Batch("me", 0, table, told)], T0, T0 + 10 * S)
-    frame = pd.concat([uses_of_points(made, {}), run_uses(experiment(), made, None)])
-    found = of_run(frame)
-    assert found["phases"] == {"load": ([0, 4], [1.0, 1.0]), "measure": ([4, 10], [2.0, 2.0])}
-    assert found["operations"] == {"ops w0": ([0, 1], [10.0, 20.0])}
-    assert found["bytes"] == {"written": ([0, 1], [2.0**20, 2.0**21])}
-    assert list(found["latency"]) == ["read_latency"]
-    assert found["latency"]["read_latency"][1] == pytest.approx([3e-6, 4e-6])
-    assert found["complete"] == {"me": ([0, 10], [80.0, 80.0])}
-    assert found["clocks"] == {"samples": ([0, 1], [2.0, 1.0])}
-    # of two hosts each line has the name of its own
-    assert list(found["cpu"]) == ["a:9100 busy"]
-    assert found["cpu"]["a:9100 busy"][1] == pytest.approx([50.0])
-    assert found["memory"] == {"this host available": ([0, 1], [5e9, 4e9])}
-    assert list(found["disk"]) == ["a:9100 sda"]
-    assert (found["valid"], found["observers"]) == ({}, {})
-    # and no row of another dashboard is made of what is of the run as a whole
+    accounts = [Account("ops", '{"entity":"w0"}', expected=3), Account("written", expected=2)]
+    result = recorded([Batch("me", 0, table, accounts)], T0, T0 + 10 * S)
+    frame = pd.concat([uses_of_points(result, {}), run_uses(experiment(), result, None)])
+    plots = of_run(frame)
+    assert plots["phases"] == {"load": ([0, 4], [1.0, 1.0]), "measure": ([4, 10], [2.0, 2.0])}
+    assert plots["operations"] == {"ops w0": ([0, 1], [10.0, 20.0])}
+    assert plots["bytes"] == {"written": ([0, 1], [2.0**20, 2.0**21])}
+    assert list(plots["latency"]) == ["read_latency"]
+    assert plots["latency"]["read_latency"][1] == pytest.approx([3e-6, 4e-6])
+    assert plots["complete"] == {"me": ([0, 10], [80.0, 80.0])}
+    assert plots["clocks"] == {"samples": ([0, 1], [2.0, 1.0])}
+    # with two hosts each line has the name of its host
+    assert list(plots["cpu"]) == ["a:9100 busy"]
+    assert plots["cpu"]["a:9100 busy"][1] == pytest.approx([50.0])
+    assert plots["memory"] == {"this host available": ([0, 1], [5e9, 4e9])}
+    assert list(plots["disk"]) == ["a:9100 sda"]
+    assert (plots["valid"], plots["observers"]) == ({}, {})
+    # metrics of the complete run make no row in other dashboards
     assert names_of(DASHBOARDS["compute"], frame) == ["a:9100", "this host"]
     assert list(rows_of(DASHBOARDS["compute"], frame)) == ["a:9100", "this host"]
 
 
-def test_a_run_of_a_study_says_how_good_it_was(tmp_path: Path) -> None:
+def test_a_run_of_a_study_shows_its_quality(tmp_path: Path) -> None:
     monitor = {"samples": 90, "expected": 100, "cpu_ns": 50_000_000}
     manifest = {"run_id": "r001", "receipts": {"monitor": monitor, "trace": {"lost": 0}}}
     with Bundle.create(tmp_path / "r001", manifest) as bundle:
@@ -313,11 +325,11 @@ def test_a_run_of_a_study_says_how_good_it_was(tmp_path: Path) -> None:
         disks = [{"disk_id": d, "valid": v} for d, v in (("a", True), ("a", None), ("b", False))]
         bundle.write_table("fidelity", pa.Table.from_pylist(disks))
     empty = recorded([], T0, T0 + 10 * S)
-    found = of_run(run_uses(experiment(), empty, Bundle.open(tmp_path / "r001")))
-    assert found["complete"] == {"monitor": ([0, 10], [90.0, 90.0])}
-    assert found["observers"] == {"monitor": ([0, 10], [0.5, 0.5])}
-    assert found["clocks"] == {"host": ([0], [3.0])}
-    assert found["valid"] == {"a": ([0, 10], [1.0, 1.0]), "b": ([0, 10], [0.0, 0.0])}
+    plots = of_run(run_uses(experiment(), empty, Bundle.open(tmp_path / "r001")))
+    assert plots["complete"] == {"monitor": ([0, 10], [90.0, 90.0])}
+    assert plots["observers"] == {"monitor": ([0, 10], [0.5, 0.5])}
+    assert plots["clocks"] == {"host": ([0], [3.0])}
+    assert plots["valid"] == {"a": ([0, 10], [1.0, 1.0]), "b": ([0, 10], [0.0, 0.0])}
     assert run_uses(experiment(phases=()), empty, None).empty
 
 
@@ -335,30 +347,32 @@ def test_the_busiest_processes_of_a_run() -> None:
         float=[float(v) for r in rows for v in r["values"]],
         unit=["" for r in rows for _ in r["values"]],
     )
-    made = recorded([Batch("samples", 0, table, [])], T0, T0 + 10 * S)
-    found = of_run(run_uses(experiment(phases=()), made, None))
-    # none across the counter that went back: another process has the same number and name
-    assert found["processes"]["fio 7"] == ([1, 2, 4], [0.5, 0.0, 1.0])
-    assert len(found["processes"]) == 12
-    assert "n1 idle 8" not in found["processes"]
-    assert found["process-bytes"] == {"fio 7 written": ([1], [4096.0])}
-    assert found["latency"] == {}
+    result = recorded([Batch("samples", 0, table, [])], T0, T0 + 10 * S)
+    plots = of_run(run_uses(experiment(phases=()), result, None))
+    # no value across the reset counter: another process has the same number and name
+    assert plots["processes"]["fio 7"] == ([1, 2, 4], [0.5, 0.0, 1.0])
+    assert len(plots["processes"]) == 12
+    assert "n1 idle 8" not in plots["processes"]
+    assert plots["process-bytes"] == {"fio 7 written": ([1], [4096.0])}
+    assert plots["latency"] == {}
 
 
-def test_the_same_windows_for_any_disk() -> None:
+def test_windows_of_bandwidth_of_any_disk() -> None:
     read = row("disk_read_rate", [float(k) * 1e6 for k in range(360)], entity="vda")
     written = row("disk_write_rate", [1e6] * 360, entity="vda")
     frame = uses([read, written], source="utilisation")
     (series,) = devices_of(frame).values()
-    found = bwinfo(series)
-    # 1 to 360 MB/s, one second each: IOStack's oracle
-    assert found["insta"] == 360e6
-    assert [found[f"mean{k}min"] for k in (1, 2, 3, 5)] == [330.5e6, 300.5e6, 270.5e6, 210.5e6]
+    windows = bwinfo(series)
+    # 1 to 360 MB/s, one second each: reference values of IOStack
+    assert windows["insta"] == 360e6
+    assert [windows[f"mean{k}min"] for k in (1, 2, 3, 5)] == [330.5e6, 300.5e6, 270.5e6, 210.5e6]
 
 
 def schema() -> dict[str, Any]:
-    """What Grafana's published schema of a dashboard asks of the parts that we write (schemaVersion 36)."""
-    whole = {"type": "integer", "minimum": 0}
+    """Grafana's published schema of a dashboard (schemaVersion 36), reduced to the parts that
+    penstock writes.
+    """
+    natural = {"type": "integer", "minimum": 0}
     source = {
         "type": "object",
         "required": ["type", "uid"],
@@ -368,8 +382,8 @@ def schema() -> dict[str, Any]:
         "type": "object",
         "required": ["x", "y", "w", "h"],
         "properties": {
-            "x": {**whole, "maximum": 23},
-            "y": whole,
+            "x": {**natural, "maximum": 23},
+            "y": natural,
             "w": {"type": "integer", "minimum": 1, "maximum": 24},
             "h": {"type": "integer", "minimum": 1},
         },
@@ -379,7 +393,7 @@ def schema() -> dict[str, Any]:
         "type": "object",
         "required": ["id", "type", "title", "gridPos", "datasource", "targets", "fieldConfig"],
         "properties": {
-            "id": whole,
+            "id": natural,
             "type": {"const": "timeseries"},
             "gridPos": place,
             "datasource": source,
@@ -403,7 +417,7 @@ def schema() -> dict[str, Any]:
     line = {
         "type": "object",
         "required": ["id", "type", "title", "gridPos", "collapsed", "panels"],
-        "properties": {"id": whole, "type": {"const": "row"}, "gridPos": place},
+        "properties": {"id": natural, "type": {"const": "row"}, "gridPos": place},
     }
     return {
         "type": "object",
@@ -428,68 +442,75 @@ def schema() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("key", DASHBOARDS)
-def test_dashboards_are_what_grafana_reads(key: str) -> None:
-    made = dashboard_json(DASHBOARDS[key])
-    jsonschema.validate(made, schema())
+def test_dashboards_conform_to_grafana_s_schema(key: str) -> None:
+    board = dashboard_json(DASHBOARDS[key])
+    jsonschema.validate(board, schema())
     published = os.environ.get("GRAFANA_DASHBOARD_SCHEMA")
-    if published:  # dashboard.jsonschema.json of grafana-foundation-sdk, which no package holds
+    if published:  # dashboard.jsonschema.json of grafana-foundation-sdk, which is in no package
         document = json.loads(Path(published).read_text())
-        jsonschema.validate(made, document)
-    assert len({p["id"] for p in made["panels"]}) == len(made["panels"])
+        jsonschema.validate(board, document)
+    assert len({p["id"] for p in board["panels"]}) == len(board["panels"])
     rows: dict[int, int] = {}
-    for panel in made["panels"][1:]:
+    for panel in board["panels"][1:]:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24
         rows[place["y"]] = rows.get(place["y"], 0) + 1
-    assert all(1 <= beside <= MOST_BESIDE for beside in rows.values())
-    wrong = json.loads(json.dumps(made))
-    wrong["panels"][1]["gridPos"]["x"] = 24
+    assert all(1 <= columns <= MOST_BESIDE for columns in rows.values())
+    invalid = json.loads(json.dumps(board))
+    invalid["panels"][1]["gridPos"]["x"] = 24
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(wrong, schema())
+        jsonschema.validate(invalid, schema())
 
 
-#: a target of marks is one of a data source, of which Grafana's types know their own alone
+#: a target of marks belongs to a data source; Grafana's types contain only those of its own sources
 OF_THE_SOURCE = {"annotations.list[0].target.refId", "annotations.list[0].target.target"}
 
 
-def unknown(ours: Any, theirs: Any, place: str = "") -> set[str]:
-    """What of a document is not, or otherwise, in another."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        below = [unknown(v, theirs.get(k), f"{place}.{k}".lstrip(".")) for k, v in ours.items()]
-        return set().union(*below)
-    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        pairs = enumerate(zip(ours, theirs, strict=True))
-        return set().union(*(unknown(a, b, f"{place}[{n}]") for n, (a, b) in pairs))
-    return set() if ours == theirs else {place}
+def differences(document: Any, reference: Any, place: str = "") -> set[str]:
+    """Paths of a document that are missing or different in another."""
+    if isinstance(document, dict) and isinstance(reference, dict):
+        inner = [
+            differences(v, reference.get(k), f"{place}.{k}".lstrip("."))
+            for k, v in document.items()
+        ]
+        return set().union(*inner)
+    if (
+        isinstance(document, list)
+        and isinstance(reference, list)
+        and len(document) == len(reference)
+    ):
+        pairs = enumerate(zip(document, reference, strict=True))
+        return set().union(*(differences(a, b, f"{place}[{n}]") for n, (a, b) in pairs))
+    return set() if document == reference else {place}
 
 
 @pytest.mark.parametrize("key", DASHBOARDS)
-def test_grafana_s_own_types_know_all_of_a_dashboard(key: str) -> None:
-    """Read by the types that Grafana publishes and written again nothing is missing; an odd key is."""
+def test_grafana_s_types_contain_all_keys_of_a_dashboard(key: str) -> None:
+    """Grafana's published types read and write all keys of a dashboard; they drop an unknown key."""
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
     from grafana_foundation_sdk.cog.plugins import register_default_plugins
     from grafana_foundation_sdk.models.dashboard import Dashboard
 
     register_default_plugins()
 
-    def read_and_written(document: Any) -> Any:
-        made = Dashboard.from_json(json.loads(json.dumps(document)))
-        return json.loads(json.dumps(made, cls=JSONEncoder))
+    def round_trip(document: Any) -> Any:
+        dashboard = Dashboard.from_json(json.loads(json.dumps(document)))
+        return json.loads(json.dumps(dashboard, cls=JSONEncoder))
 
-    made = json.loads(json.dumps(dashboard_json(DASHBOARDS[key])))
-    assert unknown(made, read_and_written(made)) == OF_THE_SOURCE
-    made["panels"][1]["gridPos"]["width"] = 3
-    made["panels"][1]["fieldConfig"]["defaults"]["units"] = "s"
-    found = unknown(made, read_and_written(made)) - OF_THE_SOURCE
-    assert found == {"panels[1].gridPos.width", "panels[1].fieldConfig.defaults.units"}
+    board = json.loads(json.dumps(dashboard_json(DASHBOARDS[key])))
+    assert differences(board, round_trip(board)) == OF_THE_SOURCE
+    board["panels"][1]["gridPos"]["width"] = 3
+    board["panels"][1]["fieldConfig"]["defaults"]["units"] = "s"
+    dropped = differences(board, round_trip(board)) - OF_THE_SOURCE
+    assert dropped == {"panels[1].gridPos.width", "panels[1].fieldConfig.defaults.units"}
 
 
 def test_files_for_grafana(tmp_path: Path) -> None:
-    words = ["monitor", "grafana", str(tmp_path), "--server", "http://h:5000/"]
-    done = commands.run(
-        [sys.executable, "-m", "penstock", *words], capture_output=True, text=True, check=False
+    arguments = ["monitor", "grafana", str(tmp_path), "--server", "http://h:5000/"]
+    result = commands.run(
+        [sys.executable, "-m", "penstock", *arguments], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     source = (tmp_path / "provisioning/datasources/penstock.yaml").read_text()
     assert '"http://h:5000/grafana"' in source
     assert "Bearer $PENSTOCK_TOKEN" in source
@@ -504,11 +525,11 @@ def test_files_for_grafana(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    one = Server(tmp_path_factory.mktemp("dashboards"))
-    one.http.post("/exp/cluster", json={"utc_time": str(T0 // S)})
+    running = Server(tmp_path_factory.mktemp("dashboards"))
+    running.http.post("/exp/cluster", json={"utc_time": str(T0 // S)})
     rows = [*node_exporter("a:9100"), *node_exporter("b:9100")]
     for number, r in enumerate(rows):
-        said = {
+        request = {
             "source": "nodes",
             "number": number,
             "metric": r["metric"],
@@ -516,26 +537,28 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             "utc_ns": [T0, T0 + S],
             "float": r["values"],
         }
-        answer = one.http.post("/api/v1/experiments/cluster/points", json=said)
-        assert answer.status_code == 201, answer.text
+        response = running.http.post("/api/v1/experiments/cluster/points", json=request)
+        assert response.status_code == 201, response.text
     mark = {"kind": "begin", "name": "load", "utc_time": str(T0 // S)}
-    assert one.http.post("/api/v1/experiments/cluster/marks", json=mark).status_code == 201
-    yield one
-    one.end()
+    assert running.http.post("/api/v1/experiments/cluster/marks", json=mark).status_code == 201
+    yield running
+    running.end()
 
 
 RANGE = {"from": "2023-11-14T22:13:19.000Z", "to": "2023-11-14T22:13:30.000Z"}
 
 
-def ask(server: Server, path: str, said: Any, status: int = 200) -> Any:
+def ask(server: Server, path: str, request: Any, status: int = 200) -> Any:
     headers = {"Content-Type": "application/json"}
-    answer = server.http.post(f"/grafana/{path}", content=json.dumps(said), headers=headers)
-    assert answer.status_code == status, answer.text
-    return answer.json()
+    response = server.http.post(f"/grafana/{path}", content=json.dumps(request), headers=headers)
+    assert response.status_code == status, response.text
+    return response.json()
 
 
 def test_the_calls_of_grafana_replayed(server: Server) -> None:
-    """As the plugin sends them: test of the source, variables, panels of a dashboard, annotations."""
+    """Calls as the plugin sends them: test of the source, variables, panels of a dashboard,
+    annotations.
+    """
     assert server.http.get("/grafana/").json() == {"status": "ok"}
     assert ask(server, "search", {"target": "experiments", "type": "timeserie"}) == ["cluster#1"]
     board = dashboard_json(DASHBOARDS["compute"])
@@ -547,7 +570,7 @@ def test_the_calls_of_grafana_replayed(server: Server) -> None:
     for panel in board["panels"][1:]:
         text = panel["targets"][0]["target"].replace("$experiment", "cluster#1")
         targets.append({**panel["targets"][0], "target": text.replace("$row", hosts[1])})
-    asked = {
+    request = {
         "app": "dashboard",
         "panelId": 2,
         "range": {**RANGE, "raw": {"from": "now-15m", "to": "now"}},
@@ -556,18 +579,18 @@ def test_the_calls_of_grafana_replayed(server: Server) -> None:
         "targets": targets,
         "scopedVars": {},
     }
-    found = {one["target"]: one["datapoints"] for one in ask(server, "query", asked)}
+    points_of = {series["target"]: series["datapoints"] for series in ask(server, "query", request)}
     ms = (T0 + S) // 10**6
-    assert found["busy"] == [[pytest.approx(50.0), ms]]
-    assert found["eth0 both ways"] == [[pytest.approx(40.0), ms]]
-    assert found["1 min"] == [[0.5, ms - 1000], [0.75, ms]]
+    assert points_of["busy"] == [[pytest.approx(50.0), ms]]
+    assert points_of["eth0 both ways"] == [[pytest.approx(40.0), ms]]
+    assert points_of["1 min"] == [[0.5, ms - 1000], [0.75, ms]]
     annotation = {"name": "Marks", "datasource": "penstock", "enable": True, "query": "cluster"}
     marks = ask(server, "annotations", {"range": RANGE, "annotation": annotation})
     assert [m["title"] for m in marks] == ["start", "load"]
     assert marks[1]["isRegion"] is True
     assert marks[0]["annotation"] == annotation
     single = {"range": RANGE, "targets": [{"target": "node_load1;cluster"}, {"target": ""}]}
-    assert len(ask(server, "query", single)) == 2  # of each host one
+    assert len(ask(server, "query", single)) == 2  # one of each host
     # the newer plugin: variables, names escaped as in a regular expression, marks as a table
     values = ask(server, "variable", {"payload": {"target": r"rows;compute;cluster\#1"}})
     assert values == [{"__text": h, "__value": h} for h in hosts]
@@ -582,34 +605,34 @@ def test_the_calls_of_grafana_replayed(server: Server) -> None:
 
 
 def test_what_monex_has_grafana_ask_is_answered_at_the_root(tmp_path: Path) -> None:
-    """Its documentation's variable and annotations, as the simple-JSON source sends them."""
-    one = Server(tmp_path)
+    """Variable and annotations of MonEx's documentation, as the simple-JSON source sends them."""
+    running = Server(tmp_path)
 
-    def asked(path: str, said: Any) -> Any:
-        answer = one.http.post(path, json=said)
+    def response(path: str, said: Any) -> Any:
+        answer = running.http.post(path, json=said)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def marks(query: str) -> list[tuple[str, int]]:
         annotation = {"name": "a", "datasource": "monex", "enable": True, "query": query}
-        found = asked("/annotations", {"range": RANGE, "annotation": annotation})
+        found = response("/annotations", {"range": RANGE, "annotation": annotation})
         assert all(m["annotation"] == annotation for m in found)
         return [(m["title"], m["time"] - T0 // 10**6) for m in found]
 
     try:
         for name, begin in (("myxp", 0), ("other", 1), ("still to end", 2)):
-            one.http.post(f"/exp/{name}", json={"utc_time": str(T0 // S + begin)})
+            running.http.post(f"/exp/{name}", json={"utc_time": str(T0 // S + begin)})
         for name, end in (("myxp", 3), ("other", 4)):
-            one.http.put(f"/exp/{name}", json={"utc_time": str(T0 // S + end)})
-        # the test of a data source, which takes any answer, and a browser's page
-        assert "text/html" in one.http.get("/").headers["content-type"]
-        assert asked("/search", {"target": "*"}) == ["still to end", "other", "myxp"]
-        values = asked("/grafana/variable", {"payload": {"target": "*"}})
+            running.http.put(f"/exp/{name}", json={"utc_time": str(T0 // S + end)})
+        # the test of a data source, which accepts any response, and the page of a browser
+        assert "text/html" in running.http.get("/").headers["content-type"]
+        assert response("/search", {"target": "*"}) == ["still to end", "other", "myxp"]
+        values = response("/grafana/variable", {"payload": {"target": "*"}})
         assert [v["__text"] for v in values] == ["still to end", "other", "myxp"]
-        assert asked("/query", {"range": RANGE, "targets": [{"target": ""}]}) == []
+        assert response("/query", {"range": RANGE, "targets": [{"target": ""}]}) == []
         assert marks("start myxp") == [("start myxp", 0)]
         assert marks("stop myxp") == [("stop myxp", 3000)]
-        # `start $myvariable`, of which several are chosen
+        # `start $myvariable` with several values
         both = [("start myxp", 0), ("start other", 1000)]
         assert marks("start (myxp,other)") == marks("start {myxp,other}") == both
         assert marks("start (myxp|other)") == both
@@ -618,30 +641,30 @@ def test_what_monex_has_grafana_ask_is_answered_at_the_root(tmp_path: Path) -> N
             ("stop other", 4000),
         ]
         assert marks("start still to end") == [("start still to end", 2000)]
-        # nothing of what has not begun
+        # no mark of an experiment that has not started
         assert marks("start later") == marks("stop later") == []
-        one.http.post("/exp/myxp", json={"utc_time": str(T0 // S + 5), "repeat": True})
-        assert asked("/search", {"target": "*"}).count("myxp") == 1
+        running.http.post("/exp/myxp", json={"utc_time": str(T0 // S + 5), "repeat": True})
+        assert response("/search", {"target": "*"}).count("myxp") == 1
         assert marks("start myxp") == [("start myxp", 5000)]
-        refused = one.http.post("/query", json={"range": RANGE, "targets": [{"target": "x"}]})
+        refused = running.http.post("/query", json={"range": RANGE, "targets": [{"target": "x"}]})
         assert (refused.status_code, "expected DASHBOARD" in refused.text) == (400, True)
     finally:
-        one.end()
+        running.end()
 
 
 def test_points_are_binned_and_cut_to_the_range(server: Server) -> None:
-    said = {
+    request = {
         "range": RANGE,
         "maxDataPoints": 1,
         "targets": [{"target": "compute.load;cluster;a:9100"}],
     }
-    assert ask(server, "query", said)[0]["datapoints"][0][0] == pytest.approx(0.625)
-    said["range"] = {"from": "2023-11-14T22:13:21Z", "to": "2023-11-14T22:13:30Z"}
-    assert ask(server, "query", said)[0]["datapoints"] == [[0.75, (T0 + S) // 10**6]]
+    assert ask(server, "query", request)[0]["datapoints"][0][0] == pytest.approx(0.625)
+    request["range"] = {"from": "2023-11-14T22:13:21Z", "to": "2023-11-14T22:13:30Z"}
+    assert ask(server, "query", request)[0]["datapoints"] == [[0.75, (T0 + S) // 10**6]]
 
 
 @pytest.mark.parametrize(
-    ("path", "said", "status", "words"),
+    ("path", "query", "status", "message"),
     [
         (
             "query",
@@ -672,13 +695,13 @@ def test_points_are_binned_and_cut_to_the_range(server: Server) -> None:
         ("annotations", {"range": RANGE, "annotation": {"query": "none"}}, 404, "none"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    server: Server, path: str, said: Any, status: int, words: str
+def test_invalid_queries_are_refused(
+    server: Server, path: str, query: Any, status: int, message: str
 ) -> None:
-    assert words in json.dumps(ask(server, path, said, status))
+    assert message in json.dumps(ask(server, path, query, status))
 
 
-def test_the_page_asks_for_what_the_server_has(server: Server) -> None:
+def test_the_page_s_data_is_served(server: Server) -> None:
     page = server.http.get("/dashboards")
     assert page.status_code == 200
     assert "script-src 'sha256-" in page.headers["content-security-policy"]
@@ -694,39 +717,39 @@ def test_the_page_asks_for_what_the_server_has(server: Server) -> None:
     )
 
 
-def test_the_page_shows_a_run_and_grafana_asks_for_it(server: Server) -> None:
-    asked = {"experiment": "cluster#1"}
-    answer = server.http.get("/api/v1/dashboards/run", params=asked).json()
-    (made,) = answer["rows"]
-    plots = {p["plot"]: p["lines"] for p in made["plots"]}
+def test_the_page_and_grafana_show_a_run(server: Server) -> None:
+    params = {"experiment": "cluster#1"}
+    document = server.http.get("/api/v1/dashboards/run", params=params).json()
+    (run_row,) = document["rows"]
+    plots = {p["plot"]: p["lines"] for p in run_row["plots"]}
     (load,) = plots["phases"]
     assert (load["name"], load["points"][0]) == ("load", [T0 // 10**6, 1.0])
-    # what lasts from the very beginning is within what the page draws
-    assert isinstance(answer["start_ms"], int)
-    assert answer["start_ms"] <= load["points"][0][0]
+    # a phase that lasts from the start lies within the drawn range
+    assert isinstance(document["start_ms"], int)
+    assert document["start_ms"] <= load["points"][0][0]
     assert {x["name"] for x in plots["cpu"]} == {"a:9100 busy", "b:9100 busy"}
     assert ask(server, "search", {"target": "rows;run;cluster#1"}) == ["run"]
-    said = {"range": RANGE, "targets": [{"target": "run.cpu;cluster#1;run"}]}
-    assert len(ask(server, "query", said)) == 2
+    request = {"range": RANGE, "targets": [{"target": "run.cpu;cluster#1;run"}]}
+    assert len(ask(server, "query", request)) == 2
 
 
-def test_a_reader_may_ask_although_it_asks_by_post(tmp_path: Path) -> None:
-    # would break if a query of Grafana counted as a change, or if a reader could push with it
-    one = Server(tmp_path)
+def test_a_reader_may_query_by_post(tmp_path: Path) -> None:
+    # fails if a query of Grafana counts as a change, or if a reader can write with it
+    running = Server(tmp_path)
     try:
-        token = one.cli("monitor", "token", "guest", "--role", "reader").stdout.strip()
+        token = running.cli("monitor", "token", "guest", "--role", "reader").stdout.strip()
         headers = {"Authorization": f"Bearer {token}"}
         for path in ("/grafana/search", "/search"):
-            assert web.post(one.url + path, json={}).status_code == 401
-            answer = one.http.post(path, json={"target": "experiments"}, headers=headers)
-            assert answer.json() == []
+            assert web.post(running.url + path, json={}).status_code == 401
+            response = running.http.post(path, json={"target": "experiments"}, headers=headers)
+            assert response.json() == []
         empty: dict[str, Any] = {"range": RANGE, "targets": [], "annotation": {}}
         for path in ("/query", "/annotations"):
-            assert web.post(one.url + path, json=empty).status_code == 401
-            assert one.http.post(path, json=empty, headers=headers).json() == []
-        assert one.http.post("/exp/x", headers=headers).status_code == 403
+            assert web.post(running.url + path, json=empty).status_code == 401
+            assert running.http.post(path, json=empty, headers=headers).json() == []
+        assert running.http.post("/exp/x", headers=headers).status_code == 403
     finally:
-        one.end()
+        running.end()
 
 
 def test_uses_of_nothing_are_empty() -> None:

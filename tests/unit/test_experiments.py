@@ -1,4 +1,4 @@
-"""Experiments: names and repeats, phases, users, durability, what they leave, how complete it is, exports."""
+"""Experiments: names, repeats, phases, users, durability, bundles, completeness and exports."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def store(tmp_path: Path) -> Experiments:
     return Experiments(Catalogue(tmp_path / "archive.sqlite"), tmp_path / "home")
 
 
-def again(store: Experiments) -> Experiments:
-    """The same store, as another process sees it."""
+def reopened(store: Experiments) -> Experiments:
+    """Open the same store as another process does."""
     return Experiments(Catalogue(store.catalogue.place), store.home)
 
 
@@ -65,19 +65,19 @@ def batch(
     return Batch("s", number, points(metric=metric, utc_ns=times, float=values, unit="B"), **more)
 
 
-def csv(store: Experiments, name: str, metric: str, **how) -> str:
-    found = store.find(name, "ada")
-    end = found.end_ns or T0 + 3600 * S
-    table = joined(store.recorded(found, metric), metric, found.start_ns, end, **how)
+def csv(store: Experiments, name: str, metric: str, **options) -> str:
+    experiment = store.find(name, "ada")
+    end = experiment.end_ns or T0 + 3600 * S
+    table = joined(store.recorded(experiment, metric), metric, experiment.start_ns, end, **options)
     assert table is not None
     return b"".join(as_bytes(table, "csv")).decode()
 
 
 def test_a_bare_name_is_the_latest_repeat(store: Experiments) -> None:
     for number in (1, 2, 3):
-        begun = store.start("x", "ada", at_ns=T0 + number)
-        assert begun.repeat == number
-        store.stop(begun, at_ns=T0 + number + 1)
+        running = store.start("x", "ada", at_ns=T0 + number)
+        assert running.repeat == number
+        store.stop(running, at_ns=T0 + number + 1)
     assert store.find("x", "ada").repeat == 3
     assert store.find("x#2", "ada").start_ns == T0 + 2
     with pytest.raises(Unknown):
@@ -93,17 +93,17 @@ def test_one_name_runs_once(store: Experiments) -> None:
     assert store.start("x", "bob").repeat == 1
 
 
-def test_users_see_their_own_and_what_is_shared(store: Experiments) -> None:
+def test_users_see_own_and_shared_experiments(store: Experiments) -> None:
     for user in ("ada", "bob"):
         for number in range(5):
-            begun = store.start(
+            experiment = store.start(
                 f"{user}-{number}",
                 user,
                 tags=["even"] if number % 2 == 0 else [],
                 shared=number == 4,
             )
             if number != 3:
-                store.stop(begun)
+                store.stop(experiment)
     assert [e.name for e in store.listed("ada")] == [*(f"ada-{i}" for i in range(5)), "bob-4"]
     assert [e.name for e in store.listed("ada", owner="bob")] == ["bob-4"]
     assert [e.name for e in store.listed("bob", tag="even")] == ["ada-4", "bob-0", "bob-2", "bob-4"]
@@ -115,36 +115,36 @@ def test_users_see_their_own_and_what_is_shared(store: Experiments) -> None:
         store.find("bob-4", "ada", to_change=True)
 
 
-def test_phases_nest_and_end_what_is_inside(store: Experiments) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
-    store.mark(begun, "begin", "load", T0 + 1)
-    store.mark(begun, "begin", "warm-up", T0 + 2)
-    store.mark(begun, "end", "load", T0 + 3)
+def test_the_end_of_a_phase_ends_nested_phases(store: Experiments) -> None:
+    running = store.start("x", "ada", at_ns=T0)
+    store.mark(running, "begin", "load", T0 + 1)
+    store.mark(running, "begin", "warm-up", T0 + 2)
+    store.mark(running, "end", "load", T0 + 3)
     with pytest.raises(Taken):
-        store.mark(begun, "end", "warm-up")
-    store.mark(begun, "begin", "measure", T0 + 4)
-    store.mark(begun, "note", "the fan is loud", T0 + 5)
-    ended = store.stop(begun, at_ns=T0 + 6)
+        store.mark(running, "end", "warm-up")
+    store.mark(running, "begin", "measure", T0 + 4)
+    store.mark(running, "note", "the fan is loud", T0 + 5)
+    ended = store.stop(running, at_ns=T0 + 6)
     assert [(p.name, p.start_ns - T0, p.end_ns - T0) for p in ended.phases] == [
         ("load", 1, 3),
         ("load/warm-up", 2, 3),
         ("measure", 4, 6),
     ]
     assert ended.notes == ((T0 + 5, "the fan is loud"),)
-    assert again(store).find("x", "ada") == ended
+    assert reopened(store).find("x", "ada") == ended
 
 
-def test_what_it_leaves_is_an_ordinary_bundle(store: Experiments) -> None:
-    begun = store.start("a/b c", "ada", at_ns=T0, params={"disk": "fast"}, tags=["t"])
-    store.sink(begun).write(batch(0, [0, 1], [1.0, 2.0]))
-    ended = store.stop(begun, at_ns=T0 + 2 * S, exit_status=0)
+def test_an_ended_experiment_is_an_ordinary_bundle(store: Experiments) -> None:
+    running = store.start("a/b c", "ada", at_ns=T0, params={"disk": "fast"}, tags=["t"])
+    store.sink(running).write(batch(0, [0, 1], [1.0, 2.0]))
+    ended = store.stop(running, at_ns=T0 + 2 * S, exit_status=0)
     bundle = Bundle.open(ended.path)
     assert bundle.manifest["levels"] == {"disk": "fast"}
     assert {"series", "points", "gaps", "marks", "clocks", "phases"} <= set(bundle.tables)
     assert pd.read_parquet(ended.path / "points.parquet")["float"].tolist() == [1.0, 2.0]
     assert pq.read_schema(ended.path / "points.parquet").field("utc_ns").metadata[b"unit"] == b"ns"
-    assert not begun.live.exists()
-    # everything of the catalogue can be had from it again
+    assert not running.live.exists()
+    # the bundle suffices to restore the catalogue
     before = store.listed("ada")
     store.catalogue.rebuild([])
     assert store.listed("ada") == []
@@ -152,22 +152,24 @@ def test_what_it_leaves_is_an_ordinary_bundle(store: Experiments) -> None:
     assert store.listed("ada") == before
 
 
-def test_a_catalogue_filled_again_knows_what_runs(store: Experiments) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
+def test_a_rebuilt_catalogue_lists_running_experiments(store: Experiments) -> None:
+    running = store.start("x", "ada", at_ns=T0)
     store.catalogue.rebuild([])
     store.adopt()
     assert store.stop(store.find("x", "ada"), at_ns=T0 + 1).state == "ended"
-    assert begun.path.is_dir()
+    assert running.path.is_dir()
 
 
-def test_of_one_that_runs_a_metric_is_read_as_of_all(store: Experiments) -> None:
-    # would break if what is lost, refused or began anew were told otherwise of a metric asked for alone
-    begun = store.start("x", "ada", at_ns=T0)
-    told = {"interval_ns": S, "counter": True}
-    three = [
-        batch(0, [0, 1, 2], [1, 2, 3], metric="m", accounts=[Account("m", expected=9, **told)]),
+def test_one_metric_of_a_running_experiment_reads_as_among_all(store: Experiments) -> None:
+    # fails if losses, refusals or restarts of one metric depend on the metrics read with it
+    running = store.start("x", "ada", at_ns=T0)
+    sampling = {"interval_ns": S, "counter": True}
+    batches = [
+        batch(0, [0, 1, 2], [1, 2, 3], metric="m", accounts=[Account("m", expected=9, **sampling)]),
         batch(1, [0, 1, 2], [5, 4, 6], metric="n_total"),
-        batch(3, [3, 4], [7, 8], metric="m", accounts=[Account("m", expected=12, late=2, **told)]),
+        batch(
+            3, [3, 4], [7, 8], metric="m", accounts=[Account("m", expected=12, late=2, **sampling)]
+        ),
         batch(4, [], [], events=[Event("refused", T0, count=5, detail="malformed: x")]),
         batch(5, [], [], accounts=[Account("silent", expected=4, interval_ns=S)]),
     ]
@@ -178,39 +180,39 @@ def test_of_one_that_runs_a_metric_is_read_as_of_all(store: Experiments) -> None
         Event("gap", T0 + 5 * S, T0 + 6 * S, "m", labels[0]),
         Event("restart", T0 + 7 * S),
     ]
-    for one in [*three, Batch("t", 0, mixed, events=events), Batch("u", 0, points(metric=[]))]:
-        store.sink(begun).write(one)
-    found, spool, end_ns = store.find("x", "ada"), Spool(begun.live), T0 + 20 * S
-    whole = recorded(spool.batches(), T0, end_ns)
-    names = whole.series["metric"].to_pylist()
+    for item in [*batches, Batch("t", 0, mixed, events=events), Batch("u", 0, points(metric=[]))]:
+        store.sink(running).write(item)
+    experiment, spool, end_ns = store.find("x", "ada"), Spool(running.live), T0 + 20 * S
+    complete = recorded(spool.batches(), T0, end_ns)
+    names = complete.series["metric"].to_pylist()
     assert sorted(names) == ["m", "m", "n_total", "o", "silent"]
 
-    def told_of(made: Recorded, metric: str) -> list[list[dict]]:
-        series = [r for r in made.series.to_pylist() if r["metric"] == metric]
+    def rows_of(read: Recorded, metric: str) -> list[list[dict]]:
+        series = [r for r in read.series.to_pylist() if r["metric"] == metric]
         ids = {r.pop("series_id"): number for number, r in enumerate(series)}
         parts = [series]
-        for table in (made.points, made.gaps):
+        for table in (read.points, read.gaps):
             rows = [r for r in table.to_pylist() if r["series_id"] in (*ids, None)]
             parts.append([{**r, "series_id": ids.get(r["series_id"])} for r in rows])
         return parts
 
     for metric in {*names, "none"}:
         alone = recorded(spool.batches(metric), T0, end_ns)
-        assert told_of(alone, metric) == told_of(whole, metric)
-        for made in (alone, store.recorded(found, metric)):
-            assert set(made.series["metric"].to_pylist()) == {metric} & set(names)
-            assert made.points.num_rows == len(told_of(whole, metric)[1])
+        assert rows_of(alone, metric) == rows_of(complete, metric)
+        for read in (alone, store.recorded(experiment, metric)):
+            assert set(read.series["metric"].to_pylist()) == {metric} & set(names)
+            assert read.points.num_rows == len(rows_of(complete, metric)[1])
 
 
-def test_a_retry_changes_nothing_also_in_another_process(store: Experiments) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
-    assert not store.sink(begun).write(batch(0, [0, 1], [1, 2])).duplicate
-    other = again(store)
-    assert other.sink(begun).write(batch(0, [0, 1], [7, 7])).duplicate
-    assert not other.sink(begun).write(batch(1, [2], [3])).duplicate
-    assert store.sink(begun).write(batch(1, [2], [9])).duplicate
-    assert store.sink(begun).next_number("s") == 2
-    store.stop(begun, at_ns=T0 + 3 * S)
+def test_a_retried_batch_is_ignored_in_each_process(store: Experiments) -> None:
+    running = store.start("x", "ada", at_ns=T0)
+    assert not store.sink(running).write(batch(0, [0, 1], [1, 2])).duplicate
+    second = reopened(store)
+    assert second.sink(running).write(batch(0, [0, 1], [7, 7])).duplicate
+    assert not second.sink(running).write(batch(1, [2], [3])).duplicate
+    assert store.sink(running).write(batch(1, [2], [9])).duplicate
+    assert store.sink(running).next_number("s") == 2
+    store.stop(running, at_ns=T0 + 3 * S)
     assert csv(store, "x", "m").splitlines()[1:] == [
         f"{T0 // S},1",
         f"{T0 // S + 1},2",
@@ -218,37 +220,35 @@ def test_a_retry_changes_nothing_also_in_another_process(store: Experiments) -> 
     ]
 
 
-def test_a_torn_batch_is_cut_off_and_nothing_before_it_is_lost(store: Experiments) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
-    store.sink(begun).write(batch(0, [0], [1]))
-    (file,) = begun.live.glob("*.batches")
-    whole = file.read_bytes()
-    for torn in (1, 23, 24, 25, len(whole) - 1):
-        file.write_bytes(whole + whole[:torn])
-        assert [b.number for b in Spool(begun.live).batches()] == [0]
-    damaged = bytearray(whole)
+def test_a_torn_batch_is_cut_off_and_earlier_ones_stay(store: Experiments) -> None:
+    running = store.start("x", "ada", at_ns=T0)
+    store.sink(running).write(batch(0, [0], [1]))
+    (file,) = running.live.glob("*.batches")
+    intact = file.read_bytes()
+    for torn in (1, 23, 24, 25, len(intact) - 1):
+        file.write_bytes(intact + intact[:torn])
+        assert [b.number for b in Spool(running.live).batches()] == [0]
+    damaged = bytearray(intact)
     damaged[-10] ^= 1
-    file.write_bytes(whole + damaged)
-    sink = again(store).sink(begun)
+    file.write_bytes(intact + damaged)
+    sink = reopened(store).sink(running)
     assert not sink.write(batch(1, [1], [2])).duplicate
-    assert [b.number for b in Spool(begun.live).batches()] == [0, 1]
+    assert [b.number for b in Spool(running.live).batches()] == [0, 1]
 
 
 def test_a_torn_mark_is_written_over(store: Experiments) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
-    store.mark(begun, "begin", "a", T0 + 1)
-    with (begun.live / "marks.jsonl").open("ab") as file:
+    running = store.start("x", "ada", at_ns=T0)
+    store.mark(running, "begin", "a", T0 + 1)
+    with (running.live / "marks.jsonl").open("ab") as file:
         file.write(b'{"kind":"beg')
     assert [p.name for p in store.find("x", "ada").phases] == ["a"]
-    store.mark(begun, "end", "a", T0 + 2)
+    store.mark(running, "end", "a", T0 + 2)
     assert store.find("x", "ada").phases[0].end_ns == T0 + 2
 
 
-def test_one_that_was_being_ended_is_ended_by_the_next_process(
-    store: Experiments, monkeypatch
-) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
-    store.sink(begun).write(batch(0, [0], [1]))
+def test_the_next_process_completes_an_interrupted_stop(store: Experiments, monkeypatch) -> None:
+    running = store.start("x", "ada", at_ns=T0)
+    store.sink(running).write(batch(0, [0], [1]))
     store.start("y", "ada", at_ns=T0)
 
     def killed(*_):
@@ -257,38 +257,45 @@ def test_one_that_was_being_ended_is_ended_by_the_next_process(
     with monkeypatch.context() as m:
         m.setattr("penstock.parts.monitoring.experiments.experiments.write_bundle", killed)
         with pytest.raises(KeyboardInterrupt):
-            store.stop(begun, at_ns=T0 + 2 * S)
+            store.stop(running, at_ns=T0 + 2 * S)
     with pytest.raises(Closed):
-        store.sink(begun).write(batch(1, [1], [1]))
+        store.sink(running).write(batch(1, [1], [1]))
     assert csv(store, "x", "m").splitlines()[1:] == [f"{T0 // S},1"]
-    fresh = again(store)
+    fresh = reopened(store)
     assert [e.name for e in fresh.resume()] == ["y"]
     ended = fresh.find("x", "ada")
     assert (ended.state, ended.end_ns) == ("ended", T0 + 2 * S)
     assert csv(fresh, "x", "m").splitlines()[1:] == [f"{T0 // S},1"]
 
 
-def test_one_that_is_just_being_begun_is_not_forgotten(store: Experiments, tmp_path: Path) -> None:
-    """Breaks where it is told from a dead one by its start, which may be declared as long ago."""
-    forgotten = []
+def test_resume_keeps_an_experiment_that_is_just_starting(
+    store: Experiments, tmp_path: Path
+) -> None:
+    """Fails if `resume` takes it for an abandoned one because of its start time, which may lie far
+    back.
+    """
+    resumed = []
 
     class Slow(Catalogue):
         def start(self, row: dict, tagged: Iterable[str]) -> bool:
-            done = super().start(row, tagged)
-            # a server's `resume` comes between the row and the directory's name
-            forgotten.append(Experiments(store.catalogue, store.home).resume())
-            return done
+            inserted = super().start(row, tagged)
+            # a server calls `resume` between the insertion of the row and the rename of the
+            # directory
+            resumed.append(Experiments(store.catalogue, store.home).resume())
+            return inserted
 
     slow = Experiments(Slow(store.catalogue.place), store.home)
-    begun = slow.start("old", "ada", at_ns=T0)
-    assert forgotten == [[]]
+    running = slow.start("old", "ada", at_ns=T0)
+    assert resumed == [[]]
     assert [e.name for e in store.resume()] == ["old"]
-    store.mark(begun, "note", "there")
+    store.mark(running, "note", "there")
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_one_whose_beginner_was_killed_is_forgotten(store: Experiments, named: bool) -> None:
-    """Between the catalogue's row and the directory's name it was not acknowledged, after it, it is kept."""
+def test_resume_forgets_an_experiment_killed_during_start(store: Experiments, named: bool) -> None:
+    """Before the rename of the directory the start is unacknowledged; after it, the experiment
+    stays.
+    """
     place, home = store.catalogue.place, store.home
     program = (
         "import os, sys; from pathlib import Path\n"
@@ -309,7 +316,7 @@ def test_one_whose_beginner_was_killed_is_forgotten(store: Experiments, named: b
     assert len(list((home / "ada").iterdir())) == named
 
 
-def test_nobody_ends_it_so_time_does(store: Experiments) -> None:
+def test_the_timeout_ends_an_experiment(store: Experiments) -> None:
     store.start("x", "ada", at_ns=T0, timeout_s=5)
     assert store.resume() == []
     ended = store.find("x", "ada")
@@ -317,18 +324,18 @@ def test_nobody_ends_it_so_time_does(store: Experiments) -> None:
     assert not ended.valid
 
 
-def test_what_is_removed_is_kept_for_seven_days(store: Experiments) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
-    kept = store.remove(begun)
-    assert (kept / "manifest.json").is_file()
+def test_removed_experiments_are_retained_for_seven_days(store: Experiments) -> None:
+    running = store.start("x", "ada", at_ns=T0)
+    trash = store.remove(running)
+    assert (trash / "manifest.json").is_file()
     with pytest.raises(Unknown):
         store.find("x", "ada")
-    os.utime(kept, (kept.stat().st_mtime - 6.9 * 86_400,) * 2)
+    os.utime(trash, (trash.stat().st_mtime - 6.9 * 86_400,) * 2)
     store.resume()
-    assert kept.is_dir()
-    os.utime(kept, (kept.stat().st_mtime - 0.2 * 86_400,) * 2)
+    assert trash.is_dir()
+    os.utime(trash, (trash.stat().st_mtime - 0.2 * 86_400,) * 2)
     store.resume()
-    assert not kept.exists()
+    assert not trash.exists()
 
 
 @pytest.mark.parametrize(
@@ -345,36 +352,38 @@ def test_what_is_removed_is_kept_for_seven_days(store: Experiments) -> None:
         {"metric": ["m", "n"], "utc_ns": [1], "float": [1.0]},
     ],
 )
-def test_what_are_no_points_is_refused(bad: dict) -> None:
+def test_invalid_points_are_refused(bad: dict) -> None:
     with pytest.raises(BadInput, match=r"found .*expected"):
         checked(Batch("s", 0, points(**bad)))
 
 
 def test_rows_are_joined_by_time_never_by_position(store: Experiments) -> None:
     # series from t = 0, 3, 5 s; one stops at 7 s
-    begun = store.start("x", "ada", at_ns=T0)
+    running = store.start("x", "ada", at_ns=T0)
     for node, first, last in (("a", 0, 9), ("b", 3, 9), ("c", 5, 7)):
         times = np.arange(first, last + 1)
         table = points(
             metric="m", labels=f'{{"node":"{node}"}}', utc_ns=T0 + times * S, integer=times * 10
         )
-        store.sink(begun).write(Batch(node, 0, table))
-    store.stop(begun, at_ns=T0 + 9 * S)
+        store.sink(running).write(Batch(node, 0, table))
+    store.stop(running, at_ns=T0 + 9 * S)
     text = csv(store, "x", "m", axis="duration", labels=["node"])
     assert text.splitlines() == [
         "duration,a,b,c",
         *("0,0,,", "1,10,,", "2,20,,", "3,30,30,", "4,40,40,", "5,50,50,50", "6,60,60,60"),
         *("7,70,70,70", "8,80,80,", "9,90,90,"),
     ]
-    found = pd.read_csv(io.StringIO(text), index_col="duration")
-    assert found["c"].dropna().index.tolist() == [5, 6, 7]
+    frame = pd.read_csv(io.StringIO(text), index_col="duration")
+    assert frame["c"].dropna().index.tolist() == [5, 6, 7]
 
 
-def test_times_are_by_the_store_s_clock_where_that_is_asked_for(store: Experiments) -> None:
-    """A sender whose clock is 300 ms ahead at the start and 310 ms at the end; breaks where the offset has
-    the wrong sign, or only one of the two counts."""
-    begun = store.start("x", "ada", at_ns=T0)
-    sink, ahead_ns = store.sink(begun), [300_000_000, 310_000_000]
+def test_times_are_corrected_to_the_store_s_clock_on_request(store: Experiments) -> None:
+    """Clock of the sender: 300 ms ahead at the start, 310 ms at the end.
+
+    Fails if the offset has the wrong sign, or if only one of the two measurements is applied.
+    """
+    running = store.start("x", "ada", at_ns=T0)
+    sink, ahead_ns = store.sink(running), [300_000_000, 310_000_000]
     times = [T0 + k * S + ahead_ns[0] + k * 1_000_000 for k in range(11)]
     table = points(metric="m", utc_ns=times, float=[float(k) for k in range(11)])
     sink.write(Batch("samples", 0, table))
@@ -384,27 +393,27 @@ def test_times_are_by_the_store_s_clock_where_that_is_asked_for(store: Experimen
         (times[10], Offset(-ahead_ns[1], 1000, 8)),
     ]
     sink.write(clocks(measured, ["samples"]))
-    store.stop(begun, at_ns=T0 + 10 * S)
+    store.stop(running, at_ns=T0 + 10 * S)
 
-    def got(**options: str) -> list[str]:
-        said = {"metric": "m", **options}
-        parts = answer(store, Targets(), "x", "ada", said).parts
+    def times_of(**options: str) -> list[str]:
+        request = {"metric": "m", **options}
+        parts = answer(store, Targets(), "x", "ada", request).parts
         return [row.split(",")[0] for row in b"".join(parts).decode().splitlines()[1:]]
 
-    assert len(got()) == 10  # the last one is outside of the marks by the sender's clock
-    assert got(clocks="corrected") == [seconds_text(T0 + k * S) for k in range(11)]
+    assert len(times_of()) == 10  # the last point is outside the marks by the sender's clock
+    assert times_of(clocks="corrected") == [seconds_text(T0 + k * S) for k in range(11)]
     with pytest.raises(BadInput, match="found no measured clock"):
-        got(metric="n", clocks="corrected")
+        times_of(metric="n", clocks="corrected")
     with pytest.raises(BadInput, match="expected recorded or corrected"):
-        got(clocks="x")
+        times_of(clocks="x")
 
 
-def test_nanoseconds_are_kept_and_rows_lie_inside_of_the_marks(store: Experiments) -> None:
+def test_times_have_nanoseconds_and_rows_lie_between_the_marks(store: Experiments) -> None:
     # a run of 250 ms at 100 Hz
-    begun = store.start("x", "ada", at_ns=T0 + 7)
+    running = store.start("x", "ada", at_ns=T0 + 7)
     times = T0 + 7 + np.arange(-2, 28) * 10_000_000
-    store.sink(begun).write(Batch("s", 0, points(metric="m", utc_ns=times, integer=times)))
-    ended = store.stop(begun, at_ns=T0 + 7 + 250_000_000)
+    store.sink(running).write(Batch("s", 0, points(metric="m", utc_ns=times, integer=times)))
+    ended = store.stop(running, at_ns=T0 + 7 + 250_000_000)
     assert (ended.start_ns, ended.end_ns) == (T0 + 7, T0 + 250_000_007)
     rows = csv(store, "x", "m").splitlines()[1:]
     assert len(rows) == 26
@@ -412,50 +421,50 @@ def test_nanoseconds_are_kept_and_rows_lie_inside_of_the_marks(store: Experiment
     assert rows[1] == f"{T0 // S}.010000007,{T0 + 10_000_007}"
 
 
-def test_time_backwards_is_put_in_order_and_the_last_of_a_time_counts(store: Experiments) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
-    store.sink(begun).write(batch(0, [3, 1, 2, 1], [3, 1, 2, 11]))
-    store.stop(begun, at_ns=T0 + 5 * S)
+def test_points_are_sorted_and_the_last_of_a_time_counts(store: Experiments) -> None:
+    running = store.start("x", "ada", at_ns=T0)
+    store.sink(running).write(batch(0, [3, 1, 2, 1], [3, 1, 2, 11]))
+    store.stop(running, at_ns=T0 + 5 * S)
     assert csv(store, "x", "m", axis="duration").splitlines()[1:] == ["1,11", "2,2", "3,3"]
     (row,) = store.recorded(store.find("x", "ada")).series.to_pylist()
     assert (row["received"], row["stored"], row["duplicate"]) == (4, 3, 1)
 
 
-def test_not_a_number_is_no_missing_value(store: Experiments) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
-    store.sink(begun).write(batch(0, [0, 1, 2], [float("nan"), float("inf"), 0.0]))
-    store.sink(begun).write(batch(1, [3], [1], metric="n"))
-    store.stop(begun, at_ns=T0 + 5 * S)
+def test_nan_is_not_a_missing_value(store: Experiments) -> None:
+    running = store.start("x", "ada", at_ns=T0)
+    store.sink(running).write(batch(0, [0, 1, 2], [float("nan"), float("inf"), 0.0]))
+    store.sink(running).write(batch(1, [3], [1], metric="n"))
+    store.stop(running, at_ns=T0 + 5 * S)
     assert csv(store, "x", "m", axis="duration").splitlines()[1:] == ["0,NaN", "1,Inf", "2,0"]
 
 
 def test_a_sequence_is_never_joined_by_time(store: Experiments) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
+    running = store.start("x", "ada", at_ns=T0)
     offsets = np.random.default_rng(1).permutation(1000) * 4096
     for number in range(10):
         part = np.arange(number * 100, number * 100 + 100)
         table = points(metric="offset", index=part, integer=offsets[part], unit="B")
-        store.sink(begun).write(Batch("s", number, table))
-    store.stop(begun, at_ns=T0 + S)
-    found = pd.read_csv(io.StringIO(csv(store, "x", "offset")))
-    assert found.columns.tolist() == ["sample", "offset"]
-    assert (found["sample"] == np.arange(1000)).all()
-    assert (found["offset"] == offsets).all()
+        store.sink(running).write(Batch("s", number, table))
+    store.stop(running, at_ns=T0 + S)
+    frame = pd.read_csv(io.StringIO(csv(store, "x", "offset")))
+    assert frame.columns.tolist() == ["sample", "offset"]
+    assert (frame["sample"] == np.arange(1000)).all()
+    assert (frame["offset"] == offsets).all()
     with pytest.raises(BadInput, match="never joined"):
         csv(store, "x", "offset", axis="timestamp")
 
 
 @pytest.mark.parametrize("missing", [0, 5])
 def test_what_is_lost_is_counted(store: Experiments, missing: int) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
+    running = store.start("x", "ada", at_ns=T0)
     index = np.delete(np.arange(1000), [17, 18, 300, 998, 999][:missing])
     table = points(metric="m", index=index, integer=index)
-    store.sink(begun).write(Batch("s", 0, table, (Account("m", produced=1000),)))
-    store.stop(begun, at_ns=T0 + S)
-    made = store.recorded(store.find("x", "ada"))
-    (row,) = made.series.to_pylist()
+    store.sink(running).write(Batch("s", 0, table, (Account("m", produced=1000),)))
+    store.stop(running, at_ns=T0 + S)
+    result = store.recorded(store.find("x", "ada"))
+    (row,) = result.series.to_pylist()
     assert (row["produced"], row["stored"], row["lost"]) == (1000, 1000 - missing, missing)
-    assert sum(g["missing"] for g in made.gaps.to_pylist()) == missing
+    assert sum(g["missing"] for g in result.gaps.to_pylist()) == missing
     assert row["verdict"] == "complete"
 
 
@@ -468,37 +477,37 @@ def test_what_is_lost_is_counted(store: Experiments, missing: int) -> None:
         (range(99), "unusable", 99),
     ],
 )
-def test_the_verdict_goes_by_share_and_gaps(
+def test_the_verdict_depends_on_share_and_gaps(
     store: Experiments, holes, verdict: str, lost: int
 ) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
+    running = store.start("x", "ada", at_ns=T0)
     times = [t + 0.5 for t in range(100) if t not in holes]
     account = Account("m", interval_ns=S)
-    store.sink(begun).write(batch(0, times, times, accounts=(account,)))
-    ended = store.stop(begun, at_ns=T0 + 100 * S)
+    store.sink(running).write(batch(0, times, times, accounts=(account,)))
+    ended = store.stop(running, at_ns=T0 + 100 * S)
     (row,) = store.recorded(ended).series.to_pylist()
     assert (row["expected"], row["lost"], row["verdict"]) == (100, lost, verdict)
     assert ended.valid == (verdict == "complete")
 
 
 def test_a_gap_over_five_intervals_is_partial_whatever_the_share(store: Experiments) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
+    running = store.start("x", "ada", at_ns=T0)
     times = [t + 0.5 for t in range(1000) if not 500 <= t < 506]
-    store.sink(begun).write(batch(0, times, times, accounts=(Account("m", interval_ns=S),)))
-    (row,) = store.recorded(store.stop(begun, at_ns=T0 + 1000 * S)).series.to_pylist()
+    store.sink(running).write(batch(0, times, times, accounts=(Account("m", interval_ns=S),)))
+    (row,) = store.recorded(store.stop(running, at_ns=T0 + 1000 * S)).series.to_pylist()
     assert (row["lost"], row["longest_gap_ns"], row["verdict"]) == (6, 7 * S, "partial")
 
 
-def test_what_was_switched_off_is_not_lost(store: Experiments) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
+def test_points_of_disabled_intervals_are_not_lost(store: Experiments) -> None:
+    running = store.start("x", "ada", at_ns=T0)
     times = [t + 0.5 for t in range(100) if not (20 <= t < 40 or 60 <= t < 70)]
     off = [Event("disabled", T0 + a * S, T0 + b * S, "m", "{}") for a, b in ((20, 40), (60, 70))]
-    told = {"accounts": (Account("m", interval_ns=S),), "events": off}
-    store.sink(begun).write(batch(0, times, times, **told))
-    made = store.recorded(store.stop(begun, at_ns=T0 + 100 * S))
-    (row,) = made.series.to_pylist()
+    report = {"accounts": (Account("m", interval_ns=S),), "events": off}
+    store.sink(running).write(batch(0, times, times, **report))
+    result = store.recorded(store.stop(running, at_ns=T0 + 100 * S))
+    (row,) = result.series.to_pylist()
     assert (row["expected"], row["lost"], row["verdict"]) == (70, 0, "complete")
-    assert [g["kind"] for g in made.gaps.to_pylist()] == ["disabled", "disabled"]
+    assert [g["kind"] for g in result.gaps.to_pylist()] == ["disabled", "disabled"]
 
 
 def test_a_gap_of_one_series_is_not_one_of_another() -> None:
@@ -512,39 +521,39 @@ def test_a_gap_of_one_series_is_not_one_of_another() -> None:
     assert series["verdict"]["b"] == alone["verdict"][0] == "unknown"
 
 
-def test_a_batch_that_never_came_is_known(store: Experiments) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
+def test_a_missing_batch_is_reported(store: Experiments) -> None:
+    running = store.start("x", "ada", at_ns=T0)
     for number in (0, 1, 3, 4):
-        store.sink(begun).write(batch(number, [number], [1]))
-    made = store.recorded(store.stop(begun, at_ns=T0 + 9 * S))
-    (gap,) = made.gaps.to_pylist()
+        store.sink(running).write(batch(number, [number], [1]))
+    result = store.recorded(store.stop(running, at_ns=T0 + 9 * S))
+    (gap,) = result.gaps.to_pylist()
     assert (gap["kind"], gap["start_index"], gap["end_index"]) == ("batches", 2, 2)
-    assert made.verdict == "partial"
+    assert result.verdict == "partial"
 
 
-def test_formats_say_the_same(store: Experiments, tmp_path: Path) -> None:
-    begun = store.start("x", "ada", at_ns=T0)
+def test_all_formats_have_the_same_values(store: Experiments, tmp_path: Path) -> None:
+    running = store.start("x", "ada", at_ns=T0)
     table = points(metric="t", utc_ns=[T0, T0 + 1, T0 + S], text=['a,"b"', "", "c\nd"])
-    store.sink(begun).write(Batch("s", 0, table))
+    store.sink(running).write(Batch("s", 0, table))
     values = [0.1, 1e300, -2.5e-7]
-    store.sink(begun).write(
+    store.sink(running).write(
         Batch("v", 0, points(metric="v", utc_ns=[T0, T0 + 1, T0 + S], float=values))
     )
-    store.stop(begun, at_ns=T0 + S)
+    store.stop(running, at_ns=T0 + S)
     text = csv(store, "x", "t")
     assert pd.read_csv(io.StringIO(text), keep_default_na=False)["t"].tolist() == [
         'a,"b"',
         "",
         "c\nd",
     ]
-    found = store.find("x", "ada")
-    table = joined(store.recorded(found), "v", found.start_ns, found.end_ns or 0)
+    experiment = store.find("x", "ada")
+    table = joined(store.recorded(experiment), "v", experiment.start_ns, experiment.end_ns or 0)
     assert table is not None
     lines = pd.read_json(io.BytesIO(b"".join(as_bytes(table, "jsonl"))), lines=True)
     assert lines["v"].tolist() == values
-    whole = pq.read_table(pa.BufferReader(b"".join(as_bytes(table, "parquet"))))
-    assert whole["v"].to_pylist() == values
-    assert b"penstock.losses" in whole.schema.metadata
+    restored = pq.read_table(pa.BufferReader(b"".join(as_bytes(table, "parquet"))))
+    assert restored["v"].to_pylist() == values
+    assert b"penstock.losses" in restored.schema.metadata
     from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
     (family,) = text_string_to_metric_families(b"".join(as_bytes(table, "openmetrics")).decode())
@@ -579,33 +588,33 @@ def test_moments_are_exact(ns: int) -> None:
 def test_moments_depend_on_no_time_zone(monkeypatch) -> None:
     import time
 
-    said = [
+    texts = [
         "1512056178",
         1512056178,
         "1512056178.25",
         "2017-11-30T15:36:18.25Z",
         "2017-11-30T21:06:18.25+05:30",
     ]
-    found = {}
+    moments = {}
     for zone in ("UTC", "Asia/Kolkata"):
         monkeypatch.setenv("TZ", zone)
         time.tzset()
-        found[zone] = [moment_ns(s) for s in said]
+        moments[zone] = [moment_ns(s) for s in texts]
     monkeypatch.delenv("TZ")
     time.tzset()
-    assert found["UTC"] == found["Asia/Kolkata"]
-    assert found["UTC"] == [1512056178 * S] * 2 + [1512056178_250_000_000] * 3
-    for wrong in ("2017-11-30T15:36:18", "now", True, "1e400", "nan", "1.0000000001", None):
+    assert moments["UTC"] == moments["Asia/Kolkata"]
+    assert moments["UTC"] == [1512056178 * S] * 2 + [1512056178_250_000_000] * 3
+    for invalid in ("2017-11-30T15:36:18", "now", True, "1e400", "nan", "1.0000000001", None):
         with pytest.raises(BadInput):
-            moment_ns(wrong)
+            moment_ns(invalid)
 
 
 def test_names_are_one_line(store: Experiments) -> None:
     assert name_and_repeat("a/b c#1") == ("a/b c", 1)
     assert name_and_repeat("a#0") == ("a#0", None)
-    for wrong in ("", " x", "x\n", "x" * 201, "\x1b[31m"):
+    for invalid in ("", " x", "x\n", "x" * 201, "\x1b[31m"):
         with pytest.raises(BadInput):
-            store.start(wrong, "ada")
+            store.start(invalid, "ada")
 
 
 def test_a_study_s_run_is_an_experiment(store: Experiments, tmp_path: Path) -> None:
@@ -632,12 +641,12 @@ def test_a_study_s_run_is_an_experiment(store: Experiments, tmp_path: Path) -> N
     store.catalogue.put_runs(out, [Bundle.open(out / "runs" / "r001")])
     name = "disks-0a1b2c3d/r001"
     (row,) = store.catalogue.search(name=name)
-    found = store.find(name, row["owner"])
+    experiment = store.find(name, row["owner"])
     table = joined(
-        store.recorded(found, "cpu_user"),
+        store.recorded(experiment, "cpu_user"),
         "cpu_user",
-        found.start_ns,
-        found.end_ns or 0,
+        experiment.start_ns,
+        experiment.end_ns or 0,
         axis="duration",
     )
     assert table is not None
@@ -645,11 +654,11 @@ def test_a_study_s_run_is_an_experiment(store: Experiments, tmp_path: Path) -> N
         b"".join(as_bytes(table, "csv")) == b'duration,"cpu_user{entity=""all""}"\n0,0\n1,1\n2,2\n'
     )
     with pytest.raises(Taken, match="penstock rm"):
-        store.remove(found)
+        store.remove(experiment)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a small file system needs root")
-def test_a_full_disk_is_said_and_what_was_kept_stays(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_stored_points_stay(tmp_path: Path) -> None:
     import subprocess
 
     home = tmp_path / "small"
@@ -657,31 +666,31 @@ def test_a_full_disk_is_said_and_what_was_kept_stays(tmp_path: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M,mode=700", "tmpfs", home], check=True)
     try:
         store = Experiments(Catalogue(tmp_path / "archive.sqlite"), home)
-        begun = store.start("x", "ada", at_ns=T0)
-        sink = store.sink(begun)
-        rng, kept = np.random.default_rng(1), 0
+        running = store.start("x", "ada", at_ns=T0)
+        sink = store.sink(running)
+        rng, stored = np.random.default_rng(1), 0
 
         def fill() -> None:
-            nonlocal kept
+            nonlocal stored
             for number in range(100):
                 times = T0 + np.arange(number * 2000, number * 2000 + 2000)
                 table = points(metric="m", utc_ns=times, float=rng.random(2000))
                 sink.write(Batch("s", number, table))
-                kept += 1
+                stored += 1
 
         with pytest.raises(PenstockError, match="No space left"):
             fill()
-        assert 0 < kept < 100
-        # alive: what fits is taken, the refused batch too once there is room
+        assert 0 < stored < 100
+        # the store still accepts what fits, and the refused batch once space is free
         assert sink.write(batch(1000, [1], [1])).points == 1
-        assert [b.number for b in Spool(begun.live).batches()] == [*range(kept), 1000]
+        assert [b.number for b in Spool(running.live).batches()] == [*range(stored), 1000]
         with pytest.raises(PenstockError, match="No space left"):
-            store.stop(begun, at_ns=T0 + 2 * S)
-        assert len(csv(store, "x", "m").splitlines()) == 1 + kept * 2000 + 1
+            store.stop(running, at_ns=T0 + 2 * S)
+        assert len(csv(store, "x", "m").splitlines()) == 1 + stored * 2000 + 1
         subprocess.run(["mount", "-o", "remount,size=16M", home], check=True)
-        again(store).resume()
+        reopened(store).resume()
         assert store.find("x", "ada").path.is_dir()
-        assert len(csv(store, "x", "m").splitlines()) == 1 + kept * 2000 + 1
+        assert len(csv(store, "x", "m").splitlines()) == 1 + stored * 2000 + 1
     finally:
         subprocess.run(["umount", home], check=True)
 
@@ -689,10 +698,8 @@ def test_a_full_disk_is_said_and_what_was_kept_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "spoil", ["drop table tags", "alter table runs drop column owner", "drop table runs"]
 )
-def test_a_catalogue_that_lacks_something_is_told_in_one_line(
-    store: Experiments, spoil: str
-) -> None:
-    """Breaks where the database's own words, or a traceback, are all that one gets."""
+def test_a_damaged_catalogue_is_reported_in_one_line(store: Experiments, spoil: str) -> None:
+    """Fails if the message is only the database's own, or a traceback."""
     store.start("x", "ada")
     with store.catalogue._engine.begin() as connection:
         if "owner" in spoil:
