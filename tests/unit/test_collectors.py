@@ -1,4 +1,4 @@
-"""Collectors against what anyone may send: points that are kept, what is refused, and that they live."""
+"""Collectors with arbitrary input: stored points, refused input, and survival of the receiver."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ SECOND = 1_000_000_000
 
 
 def until(true: Callable[[], object], wait_s: float = 60.0) -> None:
-    """Waits for something that comes by itself."""
+    """Wait until a condition holds."""
     end = time.monotonic() + wait_s
     while not true():
-        assert time.monotonic() < end, "it did not come"
+        assert time.monotonic() < end, "condition not met in time"
         time.sleep(0.02)
 
 
@@ -68,10 +68,10 @@ def at_work(collector: Any, sink: MemorySink) -> Iterator[Any]:
 
 def post(address: tuple[str, int], path: str, body: bytes, **headers: str) -> tuple[int, bytes]:
     url = f"http://{address[0]}:{address[1]}{path}"
-    asked = urllib.request.Request(url, data=body, method="POST", headers=headers)
+    request = urllib.request.Request(url, data=body, method="POST", headers=headers)
     try:
-        with urllib.request.urlopen(asked, timeout=60) as answer:
-            return answer.status, answer.read()
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status, response.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
 
@@ -79,7 +79,7 @@ def post(address: tuple[str, int], path: str, body: bytes, **headers: str) -> tu
 # ---------------------------------------------------------------- Graphite
 
 
-def test_lines_of_graphite_become_points_whatever_packets_they_come_in() -> None:
+def test_lines_of_graphite_in_any_packets_become_points() -> None:
     sink = MemorySink()
     lines = "".join(
         f"host.cpu-{n % 4}.idle {n / 8} {1_700_000_000 + n // 4}\n" for n in range(4000)
@@ -112,12 +112,12 @@ def test_datagrams_and_pickles() -> None:
             for protocol, part in zip(range(5), (entries[n::5] for n in range(5)), strict=True):
                 data = pickle.dumps(sorted(part), protocol)
                 sent.sendall(struct.pack("!L", len(data)) + data)
-        # the parts are interleaved: what is before the newest is refused, and counted
+        # the parts are interleaved: points before the newest are refused and counted
         until(lambda: receiver.intake.receipt.received == 52)
     receipt = receiver.intake.receipt
     assert receipt.stored + receipt.refused["backwards"] == 52
-    kept = {(r["utc_ns"], r["float"]) for r in sink.rows("g") if r["metric"] == "a.b"}
-    assert kept >= {(1_700_000_000 * SECOND + n * SECOND, n / 2) for n in range(0, 50, 5)}
+    stored = {(r["utc_ns"], r["float"]) for r in sink.rows("g") if r["metric"] == "a.b"}
+    assert stored >= {(1_700_000_000 * SECOND + n * SECOND, n / 2) for n in range(0, 50, 5)}
     assert {r["labels"] for r in sink.rows("g") if r["metric"] == "a.b"} == {'{"host":"x"}'}
     assert len([r for r in sink.rows("g") if r["metric"] == "u.v"]) == 2
 
@@ -127,7 +127,7 @@ class _Evil:
         return (exec, ("import os; os._exit(7)",))
 
 
-def test_what_is_no_point_is_refused_and_counted_and_the_receiver_lives() -> None:
+def test_invalid_input_is_refused_and_counted() -> None:
     sink = MemorySink()
     receiver = GraphiteReceiver("g", {"port": 0, "pickle_port": 0})
     bad = [
@@ -172,7 +172,7 @@ def test_what_is_no_point_is_refused_and_counted_and_the_receiver_lives() -> Non
     assert sorted(set(sink.points("g")["metric"].to_pylist())) == ["alive", "y"]
 
 
-def test_points_wait_for_a_disk_that_is_full() -> None:
+def test_points_wait_while_the_disk_is_full() -> None:
     sink = MemorySink()
     receiver = GraphiteReceiver("g", {"port": 0, "pickle_port": None, "udp": False})
     with at_work(receiver, sink):
@@ -186,10 +186,10 @@ def test_points_wait_for_a_disk_that_is_full() -> None:
 
 
 @pytest.mark.host
-def test_ten_thousand_connections_that_say_nothing_leave_room_for_one_that_does() -> None:
+def test_ten_thousand_silent_connections_block_no_other() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 20_000:
-        pytest.skip("fewer than 20,000 files may be open here")
+        pytest.skip("the limit of open files is below 20,000")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     sink = MemorySink()
     receiver, influx = (
@@ -212,13 +212,13 @@ def test_ten_thousand_connections_that_say_nothing_leave_room_for_one_that_does(
             assert lines is not None
             until(lambda: lines.dropped >= 4000)
     finally:
-        for one in silent:
-            one.close()
+        for connection in silent:
+            connection.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_bodies_that_are_half_sent_leave_memory_and_room_for_others() -> None:
-    """Breaks without the common bound, or where what is unpacked of a small body does not count."""
+def test_incomplete_bodies_use_bounded_memory() -> None:
+    """Fails without the common bound, or if the unpacked size of a small body does not count."""
     sink = MemorySink()
     graphite, influx = (
         GraphiteReceiver("g", {"port": 0, "pickle_port": 0}),
@@ -229,7 +229,7 @@ def test_bodies_that_are_half_sent_leave_memory_and_room_for_others() -> None:
     packed = gzip.compress(b"\n" * (16 << 20))
     opened: list[socket.socket] = []
 
-    def half(address: tuple[str, int], begin: bytes, size: int) -> None:
+    def send_part(address: tuple[str, int], begin: bytes, size: int) -> None:
         opened.append(socket.create_connection(address))
         with contextlib.suppress(ConnectionError):
             opened[-1].sendall(begin)
@@ -238,39 +238,41 @@ def test_bodies_that_are_half_sent_leave_memory_and_room_for_others() -> None:
     with Collecting({"g": graphite, "i": influx}, sink):
         assert influx._listener is not None
         assert graphite._pickles is not None
-        rooms = [influx._listener.room, graphite._pickles.room]
-        for room in rooms:
-            room.most = 16 << 20
+        budgets = [influx._listener.room, graphite._pickles.room]
+        for budget in budgets:
+            budget.most = 16 << 20
         for _ in range(8):
-            half(influx.address, head, 3 << 20)
+            send_part(influx.address, head, 3 << 20)
         for _ in range(40):
-            half(graphite.pickle_address, pickled, (1 << 20) - 1)
+            send_part(graphite.pickle_address, pickled, (1 << 20) - 1)
         for receiver in (influx, graphite):
             until(lambda r=receiver: r.intake.receipt.refused_messages["no room"] >= 3)  # type: ignore[misc]
-        assert all(12 << 20 < room.used <= room.most for room in rooms)
-        status, said = post(influx.address, "/write?db=x", b"#" * (3 << 20))
-        assert status == 503, said
-        status, said = post(influx.address, "/write?db=x", packed, **{"Content-Encoding": "gzip"})
-        assert status == 503, said
+        assert all(12 << 20 < budget.used <= budget.most for budget in budgets)
+        status, message = post(influx.address, "/write?db=x", b"#" * (3 << 20))
+        assert status == 503, message
+        status, message = post(
+            influx.address, "/write?db=x", packed, **{"Content-Encoding": "gzip"}
+        )
+        assert status == 503, message
         assert post(influx.address, "/write?db=x", b"alive value=1 1")[0] == 204
         data = pickle.dumps([("alive", (1_700_000_000, 1))])
         with socket.create_connection(graphite.pickle_address) as sent:
             sent.sendall(struct.pack("!L", len(data)) + data)
             until(lambda: sink.points("g").num_rows == 1)
-        for one in opened:
-            one.close()
-        until(lambda: not any(room.used for room in rooms))
+        for connection in opened:
+            connection.close()
+        until(lambda: not any(budget.used for budget in budgets))
         assert post(influx.address, "/write?db=x", b"#" * (3 << 20))[0] == 204
     assert influx.intake.receipt.refused_messages["no room"] >= 5
     assert graphite.intake.receipt.refused_messages["no room"] >= 20
-    told = [e for b in sink.batches.values() for e in b.events if e.kind == "refused-messages"]
-    assert {e.detail.partition(":")[0] for e in told} >= {"no room"}
+    refusals = [e for b in sink.batches.values() for e in b.events if e.kind == "refused-messages"]
+    assert {e.detail.partition(":")[0] for e in refusals} >= {"no room"}
 
 
 # ---------------------------------------------------------------- InfluxDB's line protocol
 
 
-def test_a_client_that_sends_all_of_a_long_body_reads_the_refusal() -> None:
+def test_a_client_receives_the_refusal_after_a_long_body() -> None:
     receiver = InfluxReceiver("i", {"port": 0})
     body = b"x" * (40 << 20)  # the receiver refuses it at 32 MiB
     head = f"POST /write HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -279,39 +281,41 @@ def test_a_client_that_sends_all_of_a_long_body_reads_the_refusal() -> None:
         socket.create_connection(receiver.address, 30) as connection,
     ):
         connection.sendall(head.encode() + body)
-        answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
-    assert answer.startswith("HTTP/1.1 413 ")
-    assert "expected a body of at most" in answer
+        response = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    assert response.startswith("HTTP/1.1 413 ")
+    assert "expected a body of at most" in response
 
 
 def test_write_answers_as_influxdb_does() -> None:
     sink = MemorySink()
     influx = InfluxReceiver("i", {"port": 0})
     with at_work(influx, sink):
-        at = influx.address
+        address = influx.address
         assert (
-            post(at, "/write?db=x&precision=ms", b"disk,host=a busy=0.5,ops=3i 1700000000123\n")[0]
+            post(
+                address, "/write?db=x&precision=ms", b"disk,host=a busy=0.5,ops=3i 1700000000123\n"
+            )[0]
             == 204
         )
-        status, said = post(at, "/write?db=x", b"good value=1 5\nbad\nbad value=nan 5\n")
+        status, body = post(address, "/write?db=x", b"good value=1 5\nbad\nbad value=nan 5\n")
         assert status == 400
-        assert json.loads(said)["error"].startswith("partial write: ")
-        assert json.loads(said)["error"].endswith("dropped=2")
-        assert post(at, "/write?db=x", b"good value=1 5\n")[0] == 204, "sent once more"
-        assert post(at, "/write?db=x&precision=days", b"good value=1 5\n")[0] == 400
-        assert post(at, "/write?db=x", b"")[0] == 204
-        assert post(at, "/else", b"")[0] == 404
-        assert post(at, "/query", b"q=CREATE+DATABASE+x")[0] == 200
+        assert json.loads(body)["error"].startswith("partial write: ")
+        assert json.loads(body)["error"].endswith("dropped=2")
+        assert post(address, "/write?db=x", b"good value=1 5\n")[0] == 204, "repeated"
+        assert post(address, "/write?db=x&precision=days", b"good value=1 5\n")[0] == 400
+        assert post(address, "/write?db=x", b"")[0] == 204
+        assert post(address, "/else", b"")[0] == 404
+        assert post(address, "/query", b"q=CREATE+DATABASE+x")[0] == 200
         packed = __import__("gzip").compress(b"packed value=2 6\n")
-        assert post(at, "/write?db=x", packed, **{"Content-Encoding": "gzip"})[0] == 204
-        assert post(at, "/write?db=x", packed[:-9], **{"Content-Encoding": "gzip"})[0] == 400
+        assert post(address, "/write?db=x", packed, **{"Content-Encoding": "gzip"})[0] == 204
+        assert post(address, "/write?db=x", packed[:-9], **{"Content-Encoding": "gzip"})[0] == 400
         bomb = __import__("gzip").compress(b"\n" * (64 << 20))
-        assert post(at, "/write?db=x", bomb, **{"Content-Encoding": "gzip"})[0] == 400
+        assert post(address, "/write?db=x", bomb, **{"Content-Encoding": "gzip"})[0] == 400
         sink.fails = 1
-        assert post(at, "/write?db=x", b"later value=1 7\n")[0] == 503
-        assert post(at, "/write?db=x", b"later value=1 7\n")[0] == 204
+        assert post(address, "/write?db=x", b"later value=1 7\n")[0] == 503
+        assert post(address, "/write?db=x", b"later value=1 7\n")[0] == 204
         sink.closed = True
-        assert post(at, "/write?db=x", b"later value=1 8\n")[0] == 410
+        assert post(address, "/write?db=x", b"later value=1 8\n")[0] == 410
     assert sink.rows() == [
         {
             "metric": "disk_busy",
@@ -332,7 +336,7 @@ def test_write_answers_as_influxdb_does() -> None:
 
 
 class SlowSink(MemorySink):
-    """A sink whose first write waits until it is let go; it may fail."""
+    """A sink whose first write waits for the event `go`; it may fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -345,16 +349,17 @@ class SlowSink(MemorySink):
 
 
 @pytest.mark.parametrize("fails", [0, 1, 2])
-def test_messages_that_come_during_a_write_are_kept_together(fails: int) -> None:
-    """Breaks where each waits for a sync of its own, one is answered before it is kept, or one's mistake is
-    answered to another."""
-    sink, answers = SlowSink(), {}
+def test_messages_during_a_write_are_stored_together(fails: int) -> None:
+    """Fails if each message waits for its own sync, is acknowledged before it is stored, or
+    receives the error of another.
+    """
+    sink, responses = SlowSink(), {}
     receiver = InfluxReceiver("i", {"port": 0})
     sink.fails = fails
 
     def send(n: int) -> None:
         body = f"m,host=h{n} v={n} 5\n" + "no line\n" * (n == 3)
-        answers[n] = post(receiver.address, "/write?db=x", body.encode())
+        responses[n] = post(receiver.address, "/write?db=x", body.encode())
 
     with at_work(receiver, sink):
         threads = [threading.Thread(target=send, args=(n,)) for n in range(20)]
@@ -363,51 +368,51 @@ def test_messages_that_come_during_a_write_are_kept_together(fails: int) -> None
         for thread in threads[1:]:
             thread.start()
         until(lambda: len(receiver._together._waiting) == 19)
-        assert not answers
+        assert not responses
         sink.go.set()
         for thread in threads:
             thread.join()
-    kept = {r["labels"] for r in sink.rows()}
+    stored = {r["labels"] for r in sink.rows()}
     if fails < 2:
-        assert len(kept) == 20 - fails
+        assert len(stored) == 20 - fails
         assert receiver.intake.receipt.batches == 2 - fails
-        assert answers[3][0] == 400
-        assert b"partial write: 1 malformed" in answers[3][1]
-    statuses = [answers[n][0] for n in range(20) if n not in (0, 3)]
+        assert responses[3][0] == 400
+        assert b"partial write: 1 malformed" in responses[3][1]
+    statuses = [responses[n][0] for n in range(20) if n not in (0, 3)]
     assert statuses == [204 if fails < 2 else 503] * 18
-    assert answers[0][0] == (503 if fails else 204)
-    # nobody is told that a point is there which is not
-    assert all(f'{{"host":"h{n}"}}' in kept for n in range(20) if answers[n][0] == 204)
+    assert responses[0][0] == (503 if fails else 204)
+    # no acknowledgement for a point that is not stored
+    assert all(f'{{"host":"h{n}"}}' in stored for n in range(20) if responses[n][0] == 204)
 
 
-def test_a_numbered_batch_that_is_sent_again_doubles_nothing() -> None:
+def test_a_repeated_numbered_batch_is_stored_once() -> None:
     sink = MemorySink()
     influx = InfluxReceiver("i", {"port": 0})
     body = "".join(f"offset value={n}i {n}\n" for n in range(1000)).encode()
     with at_work(influx, sink):
         for number in (0, 1, 1, 0):
-            words = {"X-Penstock-Batch": f"fio {number}"}
-            assert post(influx.address, "/write?db=x", body, **words)[0] == 204
+            headers = {"X-Penstock-Batch": f"fio {number}"}
+            assert post(influx.address, "/write?db=x", body, **headers)[0] == 204
         assert post(influx.address, "/write?db=x", body, **{"X-Penstock-Batch": "fio"})[0] == 400
     assert sink.points("fio").num_rows == 2000
     assert (influx.intake.receipt.stored, influx.intake.receipt.repeated) == (2000, 2)
 
 
-def test_others_need_the_token() -> None:
+def test_remote_clients_need_the_token() -> None:
     with pytest.raises(BadInput, match=r"found host 0\.0\.0\.0, which others reach"):
         InfluxReceiver("i", {"host": "0.0.0.0"})
     with pytest.raises(BadInput, match="expected open: true"):
         GraphiteReceiver("g", {"host": "0.0.0.0"})
     influx = InfluxReceiver("i", {"port": 0, "token": "s3cret"})
     with at_work(influx, MemorySink()):
-        at = influx.address
-        assert post(at, "/write?db=x", b"a value=1 1")[0] == 401
-        assert post(at, "/write?db=x", b"a value=1 1", Authorization="Token wrong")[0] == 401
-        assert post(at, "/write?db=x", b"a value=1 1", Authorization="Token s3cret")[0] == 204
-        assert post(at, "/write?db=x", b"a value=1 2", Authorization="Bearer s3cret")[0] == 204
+        address = influx.address
+        assert post(address, "/write?db=x", b"a value=1 1")[0] == 401
+        assert post(address, "/write?db=x", b"a value=1 1", Authorization="Token wrong")[0] == 401
+        assert post(address, "/write?db=x", b"a value=1 1", Authorization="Token s3cret")[0] == 204
+        assert post(address, "/write?db=x", b"a value=1 2", Authorization="Bearer s3cret")[0] == 204
 
 
-def test_what_is_no_http_is_answered_or_hung_up_on() -> None:
+def test_invalid_http_is_refused_or_disconnected() -> None:
     influx = InfluxReceiver("i", {"port": 0})
     sink = MemorySink()
     with at_work(influx, sink):
@@ -422,8 +427,8 @@ def test_what_is_no_http_is_answered_or_hung_up_on() -> None:
                 sent.sendall(raw)
                 sent.shutdown(socket.SHUT_WR)
                 sent.settimeout(60)
-                said = sent.recv(100)
-                assert said == b"" or said.startswith(b"HTTP/1.1 4"), said
+                response = sent.recv(100)
+                assert response == b"" or response.startswith(b"HTTP/1.1 4"), response
         assert post(influx.address, "/write?db=x", b"alive value=1 1")[0] == 204
 
 
@@ -431,7 +436,7 @@ def test_what_is_no_http_is_answered_or_hung_up_on() -> None:
 
 
 def write_request() -> Any:
-    """The message as the protocol's own library has it."""
+    """The message as defined by the protocol's own library."""
     file = descriptor_pb2.FileDescriptorProto(name="w.proto", package="w", syntax="proto3")
     kinds = {"string": 9, "double": 1, "int64": 3, "message": 11}
     for message, fields in {
@@ -440,9 +445,9 @@ def write_request() -> Any:
         "TimeSeries": [("labels", 1, "message", "Label"), ("samples", 2, "message", "Sample")],
         "WriteRequest": [("timeseries", 1, "message", "TimeSeries")],
     }.items():
-        made = file.message_type.add(name=message)
+        kind_of_message = file.message_type.add(name=message)
         for name, number, kind, of in fields:
-            made.field.add(
+            kind_of_message.field.add(
                 name=name,
                 number=number,
                 type=kinds[kind],
@@ -454,10 +459,10 @@ def write_request() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("w.WriteRequest"))
 
 
-def test_remote_write_reads_what_the_protocols_library_writes_and_the_other_way() -> None:
-    made = write_request()()
+def test_remote_write_agrees_with_the_protocol_s_library() -> None:
+    request = write_request()()
     for n in range(3):
-        series = made.timeseries.add()
+        series = request.timeseries.add()
         for name, value in (
             ("__name__", "disk_read_bytes_total"),
             ("dev", f"sd{n}"),
@@ -466,15 +471,19 @@ def test_remote_write_reads_what_the_protocols_library_writes_and_the_other_way(
             series.labels.add(name=name, value=value)
         for k in range(4):
             series.samples.add(value=n + k / 4, timestamp=1_700_000_000_000 + k)
-    made.timeseries[0].samples.add(value=float("nan"), timestamp=1_700_000_000_009)
+    request.timeseries[0].samples.add(value=float("nan"), timestamp=1_700_000_000_009)
     sink = MemorySink()
     receiver = RemoteWriteReceiver("r", {"port": 0})
     with at_work(receiver, sink):
-        at = receiver.address
-        assert post(at, "/api/v1/write", snapped(made.SerializeToString()))[0] == 204
-        assert post(at, "/api/v1/write", made.SerializeToString())[0] == 400, "not compressed"
-        assert post(at, "/api/v1/write", snapped(b"\x0a\xff\xff"))[0] == 400
-        assert post(at, "/api/v1/write", b"\xff\xff\xff\xff\x0f" + b"x" * 10)[0] == 400, "4 GiB"
+        address = receiver.address
+        assert post(address, "/api/v1/write", snapped(request.SerializeToString()))[0] == 204
+        assert post(address, "/api/v1/write", request.SerializeToString())[0] == 400, (
+            "not compressed"
+        )
+        assert post(address, "/api/v1/write", snapped(b"\x0a\xff\xff"))[0] == 400
+        assert post(address, "/api/v1/write", b"\xff\xff\xff\xff\x0f" + b"x" * 10)[0] == 400, (
+            "4 GiB"
+        )
     rows = sink.rows("r")
     assert len(rows) == 12
     assert rows[5] == {
@@ -489,7 +498,7 @@ def test_remote_write_reads_what_the_protocols_library_writes_and_the_other_way(
         [("m", {"a": "b"}), ("n", {})], [[(1, 0.5), (-2, 1.5)], [(3, float("inf"))]]
     )
     back = write_request().FromString(sent)
-    assert [(one.name, one.value) for one in back.timeseries[0].labels] == [
+    assert [(label.name, label.value) for label in back.timeseries[0].labels] == [
         ("__name__", "m"),
         ("a", "b"),
     ]
@@ -498,7 +507,7 @@ def test_remote_write_reads_what_the_protocols_library_writes_and_the_other_way(
 
 
 def points_of(reader: Any) -> list[tuple[str, dict[str, str], int, float]]:
-    """The points that a reader of numbers took."""
+    """Points read by a reader."""
     columns = reader.take()
     return [
         (columns["metrics"][m], json.loads(columns["label_sets"][ls]), ns, value)
@@ -531,21 +540,21 @@ _sample = st.tuples(
 )
 def test_any_remote_write_reads_and_writes_as_by_the_protocols_library(series: list[Any]) -> None:
     kind = write_request()
-    made = kind()
+    request = kind()
     for metric, labels, samples in series:
-        one = made.timeseries.add()
+        entry = request.timeseries.add()
         for name, value in sorted({"__name__": metric, **labels}.items()):
-            one.labels.add(name=name, value=value)
+            entry.labels.add(name=name, value=value)
         for at_ms, value in samples:
-            one.samples.add(timestamp=at_ms, value=value)
+            entry.samples.add(timestamp=at_ms, value=value)
     reader = native.PointReader(in_order=False)
-    said = reader.remote_write(made.SerializeToString())
-    assert not said["refused"], said["told"]
+    report = reader.remote_write(request.SerializeToString())
+    assert not report["refused"], report["told"]
     expected = [(m, ls, t * 1_000_000, v) for m, ls, samples in series for t, v in samples]
     assert points_of(reader) == expected
     names = [(metric, labels) for metric, labels, _ in series]
     sent = native.remote_write_message(names, [samples for *_, samples in series])
-    assert kind.FromString(sent) == made
+    assert kind.FromString(sent) == request
 
 
 # ---------------------------------------------------------------- scraper
@@ -581,18 +590,18 @@ def test_the_text_format_reads_as_its_own_library_reads_it(rows: list[Any]) -> N
         for s in family.samples
     ]
     reader = native.PointReader(in_order=False)
-    said = reader.exposition(text.encode(), 5, False, False, {})
-    assert not said["refused"], said["told"]
-    found = [(m, ls, value) for m, ls, _, value in points_of(reader)]
+    report = reader.exposition(text.encode(), 5, False, False, {})
+    assert not report["refused"], report["told"]
+    read = [(m, ls, value) for m, ls, _, value in points_of(reader)]
 
     def ordered(rows: list[Any]) -> list[Any]:
         return sorted(((m, sorted(ls.items()), v) for m, ls, v in rows), key=repr)
 
-    assert ordered(found) == ordered(expected)
+    assert ordered(read) == ordered(expected)
 
 
 class Exporter(http.server.BaseHTTPRequestHandler):
-    """An exporter in ten lines."""
+    """A minimal exporter."""
 
     protocol_version = "HTTP/1.1"
     text, kind, status, wait_s = b"up 1\n", "text/plain; version=0.0.4", 200, 0.0
@@ -609,8 +618,10 @@ class Exporter(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def exporting(tls: ssl.SSLContext | None = None, **words: Any) -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Mine", (Exporter,), words))
+def exporting(tls: ssl.SSLContext | None = None, **attributes: Any) -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), type("Mine", (Exporter,), attributes)
+    )
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -622,7 +633,7 @@ def exporting(tls: ssl.SSLContext | None = None, **words: Any) -> Iterator[str]:
         server.server_close()
 
 
-def test_scrapes_sit_on_a_grid_and_are_accounted_for() -> None:
+def test_scrapes_lie_on_a_grid_and_are_counted() -> None:
     sink = MemorySink()
     with exporting(text=b"busy_ratio 0.5\nbad line here x\n") as url:
         scraper = Scraper("s", {"targets": [{"url": url, "instance": "n-0"}], "interval_s": 0.05})
@@ -642,11 +653,11 @@ def test_scrapes_sit_on_a_grid_and_are_accounted_for() -> None:
     assert set(rows[rows.metric == "busy_ratio"].unit) == {"1"}
     assert set(rows.labels) == {'{"instance":"n-0"}'}
     accounts = [a for b in sink.batches.values() for a in b.accounts]
-    # the interval at once, so that a gap is known after a kill; what was due at the end
-    begun, busy = [a for a in accounts if a.metric == "busy_ratio"]
-    assert begun.expected is None
-    assert begun.interval_ns == busy.interval_ns == 50_000_000
-    assert busy.expected == scraper.targets[0].due
+    # the interval is reported at once to show gaps after a kill; due points at the end
+    first, last = [a for a in accounts if a.metric == "busy_ratio"]
+    assert first.expected is None
+    assert first.interval_ns == last.interval_ns == 50_000_000
+    assert last.expected == scraper.targets[0].due
     assert receipt.refused["malformed"] == scraper.targets[0].succeeded
 
 
@@ -667,7 +678,7 @@ def test_only_chosen_series_of_a_target_are_kept() -> None:
     assert set(rows.metric) == {"disk_busy", *own}
     assert set(rows[rows.metric == "disk_busy"].float) == {1.0, 2.0}
     accounts = {a.metric for b in sink.batches.values() for a in b.accounts}
-    assert accounts == {"disk_busy", *own}, "nothing is expected of what is not kept"
+    assert accounts == {"disk_busy", *own}, "no points are expected of dropped series"
 
 
 @pytest.mark.parametrize(
@@ -681,41 +692,43 @@ def test_only_chosen_series_of_a_target_are_kept() -> None:
         {"drop": ["a\n"]},
     ],
 )
-def test_patterns_that_are_none(choice: Any) -> None:
+def test_invalid_patterns_are_refused(choice: Any) -> None:
     with pytest.raises(BadInput, match=r"^s: (keep|drop): found .*; expected|found \["):
         Scraper("s", {"targets": ["http://h"], **choice})
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("attributes", "message"),
     [
         ({"text": b"<html>", "kind": "text/html"}, "found a page in HTML"),
         ({"status": 500}, "found HTTP status 500"),
         ({"wait_s": 3.0}, "TimeoutError"),
     ],
 )
-def test_a_target_that_does_not_show_metrics_fails_and_others_go_on(words: Any, said: str) -> None:
+def test_a_target_without_metrics_fails_alone(attributes: Any, message: str) -> None:
     sink = MemorySink()
-    with exporting(**words) as bad, exporting() as good:
-        asked = {"targets": [bad, good], "interval_s": 0.2, "timeout_s": 0.3}
-        if "wait_s" not in words:
-            asked["timeout_s"] = 60
-        scraper = Scraper("s", asked)
+    with exporting(**attributes) as bad, exporting() as good:
+        settings_of = {"targets": [bad, good], "interval_s": 0.2, "timeout_s": 0.3}
+        if "wait_s" not in attributes:
+            settings_of["timeout_s"] = 60
+        scraper = Scraper("s", settings_of)
         with at_work(scraper, sink):
             until(lambda: scraper.targets[0].failed >= 2 and scraper.targets[1].due >= 4)
-    assert any(said in told for told in scraper.intake.receipt.errors), (
+    assert any(message in error for error in scraper.intake.receipt.errors), (
         scraper.intake.receipt.errors
     )
     rows = sink.points("s").to_pandas()
-    of = rows[rows.metric == "scrape_success"].groupby("labels", observed=True).float
-    assert of.max().min() == 0.0
-    assert of.max().max() == 1.0
+    success = rows[rows.metric == "scrape_success"].groupby("labels", observed=True).float
+    assert success.max().min() == 0.0
+    assert success.max().max() == 1.0
 
 
 def shown_by(*parts: bytes, wait_s: float = 0.0) -> Iterator[str]:
-    """A target that sends just these bytes for every question, and closes after an empty part."""
+    """A target that answers each request with these bytes, and closes the connection after an empty
+    part.
+    """
 
-    class Words(socketserver.StreamRequestHandler):
+    class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             with contextlib.suppress(OSError):
                 while True:
@@ -733,7 +746,7 @@ def shown_by(*parts: bytes, wait_s: float = 0.0) -> Iterator[str]:
         allow_reuse_address = daemon_threads = True
         block_on_close = False
 
-    with Server(("127.0.0.1", 0), Words) as server:
+    with Server(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
@@ -756,9 +769,10 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
         tuple(bytes([c]) for c in OK + b"Content-Length: 8\r\n\r\na 1\nb 2\n"),
     ],
 )
-def test_an_answer_is_read_whatever_its_form(parts: tuple[bytes, ...]) -> None:
-    """Breaks where a body is cut at a packet's end, a chunk's size is taken for a metric, or a closed
-    connection is used again."""
+def test_responses_in_all_valid_forms_are_read(parts: tuple[bytes, ...]) -> None:
+    """Fails if a body is cut at the end of a packet, the size of a chunk is read as a metric, or a
+    closed connection is used again.
+    """
     sink = MemorySink()
     with contextlib.contextmanager(shown_by)(*parts) as url:
         scraper = Scraper("s", {"targets": [url], "interval_s": 0.05, "timeout_s": 60})
@@ -771,7 +785,7 @@ def test_an_answer_is_read_whatever_its_form(parts: tuple[bytes, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "message"),
     [
         ((b"SSH-2.0-x\r\n",), "found no HTTP"),
         ((b"HTTP/1.1 999 x\r\n\r\n",), "found no HTTP"),
@@ -786,38 +800,38 @@ def test_an_answer_is_read_whatever_its_form(parts: tuple[bytes, ...]) -> None:
         ((OK + b"\r\n", *[b"a 1\n" * 262_144] * 17, b""), "found more than 16777216 bytes"),
     ],
 )
-def test_an_answer_that_is_none_is_told_and_the_next_is_asked_for(
-    parts: tuple[bytes, ...], said: str
+def test_an_invalid_response_is_reported_and_scrapes_go_on(
+    parts: tuple[bytes, ...], message: str
 ) -> None:
     sink = MemorySink()
     with contextlib.contextmanager(shown_by)(*parts) as url, exporting() as good:
         scraper = Scraper("s", {"targets": [url, good], "interval_s": 0.1, "timeout_s": 60})
         with at_work(scraper, sink):
             until(lambda: scraper.targets[0].failed >= 2 and scraper.targets[1].due >= 4)
-    assert any(said in told for told in scraper.intake.receipt.errors), (
+    assert any(message in error for error in scraper.intake.receipt.errors), (
         scraper.intake.receipt.errors
     )
     assert {r["metric"] for r in sink.rows() if not r["metric"].startswith("scrape")} == {"up"}
 
 
-def test_an_answer_without_an_end_fails_in_time_and_others_go_on() -> None:
-    """A target that sends a line now and then for ever: its time is over, whatever still comes."""
+def test_an_endless_response_exceeds_its_timeout() -> None:
+    """A target that sends a line now and then for ever exceeds its timeout."""
     sink = MemorySink()
     forever = (OK + b"\r\n", *[b"a 1\n"] * 400)
     with contextlib.contextmanager(shown_by)(*forever, wait_s=0.05) as url, exporting() as good:
         scraper = Scraper("s", {"targets": [url, good], "interval_s": 0.2, "timeout_s": 0.5})
         with at_work(scraper, sink):
             until(lambda: scraper.targets[0].failed >= 3 and scraper.targets[1].due >= 8)
-    assert any("TimeoutError" in told for told in scraper.intake.receipt.errors)
+    assert any("TimeoutError" in error for error in scraper.intake.receipt.errors)
     assert scraper.targets[0].missed >= 3
     assert "a" not in {r["metric"] for r in sink.rows()}
 
 
-def test_targets_that_show_the_same_are_told_apart() -> None:
-    """Breaks where two targets share what is known of a series."""
+def test_series_of_equal_targets_are_distinct() -> None:
+    """Fails if two targets share the state of a series."""
     sink = MemorySink()
-    with exporting(text=b"x 1\n") as one, exporting(text=b"x 2\n") as two:
-        scraper = Scraper("s", {"targets": [one, two], "interval_s": 0.05})
+    with exporting(text=b"x 1\n") as first, exporting(text=b"x 2\n") as second:
+        scraper = Scraper("s", {"targets": [first, second], "interval_s": 0.05})
         with at_work(scraper, sink):
             until(lambda: min(t.due for t in scraper.targets) >= 5)
     rows = {(r["labels"], r["float"]) for r in sink.rows() if r["metric"] == "x"}
@@ -828,39 +842,43 @@ def test_targets_that_show_the_same_are_told_apart() -> None:
     assert sorted(at_the_end) == sorted(t.due for t in scraper.targets)
 
 
-def test_targets_of_https_are_verified_and_alone_get_the_token(
+def test_only_verified_https_targets_receive_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A target with a certificate of its own: scraped by whoever knows it, with the token, by no one else."""
+    """A target with its own certificate is scraped, with the token, only by a scraper that trusts
+    the certificate.
+    """
     cert, key = certificate(tmp_path, name="exporter.example")
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(cert, key)
-    asked: list[str] = []
+    authorizations: list[str] = []
 
     def answer(self: Any) -> None:
-        asked.append(self.headers.get("Authorization", ""))
+        authorizations.append(self.headers.get("Authorization", ""))
         Exporter.do_GET(self)
 
     monkeypatch.setenv("MY_TOKEN", "s3cret")
     with exporting(tls, text=b"x 1\n", do_GET=answer) as url:
         for trusted in (False, True):
-            more = {"ca": str(cert), "token_from": "MY_TOKEN"} if trusted else {}
-            scraper = Scraper("s", {"targets": [url], "interval_s": 0.05, **more})
+            options = {"ca": str(cert), "token_from": "MY_TOKEN"} if trusted else {}
+            scraper = Scraper("s", {"targets": [url], "interval_s": 0.05, **options})
             sink = MemorySink()
             with at_work(scraper, sink):
                 until(lambda of=scraper: of.targets[0].due >= 5)
             good = {r["float"] for r in sink.rows() if r["metric"] == "scrape_success"}
             assert good == {float(trusted)}
-            assert bool(asked) == trusted
+            assert bool(authorizations) == trusted
             if not trusted:
-                assert any("certificate verify failed" in w for w in scraper.intake.receipt.errors)
-        assert set(asked) == {"Bearer s3cret"}
+                assert any(
+                    "certificate verify failed" in error for error in scraper.intake.receipt.errors
+                )
+        assert set(authorizations) == {"Bearer s3cret"}
         other = url.replace("127.0.0.1", "localhost")
         settings = {"targets": [other], "interval_s": 0.05, "ca": str(cert)}
         scraper = Scraper("s", settings)
         with at_work(scraper, MemorySink()):
             until(lambda: scraper.targets[0].due >= 3)
-        assert scraper.targets[0].succeeded == 0, "for another name"
+        assert scraper.targets[0].succeeded == 0, "the certificate is for another name"
         scraper = Scraper("s", {"targets": [url], "ca": str(cert), "token_from": "NOT_THERE"})
         with pytest.raises(BadInput, match=r"found no token in \$NOT_THERE"):
             Collecting({"s": scraper}, MemorySink()).start()
@@ -869,8 +887,8 @@ def test_targets_of_https_are_verified_and_alone_get_the_token(
             Collecting({"s": scraper}, MemorySink()).start()
 
 
-def test_wrong_settings_are_told() -> None:
-    for settings_of, said in (
+def test_invalid_settings_are_refused() -> None:
+    for settings_of, message in (
         ({"targets": []}, "found 0 targets"),
         ({"targets": ["ftp://x"]}, "expected http://HOST:PORT/PATH"),
         ({"targets": ["http://x:99999"]}, "expected http://HOST:PORT/PATH"),
@@ -879,13 +897,13 @@ def test_wrong_settings_are_told() -> None:
         ({"targets": ["https://x", "y"], "token_from": "T"}, "expected https for all"),
         ({}, "found no targets"),
     ):
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=message):
             collectors_of({"s": {"type": "scrape", **settings_of}})
     with pytest.raises(BadInput, match="found collector 'nothing'; expected scrape"):
         collectors_of({"nothing": {}})
 
 
-def test_a_port_in_use_stops_those_that_had_started() -> None:
+def test_a_port_in_use_stops_all_receivers() -> None:
     first = InfluxReceiver("a", {"port": 0})
     with at_work(first, MemorySink()):
         second, third = (
@@ -899,19 +917,19 @@ def test_a_port_in_use_stops_those_that_had_started() -> None:
 # ---------------------------------------------------------------- clocks, ranges, units
 
 
-def test_the_offset_of_a_clock_is_that_of_the_quickest_exchange() -> None:
+def test_the_clock_offset_is_that_of_the_quickest_exchange() -> None:
     draw = random.Random(1)
     exchanges = []
     for _ in range(8):
-        there, back = draw.randrange(1000, 90_000), draw.randrange(1000, 90_000)
+        forth, back = draw.randrange(1000, 90_000), draw.randrange(1000, 90_000)
         sent = draw.randrange(10**12)
-        exchanges.append(Exchange(sent, sent + there + 300_000_000, sent + there + back))
-    found = offset_of(exchanges)
-    assert abs(found.offset_ns - 300_000_000) <= found.bound_ns
-    later = Offset(found.offset_ns + 5_000_000, found.bound_ns, 8)
-    assert found.drift(later) == 5_000_000 - 2 * found.bound_ns
+        exchanges.append(Exchange(sent, sent + forth + 300_000_000, sent + forth + back))
+    offset = offset_of(exchanges)
+    assert abs(offset.offset_ns - 300_000_000) <= offset.bound_ns
+    later = Offset(offset.offset_ns + 5_000_000, offset.bound_ns, 8)
+    assert offset.drift(later) == 5_000_000 - 2 * offset.bound_ns
     assert later.drift(later) == 0
-    assert found.bound_ns == min((e.received_ns - e.sent_ns + 1) // 2 for e in exchanges)
+    assert offset.bound_ns == min((e.received_ns - e.sent_ns + 1) // 2 for e in exchanges)
     with pytest.raises(BadInput, match="found 7 exchanges; expected at least 8"):
         offset_of(exchanges[:7])
 
@@ -919,16 +937,16 @@ def test_the_offset_of_a_clock_is_that_of_the_quickest_exchange() -> None:
 @pytest.mark.parametrize("steps", [0, 1, MOST_POINTS - 1, MOST_POINTS, 25_200, 3 * MOST_POINTS - 1])
 def test_ranges_cover_each_step_once(steps: int) -> None:
     start, step = 1_700_000_000_000_000_000, 1_000_000_000
-    found = list(ranges(start, start + steps * step + step // 2, step))
-    times = [t for first, last in found for t in range(first, last + 1, step)]
+    parts = list(ranges(start, start + steps * step + step // 2, step))
+    times = [t for first, last in parts for t in range(first, last + 1, step)]
     assert times == [start + k * step for k in range(steps + 1)]
-    assert max((last - first) // step + 1 for first, last in found) <= MOST_POINTS
-    assert len(found) == -(-(steps + 1) // MOST_POINTS)
+    assert max((last - first) // step + 1 for first, last in parts) <= MOST_POINTS
+    assert len(parts) == -(-(steps + 1) // MOST_POINTS)
 
 
 def test_units_by_name_and_unprintable_names() -> None:
-    asked = ["node_cpu_seconds_total", "go_memstats_alloc_bytes", "up", "a_ratio", "x_total"]
-    assert [unit_of(m) for m in asked] == ["s", "B", "", "1", ""]
+    names = ["node_cpu_seconds_total", "go_memstats_alloc_bytes", "up", "a_ratio", "x_total"]
+    assert [unit_of(m) for m in names] == ["s", "B", "", "1", ""]
     reader = native.PointReader()
     reader.graphite("ok 1 1\nbad\u200b 1 1\n".encode(), 5)
     columns = reader.take()

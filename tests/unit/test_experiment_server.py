@@ -1,6 +1,8 @@
-"""Experiments over HTTP: the published call, MonEx's methods and files, tokens, kills, no server."""
+"""Experiments over HTTP: the published call, methods and files of MonEx, tokens, kills, an absent
+server.
+"""
 
-# ruff: noqa: E501 - scripts and files are kept as they are read
+# ruff: noqa: E501 - lines of scripts and files stay unbroken
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ from tests.support import commands, web
 
 T0 = 1_700_000_000_000_000_000
 S = 10**9
-#: as the paper prints it, its three lines joined
+#: as in the paper, its three lines joined
 PRINTED = (
     'curl "http://MonExServer:5000/exp/myexp" -X GET -d \'{"metric":"mymetric"}\' > file.csv '
     '-H "Content-Type: application/json"'
@@ -44,10 +46,10 @@ PRINTED = (
 
 
 class Server:
-    """A server process over a state of its own; `again` starts another over the same."""
+    """A server process with its own state; `begin` starts another on the same state."""
 
-    def __init__(self, place: Path, *words: str, **environment: str) -> None:
-        self.place, self.words = place, words
+    def __init__(self, place: Path, *arguments: str, **environment: str) -> None:
+        self.place, self.words = place, arguments
         self.environment = {
             **os.environ,
             "PENSTOCK_STATE": str(place / "state"),
@@ -69,7 +71,7 @@ class Server:
         self.url = self.process.stdout.readline().strip().rstrip("/")
         assert self.url, (self.place / "log").read_text()
         file = self.place / "run" / f"serve-{self.process.pid}.json"
-        #: what clients of the same user read by themselves
+        #: token that clients of the same user find by themselves
         self.token: str = json.loads(file.read_text())["experiments_token"]
         self.right = {"Authorization": f"Bearer {self.token}"}
         self.http = httpx.Client(base_url=self.url, headers=self.right, timeout=300)
@@ -87,21 +89,21 @@ class Server:
     def push(
         self, name: str, number: int, times, values, metric: str = "m", **more
     ) -> httpx.Response:
-        said = {
+        fields = {
             "source": "s",
             "number": number,
             "metric": metric,
             "utc_ns": times,
             "integer": values,
         }
-        return self.http.post(f"/api/v1/experiments/{name}/points", json={**said, **more})
+        return self.http.post(f"/api/v1/experiments/{name}/points", json={**fields, **more})
 
     def get(self, name: str, **options) -> httpx.Response:
         return self.http.request("GET", f"/exp/{name}", json=options)
 
-    def cli(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def cli(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return commands.run(
-            [sys.executable, "-m", "penstock", *words],
+            [sys.executable, "-m", "penstock", *arguments],
             env={**self.environment, "PENSTOCK_SERVER": self.url, **environment},
             capture_output=True,
             text=True,
@@ -148,10 +150,10 @@ test ! -e $PENSTOCK_RUNTIME/serve-5000.header || exit 6
         "PENSTOCK_STATE": str(tmp_path / "state"),
         "PENSTOCK_RUNTIME": str(tmp_path / "run"),
     }
-    done = commands.run(
+    result = commands.run(
         ["unshare", "-mn", "sh", "-c", script], env=environment, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr + (tmp_path / "log").read_text()
+    assert result.returncode == 0, result.stderr + (tmp_path / "log").read_text()
     rows = (tmp_path / "file.csv").read_text().splitlines()
     assert rows[0] == "timestamp,mymetric"
     assert [r.split(",")[1] for r in rows[1:]] == ["0.5"]
@@ -178,8 +180,13 @@ def test_the_table_of_answers(server: Server) -> None:
     assert http.post("/exp/t").status_code == 409
     assert http.post("/exp/t", json={"repeat": True}).status_code == 201
     assert http.put("/exp/t").status_code == 201
-    for wrong in ({"metric": "m", "type": "x"}, {"metric": "m", "stepp": "1s"}, {}, {"metric": 5}):
-        assert server.get("t#1".replace("#", "%23"), **wrong).status_code == 400
+    for options in (
+        {"metric": "m", "type": "x"},
+        {"metric": "m", "stepp": "1s"},
+        {},
+        {"metric": 5},
+    ):
+        assert server.get("t#1".replace("#", "%23"), **options).status_code == 400
     assert server.get("nobody", metric="m").status_code == 404
     assert http.request("GET", "/exp/t", content=b"{").status_code == 400
     assert "t#1 ended" in http.get("/exp").text
@@ -201,15 +208,16 @@ def test_a_name_of_any_letters(server: Server) -> None:
 
 
 @pytest.mark.parametrize("key", ["utc_time", "utctime", "local_time", "localtime"])
-def test_times_are_kept_to_the_nanosecond_whatever_they_are_called(
-    server: Server, key: str
-) -> None:
-    said = f'{{"{key}": 1512056178.123456789}}'
-    assert server.http.post(f"/exp/n-{key}", content=said).status_code == 201
+def test_all_time_keys_have_nanoseconds(server: Server, key: str) -> None:
+    start = f'{{"{key}": 1512056178.123456789}}'
+    assert server.http.post(f"/exp/n-{key}", content=start).status_code == 201
     end = f'{{"{key}": "1512056178.373456789"}}'
     assert server.http.put(f"/exp/n-{key}", content=end).status_code == 201
-    found = server.http.get(f"/api/v1/experiments/n-{key}").json()
-    assert (found["start_ns"], found["end_ns"]) == (1512056178123456789, 1512056178373456789)
+    experiment = server.http.get(f"/api/v1/experiments/n-{key}").json()
+    assert (experiment["start_ns"], experiment["end_ns"]) == (
+        1512056178123456789,
+        1512056178373456789,
+    )
     twice = {"utc_time": 1, "localtime": 2}
     assert server.http.post(f"/exp/n2-{key}", json=twice).status_code == 400
 
@@ -221,7 +229,7 @@ def test_options_of_one_call_do_not_leak_into_the_next(server: Server) -> None:
         server.push("leak", 0, [T0, T0 + S], [1, 2], metric="named", **more)
     server.http.put("/exp/leak", json={"utc_time": T0 // S + 5})
     first = server.get("leak", metric="named").text
-    # one label alone names the columns
+    # a single label names the columns
     assert first.splitlines()[0] == "duration,a,b"
     assert server.get("leak", metric="named", type="timestamp", labels=["x"]).text != first
     assert server.get("leak", metric="named").text == first
@@ -231,41 +239,48 @@ LACKS = "m: partial, 6 of 10 points; 4 lost in 1 gap, the longest 5 s"
 
 
 def ten_points(server: Server, name: str, lost: range = range(0)) -> None:
-    """One of `whole`, ten seconds of a series `m` at 1 s without those of `lost`, and `n`, which has all."""
+    """A complete experiment of ten seconds: series `m` every second without the points of `lost`,
+    and `n` with all points.
+    """
     server.http.post(f"/exp/{name}", json={"utc_time": T0 // S})
-    for number, (metric, lacks) in enumerate((("m", lost), ("n", range(0)))):
-        at = [i for i in range(10) if i not in lacks]
-        told = {"metric": metric, "interval_ns": S, "expected": 10}
-        times = [T0 + i * S for i in at]
-        assert server.push(name, number, times, at, metric, accounts=[told]).status_code == 201
+    for number, (metric, missing) in enumerate((("m", lost), ("n", range(0)))):
+        seconds = [i for i in range(10) if i not in missing]
+        account = {"metric": metric, "interval_ns": S, "expected": 10}
+        times = [T0 + i * S for i in seconds]
+        assert (
+            server.push(name, number, times, seconds, metric, accounts=[account]).status_code == 201
+        )
     server.http.put(f"/exp/{name}", json={"utc_time": T0 // S + 9})
 
 
-def test_what_is_not_complete_is_given_and_told(
+def test_partial_series_are_served_with_a_warning(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On stderr, in a warning, in a header; breaks where rows are held back, or nothing is said."""
+    """On stderr, in a warning and in a header. Fails if rows are missing, or nothing is reported."""
     monkeypatch.setenv("PENSTOCK_RUNTIME", server.environment["PENSTOCK_RUNTIME"])
     ten_points(server, "lacks", range(4, 8))
     ten_points(server, "whole")
 
-    answer = server.get("lacks", metric="m")
-    assert (answer.status_code, len(answer.text.splitlines())) == (200, 7)
-    assert answer.headers["X-Penstock-Verdict"] == "partial"
-    (row,) = json.loads(answer.headers["X-Penstock-Lacking"])["series"]
+    response = server.get("lacks", metric="m")
+    assert (response.status_code, len(response.text.splitlines())) == (200, 7)
+    assert response.headers["X-Penstock-Verdict"] == "partial"
+    (row,) = json.loads(response.headers["X-Penstock-Lacking"])["series"]
     assert (row["series"], row["stored"], row["expected"], row["lost"]) == ("m", 6, 10, 4)
     for name, metric in (("lacks", "n"), ("whole", "m")):
-        fine = server.get(name, metric=metric).headers
-        assert (fine["X-Penstock-Verdict"], "X-Penstock-Lacking" in fine) == ("complete", False)
+        headers = server.get(name, metric=metric).headers
+        assert (headers["X-Penstock-Verdict"], "X-Penstock-Lacking" in headers) == (
+            "complete",
+            False,
+        )
 
-    words = ("monitor", "get", "lacks", "-m", "m")
-    told = server.cli(*words)
-    assert (told.returncode, told.stdout) == (0, answer.text)
-    assert told.stderr == f"penstock: 1 series is not complete\npenstock: {LACKS}\n"
-    here = server.cli(*words, PENSTOCK_SERVER="")  # the same store without a server
-    assert (here.stdout, here.stderr) == (told.stdout, told.stderr)
-    asked = server.cli(*words, "--partial")
-    assert (asked.stdout, asked.stderr) == (answer.text, "")
+    arguments = ("monitor", "get", "lacks", "-m", "m")
+    result = server.cli(*arguments)
+    assert (result.returncode, result.stdout) == (0, response.text)
+    assert result.stderr == f"penstock: 1 series is not complete\npenstock: {LACKS}\n"
+    local = server.cli(*arguments, PENSTOCK_SERVER="")  # the same store without a server
+    assert (local.stdout, local.stderr) == (result.stdout, result.stderr)
+    partial = server.cli(*arguments, "--partial")
+    assert (partial.stdout, partial.stderr) == (response.text, "")
     assert server.cli("monitor", "get", "lacks", "-m", "n").stderr == ""
 
     with pytest.warns(penstock.PartialData, match="4 lost in 1 gap"):
@@ -276,41 +291,41 @@ def test_what_is_not_complete_is_given_and_told(
         assert len(penstock.series("lacks", "m", server=server.url, partial=True)) == 6
         assert len(penstock.series("lacks", "n", server=server.url)) == 10
 
-    # what analyses refuses the same, from a server and from a file that says it
+    # analyses refuse it in the same way, from a server and from a file with the verdict
     exported = tmp_path / "m.parquet"
-    server.cli(*words, "--format", "parquet", "-o", str(exported))
+    server.cli(*arguments, "--format", "parquet", "-o", str(exported))
     address = f"{server.url}/exp/lacks/data?metric=m"
     for source in (address, str(exported)):
-        draw = ("plot", source, "lines", "-o", str(tmp_path / "f.svg"))
-        refused = server.cli(*draw)
+        plot = ("plot", source, "lines", "-o", str(tmp_path / "f.svg"))
+        refused = server.cli(*plot)
         assert refused.returncode == 2
         assert "expected complete" in refused.stderr
-        assert server.cli(*draw, "--partial").returncode == 0
+        assert server.cli(*plot, "--partial").returncode == 0
     assert LACKS in server.cli("plot", address, "lines").stderr
 
 
-def test_a_header_holds_no_more_series_than_it_may() -> None:
+def test_a_header_has_a_bounded_number_of_series() -> None:
     row = {"stored": 1, "expected": 9, "produced": None, "lost": 8, "gaps": 1, "longest_gap_ns": S}
-    about = {f"{'é' * 400}{i}": {**row, "verdict": "partial"} for i in range(50)}
-    told = verdict_of(about, running=True)
-    headers = told.headers()
+    series = {f"{'é' * 400}{i}": {**row, "verdict": "partial"} for i in range(50)}
+    verdict = verdict_of(series, running=True)
+    headers = verdict.headers()
     assert len(headers["X-Penstock-Lacking"]) < 5000
-    again = of_headers({**headers, "X-Penstock-State": "running"})
-    assert len(again.lacking) + again.more == 50
-    assert again.lines[0] == "50 series are not complete so far (it still runs)"
-    assert told.lines[-1] == "and 30 more"
+    parsed = of_headers({**headers, "X-Penstock-State": "running"})
+    assert len(parsed.lacking) + parsed.more == 50
+    assert parsed.lines[0] == "50 series are not complete so far (it still runs)"
+    assert verdict.lines[-1] == "and 30 more"
     for broken in ("{", '{"series": [{}], "more": 1}', '{"series": [3], "more": 1}', "[]"):
-        said = of_headers({"X-Penstock-Verdict": "partial", "X-Penstock-Lacking": broken})
-        assert said.lines == ["1 series is not complete", "and 1 more"]
+        fallback = of_headers({"X-Penstock-Verdict": "partial", "X-Penstock-Lacking": broken})
+        assert fallback.lines == ["1 series is not complete", "and 1 more"]
     assert of_headers({}).lines == []
 
 
-def test_a_server_that_nobody_described_is_not_asked(server: Server) -> None:
+def test_an_undeclared_server_is_not_queried(server: Server) -> None:
     server.http.post("/exp/far")
     assert server.get("far", server="nowhere", query="up").status_code == 404
 
 
-def test_more_than_eleven_thousand_points_are_one_answer(server: Server) -> None:
+def test_more_than_eleven_thousand_points_are_one_response(server: Server) -> None:
     server.http.post("/exp/long", json={"utc_time": T0 // S})
     times = (T0 + np.arange(25_201) * S).tolist()
     assert server.push("long", 0, times, list(range(25_201))).status_code == 201
@@ -319,35 +334,35 @@ def test_more_than_eleven_thousand_points_are_one_answer(server: Server) -> None
     assert [int(r.split(",")[1]) for r in rows] == list(range(25_201))
 
 
-def test_arrow_and_json_come_to_the_same(server: Server) -> None:
+def test_arrow_and_json_are_equivalent(server: Server) -> None:
     server.http.post("/exp/arrow", json={"utc_time": T0 // S})
     table = points(metric="m", utc_ns=[T0, T0 + 1], integer=[1, 2])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    where = "/api/v1/experiments/arrow/points"
+    path = "/api/v1/experiments/arrow/points"
     for duplicate in (False, True):
-        answer = server.http.post(
-            where,
+        response = server.http.post(
+            path,
             params={"source": "s", "number": 0},
             content=sink.getvalue().to_pybytes(),
             headers={"Content-Type": "application/vnd.apache.arrow.stream"},
         )
-        assert answer.json() == {"points": 2, "duplicate": duplicate}
+        assert response.json() == {"points": 2, "duplicate": duplicate}
     assert server.push("arrow", 0, [T0, T0 + 1], [1, 2]).json()["duplicate"]
-    for wrong in (b"", b"ARROW1", sink.getvalue().to_pybytes()[:-30]):
-        answer = server.http.post(
-            where,
+    for body in (b"", b"ARROW1", sink.getvalue().to_pybytes()[:-30]):
+        response = server.http.post(
+            path,
             params={"source": "s", "number": 1},
-            content=wrong,
+            content=body,
             headers={"Content-Type": "application/vnd.apache.arrow.stream"},
         )
-        assert answer.status_code in (400, 201)
-        assert answer.status_code == 400 or answer.json()["points"] == 2
+        assert response.status_code in (400, 201)
+        assert response.status_code == 400 or response.json()["points"] == 2
 
 
 def test_answers_do_not_depend_on_the_server_s_time_zone(tmp_path: Path) -> None:
-    found = []
+    contents = []
     for zone in ("UTC", "Asia/Kolkata"):
         place = tmp_path / zone.replace("/", "-")
         place.mkdir()
@@ -359,14 +374,14 @@ def test_answers_do_not_depend_on_the_server_s_time_zone(tmp_path: Path) -> None
             first = running.get("z", metric="m").content
             running.get("z", metric="m", type="duration")
             assert running.get("z", metric="m").content == first
-            found.append((first, running.http.get("/exp").content))
+            contents.append((first, running.http.get("/exp").content))
         finally:
             running.end()
-    assert found[0] == found[1]
+    assert contents[0] == contents[1]
 
 
 def killed_while_pushing(place: Path, seed: int) -> None:
-    """Acknowledged marks and points are there after a kill at some moment; retries double nothing."""
+    """Acknowledged marks and points exist after a kill at some moment; retries duplicate nothing."""
     running = Server(place)
     rng = np.random.default_rng(seed)
     try:
@@ -392,9 +407,9 @@ def killed_while_pushing(place: Path, seed: int) -> None:
         victim.wait()
         running.http.close()
         running.begin()
-        found = running.http.get("/api/v1/experiments/k").json()
-        assert found["state"] == "running"
-        assert [p["name"] for p in found["phases"]] == ["load"]
+        experiment = running.http.get("/api/v1/experiments/k").json()
+        assert experiment["state"] == "running"
+        assert [p["name"] for p in experiment["phases"]] == ["load"]
         for retried in range(max(0, acknowledged - 2), acknowledged + 1):
             times = (T0 + (np.arange(100) + retried * 100) * 1000).tolist()
             assert running.push("k", retried, times, times).status_code == 201
@@ -421,79 +436,79 @@ def test_who_may_do_what(tmp_path: Path) -> None:
     running = Server(tmp_path)
     try:
         environment = {"PENSTOCK_STATE": str(tmp_path / "state")}
-        told = {}
+        tokens = {}
         for user, role in (("ada", "owner"), ("bob", "owner"), ("ada-reads", "reader")):
-            made = running.cli("monitor", "token", user, "--role", role, **environment)
-            assert made.returncode == 0, made.stderr
-            told[user] = {"Authorization": f"Bearer {made.stdout.strip()}"}
+            result = running.cli("monitor", "token", user, "--role", role, **environment)
+            assert result.returncode == 0, result.stderr
+            tokens[user] = {"Authorization": f"Bearer {result.stdout.strip()}"}
         stored = (tmp_path / "state" / "archive.sqlite").read_bytes()
         wal = tmp_path / "state" / "archive.sqlite-wal"
         stored += wal.read_bytes() if wal.exists() else b""
-        for headers in told.values():
+        for headers in tokens.values():
             assert headers["Authorization"].split()[1].encode() not in stored
         http = running.http
         for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp5"}):
             for method, path in (("GET", "/exp"), ("POST", "/exp/x"), ("GET", "/exp/x/data")):
-                answer = web.request(method, running.url + path, headers=headers)
-                assert answer.status_code == 401
-        assert http.post("/exp/x", headers=told["ada"], json={"shared": True}).status_code == 201
-        assert http.post("/exp/own", headers=told["ada"]).status_code == 201
-        assert http.post("/exp/x", headers=told["ada-reads"]).status_code == 403
-        assert http.get("/exp", headers=told["bob"]).text.startswith("x#1 running")
-        assert "own" not in http.get("/exp", headers=told["bob"]).text
-        assert http.put("/exp/own", headers=told["bob"]).status_code == 404
-        assert http.put("/exp/x", headers=told["bob"]).status_code in (404, 409)
-        assert http.get("/api/v1/experiments/x", headers=told["ada"]).json()["state"] == "running"
-        # a token of experiments opens nothing of what is emulated
-        assert http.get("/api/v1/state", headers=told["ada"]).status_code == 401
+                response = web.request(method, running.url + path, headers=headers)
+                assert response.status_code == 401
+        assert http.post("/exp/x", headers=tokens["ada"], json={"shared": True}).status_code == 201
+        assert http.post("/exp/own", headers=tokens["ada"]).status_code == 201
+        assert http.post("/exp/x", headers=tokens["ada-reads"]).status_code == 403
+        assert http.get("/exp", headers=tokens["bob"]).text.startswith("x#1 running")
+        assert "own" not in http.get("/exp", headers=tokens["bob"]).text
+        assert http.put("/exp/own", headers=tokens["bob"]).status_code == 404
+        assert http.put("/exp/x", headers=tokens["bob"]).status_code in (404, 409)
+        assert http.get("/api/v1/experiments/x", headers=tokens["ada"]).json()["state"] == "running"
+        # a token of experiments gives no access to emulated disks
+        assert http.get("/api/v1/state", headers=tokens["ada"]).status_code == 401
         (row,) = [
             r
             for r in json.loads(running.cli("monitor", "token", "--json").stdout)["tokens"]
             if r["owner"] == "bob"
         ]
         assert running.cli("monitor", "token", "--revoke", row["token_id"]).returncode == 0
-        assert http.get("/exp", headers=told["bob"]).status_code == 401
+        assert http.get("/exp", headers=tokens["bob"]).status_code == 401
     finally:
         running.end()
 
 
 def live_events(
-    http: httpx.Client, headers: dict[str, str], wanted: int, **asked: str
+    http: httpx.Client, headers: dict[str, str], count: int, **params: str
 ) -> list[tuple[str, object]]:
-    """The first events of the live stream: name and value."""
-    found: list[tuple[str, object]] = []
-    with http.stream("GET", "/api/v1/live", headers=headers, params=asked) as answer:
-        assert answer.status_code == 200
+    """The first `count` events of the live stream: name and value."""
+    events: list[tuple[str, object]] = []
+    with http.stream("GET", "/api/v1/live", headers=headers, params=params) as response:
+        assert response.status_code == 200
         name = ""
-        for line in answer.iter_lines():
+        for line in response.iter_lines():
             if line.startswith("event: "):
                 name = line[7:]
             elif line.startswith("data: "):
-                found.append((name, json.loads(line[6:])))
-                if len(found) == wanted:
+                events.append((name, json.loads(line[6:])))
+                if len(events) == count:
                     break
-    return found
+    return events
 
 
-def test_the_live_stream_is_of_the_experiments_that_one_may_read(tmp_path: Path) -> None:
-    """Breaks where a user's token shows what is of others, or of the host, or is not needed."""
+def test_the_live_stream_has_only_readable_experiments(tmp_path: Path) -> None:
+    """Fails if a user's token shows experiments of others or the host, or if no token is needed."""
     running = Server(tmp_path, "--open-reads")
     try:
-        told = {}
+        tokens = {}
         for user, role in (("ada", "owner"), ("bob", "reader"), ("eve", "owner")):
-            made = running.cli("monitor", "token", user, "--role", role)
-            told[user] = {"Authorization": f"Bearer {made.stdout.strip()}"}
+            result = running.cli("monitor", "token", user, "--role", role)
+            tokens[user] = {"Authorization": f"Bearer {result.stdout.strip()}"}
         http = running.http
         for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp5"}):
-            answer = web.get(f"{running.url}/api/v1/live", headers=headers)
-            assert answer.status_code == 401
-        assert http.post("/exp/own", headers=told["ada"]).status_code == 201
+            response = web.get(f"{running.url}/api/v1/live", headers=headers)
+            assert response.status_code == 401
+        assert http.post("/exp/own", headers=tokens["ada"]).status_code == 201
         both = {"shared": True, "tags": ["t"]}
-        assert http.post("/exp/both", headers=told["ada"], json=both).status_code == 201
-        assert http.post("/exp/other", headers=told["eve"]).status_code == 201
+        assert http.post("/exp/both", headers=tokens["ada"], json=both).status_code == 201
+        assert http.post("/exp/other", headers=tokens["eve"]).status_code == 201
 
-        def seen(user: str, **asked: str) -> list[str]:
-            who, experiments = live_events(http, told[user], 2, **asked)
+        def seen(user: str, **params: str) -> list[str]:
+            who, experiments = live_events(http, tokens[user], 2, **params)
             assert who == ("who", {"user": user})
             assert experiments[0] == "experiments"
             return sorted(f"{e['user']} {e['name']}" for e in experiments[1])  # type: ignore[attr-defined]
@@ -504,24 +519,24 @@ def test_the_live_stream_is_of_the_experiments_that_one_may_read(tmp_path: Path)
         assert seen("ada", experiment="own#1") == ["ada own"]
         assert seen("bob", experiment="both") == ["ada both"]
         for user, name in (("bob", "own"), ("eve", "own"), ("ada", "other"), ("ada", "nothing")):
-            asked = {"experiment": name}
-            answer = http.get("/api/v1/live", headers=told[user], params=asked)
-            assert answer.status_code == 404
-        # nothing else of the interface, as before
-        assert http.get("/api/v1/state", headers=told["ada"]).status_code == 401
+            params = {"experiment": name}
+            response = http.get("/api/v1/live", headers=tokens[user], params=params)
+            assert response.status_code == 404
+        # no access to other parts of the interface
+        assert http.get("/api/v1/state", headers=tokens["ada"]).status_code == 401
 
-        # what changes is told to who may see it; each hears of the others' nothing
-        with http.stream("GET", "/api/v1/live", headers=told["bob"]) as answer:
-            lines = answer.iter_lines()
+        # each client receives changes of the experiments that it may read, and of no others
+        with http.stream("GET", "/api/v1/live", headers=tokens["bob"]) as response:
+            lines = response.iter_lines()
             while "experiments" not in next(lines):
                 pass
             assert [e["name"] for e in json.loads(next(lines)[6:])] == ["both"]
             mark = {"kind": "begin", "name": "hidden"}
             other = "/api/v1/experiments/other/marks"
-            assert http.post(other, headers=told["eve"], json=mark).status_code == 201
+            assert http.post(other, headers=tokens["eve"], json=mark).status_code == 201
             mark["name"] = "load"
             both_marks = "/api/v1/experiments/both/marks"
-            assert http.post(both_marks, headers=told["ada"], json=mark).status_code == 201
+            assert http.post(both_marks, headers=tokens["ada"], json=mark).status_code == 201
             while True:
                 line = next(lines)
                 assert "hidden" not in line
@@ -556,7 +571,7 @@ def test_from_the_command_line_and_from_python(server: Server, monkeypatch) -> N
     assert states == ["ended", "aborted"]
 
 
-def test_a_script_is_the_same_when_the_server_is_down(tmp_path: Path) -> None:
+def test_a_script_runs_on_without_the_server(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -574,11 +589,11 @@ exit $exit_of_load
         "PENSTOCK_STATE": str(tmp_path / "state"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
-    done = commands.run(
+    result = commands.run(
         ["sh", "s.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout) == (7, "out\n")
-    assert "nothing is recorded" in done.stderr
+    assert (result.returncode, result.stdout) == (7, "out\n")
+    assert "nothing is recorded" in result.stderr
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PENSTOCK_SERVER", f"http://127.0.0.1:{port}")
         with penstock.experiment("x") as x, x.phase("p"):
@@ -588,7 +603,7 @@ exit $exit_of_load
 
 
 class Hanging(socketserver.StreamRequestHandler):
-    """Takes what is sent; says nothing, or a byte now and then."""
+    """Reads the request; answers nothing, or one byte at a time."""
 
     drips = b""
     over = threading.Event()
@@ -603,13 +618,13 @@ class Hanging(socketserver.StreamRequestHandler):
             self.rfile.read()
 
 
-#: nothing, or the beginning of an answer, byte by byte
+#: nothing, or the beginning of a response, byte by byte
 DRIPS = (b"", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100)
 
 
 @contextlib.contextmanager
 def hanging(drips: bytes) -> Iterator[str]:
-    """A server that never answers; its address."""
+    """Address of a server that never completes a response."""
 
     class Never(socketserver.ThreadingTCPServer):
         daemon_threads = True
@@ -626,22 +641,23 @@ def hanging(drips: bytes) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("drips", DRIPS)
-def test_a_server_that_hangs_holds_nobody(tmp_path: Path, drips: bytes) -> None:
-    """Breaks where the end of an experiment, which a server may take long for, is waited for whatever it does:
-    this test would be over its time."""
+def test_a_hanging_server_blocks_no_client(tmp_path: Path, drips: bytes) -> None:
+    """Fails if the end of an experiment, which may take a server long, has no time limit: the test
+    would exceed its own.
+    """
     with hanging(drips) as url:
         environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path), "PENSTOCK_SERVER": url}
         program = str(Path(sys.executable).with_name("penstock"))
-        for words in (["start", "x"], ["mark", "x", "--note", "n"], ["stop", "x"]):
-            done = commands.run(
-                [program, "monitor", *words], env=environment, capture_output=True, text=True
+        for arguments in (["start", "x"], ["mark", "x", "--note", "n"], ["stop", "x"]):
+            result = commands.run(
+                [program, "monitor", *arguments], env=environment, capture_output=True, text=True
             )
-            assert done.returncode == 0, done.stderr
-            assert "does not answer; nothing is recorded" in done.stderr
-        done = commands.run(
+            assert result.returncode == 0, result.stderr
+            assert "does not answer; nothing is recorded" in result.stderr
+        result = commands.run(
             [program, "monitor", "get", "x", "-m", "m"], env=environment, capture_output=True
         )
-        assert done.returncode == 1
+        assert result.returncode == 1
 
 
 def _experiment(url: str) -> None:
@@ -649,7 +665,7 @@ def _experiment(url: str) -> None:
         running.note("n")
 
 
-#: what a program calls, by its name
+#: calls of a program by name
 CALLS = {
     "start": lambda url: Patient(Remote(url)).start("x"),
     "mark": lambda url: Patient(Remote(url)).mark("x", "note", "n"),
@@ -659,43 +675,46 @@ CALLS = {
 }
 
 
-# no wall clock, but for a call's own bound: a second, five times over, where it would hang for ever
+# no measurement of time but the bound of a call: one second, times five; without it the call hangs
+# for ever
 @pytest.mark.parametrize("drips", DRIPS)
 @pytest.mark.parametrize("call", CALLS)
-def test_each_call_is_over_in_time_whatever_the_server_does(call: str, drips: bytes) -> None:
-    """Breaks where only the pause between two bytes is bounded: the second server makes none that is long."""
+def test_each_call_has_a_time_limit(call: str, drips: bytes) -> None:
+    """Fails if only the pause between two bytes is bounded: the second server makes no long pause."""
     with hanging(drips) as url:
         began = time.monotonic()
         CALLS[call](url)
         assert time.monotonic() - began < 5.0
 
 
-def test_the_server_s_clock_is_compared_with_ours(server: Server, monkeypatch) -> None:
-    """On one host they are the same, and half a second off where ours is; breaks with the sign, or without
-    the time in the answer."""
-    door = Remote(str(server.http.base_url))
-    found = door.clock()
-    assert found is not None
-    assert found.exchanges >= 8
-    assert abs(found.offset_ns) <= found.bound_ns
+def test_the_server_s_clock_is_compared_with_the_local_one(server: Server, monkeypatch) -> None:
+    """On one host the offset is zero; then half a second, as the local clock is shifted.
+
+    Fails with the wrong sign, or without the time in the response.
+    """
+    client = Remote(str(server.http.base_url))
+    offset = client.clock()
+    assert offset is not None
+    assert offset.exchanges >= 8
+    assert abs(offset.offset_ns) <= offset.bound_ns
     real = time.time_ns
     monkeypatch.setattr(
         "penstock.host.probe.clock_offset.time.time_ns", lambda: real() - 500_000_000
     )
-    found = door.clock()
-    assert found is not None
-    assert abs(found.offset_ns - 500_000_000) <= found.bound_ns
-    assert found.warns(S)
+    offset = client.clock()
+    assert offset is not None
+    assert abs(offset.offset_ns - 500_000_000) <= offset.bound_ns
+    assert offset.warns(S)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_without_a_server_it_lies_in_the_user_s_own_store(tmp_path: Path) -> None:
+def test_without_a_server_experiments_are_in_the_user_s_store(tmp_path: Path) -> None:
     environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
     environment.pop("PENSTOCK_SERVER", None)
 
-    def cli(*words: str) -> subprocess.CompletedProcess[str]:
-        words = (sys.executable, "-m", "penstock", *words)
-        return commands.run(words, env=environment, capture_output=True, text=True, check=True)
+    def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+        arguments = (sys.executable, "-m", "penstock", *arguments)
+        return commands.run(arguments, env=environment, capture_output=True, text=True, check=True)
 
     cli("monitor", "start", "x")
     cli("monitor", "stop", "x")
@@ -708,14 +727,14 @@ def test_without_a_server_it_lies_in_the_user_s_own_store(tmp_path: Path) -> Non
     assert cli("monitor", "list").stdout == ""
 
 
-def test_experiments_are_moved_to_another_archive(tmp_path: Path) -> None:
-    """As docs/monitor.md has it: copied, the variable set, the index made anew."""
+def test_experiments_move_to_another_archive(tmp_path: Path) -> None:
+    """As in docs/monitor.md: copy, set the variable, rebuild the index."""
     environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
 
-    def penstock(*words: str) -> str:
-        line = [sys.executable, "-m", "penstock", *words]
-        done = commands.run(line, env=environment, capture_output=True, text=True, check=True)
-        return done.stdout
+    def penstock(*arguments: str) -> str:
+        line = [sys.executable, "-m", "penstock", *arguments]
+        result = commands.run(line, env=environment, capture_output=True, text=True, check=True)
+        return result.stdout
 
     penstock("monitor", "run", "--name", "x", "-i", "0.1", "--", "sleep", "0.5")
     before = penstock("monitor", "get", "x", "-m", "sampler_lateness")
@@ -728,9 +747,9 @@ def test_experiments_are_moved_to_another_archive(tmp_path: Path) -> None:
     assert len(before.splitlines()) > 3
 
 
-def test_configuration_files_say_where_they_are_wrong(tmp_path: Path) -> None:
+def test_errors_of_configuration_files_have_a_position(tmp_path: Path) -> None:
     path = tmp_path / "c.conf"
-    # as it was published
+    # as published
     path.write_text(
         '{targets":[\n  {"server":"prom", "type":"prometheus", "address":"127.0.0.1:9090"}\n]}'
     )
@@ -741,15 +760,15 @@ def test_configuration_files_say_where_they_are_wrong(tmp_path: Path) -> None:
         '  {"server":"influx", "type":"influxdb", "address":"127.0.0.1:8086"}\n],\n'
         '"metrics":[\n  {"name":"val","server":"influx", "measurement":"foobar"}\n]}'
     )
-    found = read_targets(path)
-    assert found.servers["influx"].address == "127.0.0.1:8086"
-    assert found.options({"metric": "val", "type": "sample"}) == {
+    targets = read_targets(path)
+    assert targets.servers["influx"].address == "127.0.0.1:8086"
+    assert targets.options({"metric": "val", "type": "sample"}) == {
         "metric": "val",
         "server": "influx",
         "measurement": "foobar",
         "type": "sample",
     }
-    assert "type" not in found.metrics["val"]
+    assert "type" not in targets.metrics["val"]
     path.write_text(
         '{"targets":[{"server":"p","type":"x","address":"y"},{"server":"p","type":"x","address":"y"}]}'
     )
@@ -757,10 +776,10 @@ def test_configuration_files_say_where_they_are_wrong(tmp_path: Path) -> None:
         read_targets(path)
 
 
-def test_fifty_at_once_share_one_server(server: Server) -> None:
+def test_fifty_clients_share_one_server(server: Server) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    def one(number: int) -> str:
+    def record(number: int) -> str:
         name = f"many-{number}"
         assert server.http.post(f"/exp/{name}", json={"utc_time": T0 // S}).status_code == 201
         for k in range(3):
@@ -769,7 +788,7 @@ def test_fifty_at_once_share_one_server(server: Server) -> None:
         return server.get(name, metric="m").text
 
     with ThreadPoolExecutor(16) as pool:
-        for number, text in enumerate(pool.map(one, range(50))):
+        for number, text in enumerate(pool.map(record, range(50))):
             assert [r.split(",")[1] for r in text.splitlines()[1:]] == [str(number)] * 3
 
 
