@@ -1,4 +1,4 @@
-"""Reports of database benchmarks: of each version in its own units, of one run, in one language."""
+"""Reports of database benchmarks: units of each version, a single run, a single language."""
 
 from __future__ import annotations
 
@@ -175,13 +175,13 @@ HAMMERDB_3 = "Vuser 1:TEST RESULT : System achieved 76384 SQL Server TPM at 2530
 
 
 def parsed(name: str, text: str, stderr: str = "") -> Report:
-    found = parser(name).parse(NOWHERE, text, stderr, 9.0)
-    assert isinstance(found, Report)
-    assert found["wall_s"].value == 9.0
-    return found
+    report = parser(name).parse(NOWHERE, text, stderr, 9.0)
+    assert isinstance(report, Report)
+    assert report["wall_s"].value == 9.0
+    return report
 
 
-def plain(name: str, text: str) -> dict[str, tuple[float, str]]:
+def values_of(name: str, text: str) -> dict[str, tuple[float, str]]:
     return {k: (m.value, m.unit) for k, m in parsed(name, text).items() if k != "wall_s"}
 
 
@@ -195,38 +195,38 @@ def plain(name: str, text: str) -> dict[str, tuple[float, str]]:
         ("hammerdb", HAMMERDB_4),
     ],
 )
-def test_each_parser_keeps_to_its_protocol(name: str, text: str) -> None:
+def test_each_parser_conforms_to_the_protocol(name: str, text: str) -> None:
     gives = set(parsed(name, text)) - {"wall_s"}
     testing.check_parser(parser(name), stdout=text, gives=gives)
 
 
 def test_pgbench_before_9_6() -> None:
-    found = plain("pgbench", PGBENCH_95)
-    assert found["latency_mean"] == (1.666, "ms")
-    assert found["latency_stddev"] == (0.720, "ms")
-    assert found["tps"] == (2401.013184, "1/s")
-    assert found["tps_with_connections"] == (2400.926759, "1/s")
-    assert found["duration"] == (30, "s")
+    values = values_of("pgbench", PGBENCH_95)
+    assert values["latency_mean"] == (1.666, "ms")
+    assert values["latency_stddev"] == (0.720, "ms")
+    assert values["tps"] == (2401.013184, "1/s")
+    assert values["tps_with_connections"] == (2400.926759, "1/s")
+    assert values["duration"] == (30, "s")
 
 
 def test_pgbench_13_of_several_scripts() -> None:
-    found = {name: value for name, (value, _) in plain("pgbench", PGBENCH_13).items()}
-    assert (found["tps"], found["tps_with_connections"]) == (248.316242, 243.405840)
-    assert (found["latency_mean"], found["transactions"]) == (41.084, 14614)
-    assert (found["skipped_transactions"], found["late_transactions"]) == (7, 13)
-    assert (found["schedule_lag_mean"], found["schedule_lag_max"]) == (0.25, 9.5)
+    values = {name: value for name, (value, _) in values_of("pgbench", PGBENCH_13).items()}
+    assert (values["tps"], values["tps_with_connections"]) == (248.316242, 243.405840)
+    assert (values["latency_mean"], values["transactions"]) == (41.084, 14614)
+    assert (values["skipped_transactions"], values["late_transactions"]) == (7, 13)
+    assert (values["schedule_lag_mean"], values["schedule_lag_max"]) == (0.25, 9.5)
 
 
 def test_pgbench_15_with_a_connection_for_each_transaction() -> None:
-    found = {name: value for name, (value, _) in plain("pgbench", PGBENCH_15).items()}
-    assert (found["tps"], found["failed_transactions"]) == (27.166807, 2)
-    assert (found["connection_time"], found["latency_mean"]) == (25.094, 1840.481)
+    values = {name: value for name, (value, _) in values_of("pgbench", PGBENCH_15).items()}
+    assert (values["tps"], values["failed_transactions"]) == (27.166807, 2)
+    assert (values["connection_time"], values["latency_mean"]) == (25.094, 1840.481)
     assert "14" in parsed("pgbench", PGBENCH_15).missing["tps_with_connections"]
 
 
 def test_pgbench_with_decimal_commas() -> None:
     text = re.sub(r"(\d)\.(\d)", r"\1,\2", PGBENCH_95)
-    assert plain("pgbench", text) == plain("pgbench", PGBENCH_95)
+    assert values_of("pgbench", text) == values_of("pgbench", PGBENCH_95)
 
 
 @pytest.mark.parametrize(
@@ -252,19 +252,19 @@ def test_pgbench_with_decimal_commas() -> None:
         (PGBENCH_15.replace("554", "554/600"), "", "found 556 of 600 transactions"),
     ],
 )
-def test_what_pgbench_printed_and_cannot_be_read(text: str, stderr: str, expected: str) -> None:
+def test_unreadable_reports_of_pgbench_are_refused(text: str, stderr: str, expected: str) -> None:
     with pytest.raises(PenstockError, match=expected):
         parsed("pgbench", text, stderr)
 
 
 def test_sysbench() -> None:
-    found = plain("sysbench", SYSBENCH_10)
-    assert found["tps"] == (26.85, "1/s")
-    assert found["qps"] == (763.48, "1/s")
-    assert found["latency_p95"] == (1032.01, "ms")
-    assert found["errors"] == (76, "errors")
-    assert found["events_per_s"][0] == pytest.approx(16124 / 600.4331)
-    old = plain("sysbench", SYSBENCH_04)
+    values = values_of("sysbench", SYSBENCH_10)
+    assert values["tps"] == (26.85, "1/s")
+    assert values["qps"] == (763.48, "1/s")
+    assert values["latency_p95"] == (1032.01, "ms")
+    assert values["errors"] == (76, "errors")
+    assert values["events_per_s"][0] == pytest.approx(16124 / 600.4331)
+    old = values_of("sysbench", SYSBENCH_04)
     assert old["latency_mean"] == (6.45, "ms")
     assert old["latency_max"] == (0.05, "s")
     assert old["latency_p95"] == (10.11, "ms")
@@ -272,17 +272,17 @@ def test_sysbench() -> None:
 
 
 def test_sysbench_fileio_and_memory() -> None:
-    found = plain("sysbench", SYSBENCH_FILEIO.format(version="1.0.20"))
-    assert found["read_iops"] == (1234.56, "1/s")
-    assert found["fsync_iops"] == (2633.72, "1/s")
-    assert found["write_bandwidth"] == (12.86, "MiB/s")
-    later = plain("sysbench", SYSBENCH_FILEIO_11)
+    values = values_of("sysbench", SYSBENCH_FILEIO.format(version="1.0.20"))
+    assert values["read_iops"] == (1234.56, "1/s")
+    assert values["fsync_iops"] == (2633.72, "1/s")
+    assert values["write_bandwidth"] == (12.86, "MiB/s")
+    later = values_of("sysbench", SYSBENCH_FILEIO_11)
     assert later["write_iops"] == (22323.68, "1/s")
     assert later["write_bandwidth"] == (348.81, "MiB/s")
     assert later["read_bandwidth"] == (0.20, "MiB/s")
     assert later["events_per_s"] == (50898.59, "1/s")
     memory = "1024.00 MiB transferred (5361.20 MiB/sec)\n total number of events: 1048576\n"
-    assert plain("sysbench", memory)["memory_bandwidth"] == (5361.20, "MiB/s")
+    assert values_of("sysbench", memory)["memory_bandwidth"] == (5361.20, "MiB/s")
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_sysbench_fileio_and_memory() -> None:
         ("sysbench 1.0.20\nFATAL: error\n", "no 'total number of events:'"),
     ],
 )
-def test_what_sysbench_printed_and_cannot_be_read(text: str, expected: str) -> None:
+def test_unreadable_reports_of_sysbench_are_refused(text: str, expected: str) -> None:
     if "1,220" in text:
         text = "total number of events: 5\n min:    1,220\n"
     with pytest.raises(PenstockError, match=expected):
@@ -303,21 +303,21 @@ def test_what_sysbench_printed_and_cannot_be_read(text: str, expected: str) -> N
 
 
 def test_ycsb() -> None:
-    found = plain("ycsb", YCSB)
-    assert found["throughput"] == (2306.613522291113, "1/s")
-    assert found["run_time"] == (433.536, "s")
-    assert found["read_p99_latency"] == (1734, "us")
-    assert found["update_mean_latency"] == (1835.5, "us")
-    assert found["operations"] == (262740, "operations")
-    assert found["update_failed_operations"] == (17, "operations")
-    assert found["failed_operations"] == (17, "operations")
+    values = values_of("ycsb", YCSB)
+    assert values["throughput"] == (2306.613522291113, "1/s")
+    assert values["run_time"] == (433.536, "s")
+    assert values["read_p99_latency"] == (1734, "us")
+    assert values["update_mean_latency"] == (1835.5, "us")
+    assert values["operations"] == (262740, "operations")
+    assert values["update_failed_operations"] == (17, "operations")
+    assert values["failed_operations"] == (17, "operations")
 
 
-def test_ycsb_names_its_units_one_by_one() -> None:
-    found = plain("ycsb", YCSB_01)
-    assert found["update_mean_latency"] == (54.989, "us")
-    assert found["update_p95_latency"] == (2, "ms")
-    assert found["failed_operations"] == (2, "operations")
+def test_ycsb_has_a_unit_for_each_metric() -> None:
+    values = values_of("ycsb", YCSB_01)
+    assert values["update_mean_latency"] == (54.989, "us")
+    assert values["update_p95_latency"] == (2, "ms")
+    assert values["failed_operations"] == (2, "operations")
 
 
 @pytest.mark.parametrize(
@@ -339,25 +339,25 @@ def test_ycsb_names_its_units_one_by_one() -> None:
         ),
     ],
 )
-def test_what_ycsb_printed_and_cannot_be_read(text: str, expected: str) -> None:
+def test_unreadable_reports_of_ycsb_are_refused(text: str, expected: str) -> None:
     with pytest.raises(PenstockError, match=re.escape(expected)):
         parsed("ycsb", text)
 
 
 def test_db_bench() -> None:
-    found = plain("db_bench", DB_BENCH)
-    assert found["latency_mean"] == found["readrandom_latency_mean"] == (345.503, "us")
-    assert found["ops_per_s"] == (2894, "1/s")
-    assert found["bandwidth"] == (0.3, "MiB/s")
-    assert found["readrandom_latency_p999"] == (2863.76, "us")
+    values = values_of("db_bench", DB_BENCH)
+    assert values["latency_mean"] == values["readrandom_latency_mean"] == (345.503, "us")
+    assert values["ops_per_s"] == (2894, "1/s")
+    assert values["bandwidth"] == (0.3, "MiB/s")
+    assert values["readrandom_latency_p999"] == (2863.76, "us")
 
 
 def test_several_benchmarks_have_their_own_names() -> None:
-    found = parsed("db_bench", LEVELDB)
-    assert found["fillseq_bandwidth"].value == 62.7
-    assert found["readrandom_latency_mean"].value == 2.46
-    assert "latency_mean" not in found
-    assert found.missing["latency_mean"].startswith("db_bench ran fillseq, readrandom")
+    report = parsed("db_bench", LEVELDB)
+    assert report["fillseq_bandwidth"].value == 62.7
+    assert report["readrandom_latency_mean"].value == 2.46
+    assert "latency_mean" not in report
+    assert report.missing["latency_mean"].startswith("db_bench ran fillseq, readrandom")
     twice = parsed("db_bench", LEVELDB + LEVELDB.splitlines(keepends=True)[1])
     assert "fillseq_bandwidth" not in twice
     assert "2 times" in twice.missing["fillseq_bandwidth"]
@@ -385,23 +385,23 @@ CUT_REPORTS = [
 
 
 @pytest.mark.parametrize(("name", "text"), CUT_REPORTS)
-def test_a_cut_report_gives_no_other_number(name: str, text: str) -> None:
-    """A report cut anywhere has values of the complete one or none; totals cover the lines present."""
-    expected = plain(name, text)
+def test_a_cut_report_has_no_wrong_value(name: str, text: str) -> None:
+    """A cut report has values of the complete one or none; totals cover the lines present."""
+    expected = values_of(name, text)
     for end in range(len(text)):
         try:
-            values = plain(name, text[:end])
+            values = values_of(name, text[:end])
         except PenstockError:
             continue
         totals = {"operations", "failed_operations"}
         assert {k: v for k, v in values.items() if k not in totals}.items() <= expected.items(), end
 
 
-def test_histograms_of_several_operations_are_of_none() -> None:
+def test_histograms_of_several_operations_are_ignored() -> None:
     both = DB_BENCH + DB_BENCH[DB_BENCH.index("Microseconds") :].replace("per read", "per write")
-    found = parsed("db_bench", both)
-    assert found["latency_mean"].value == 345.503
-    assert "latency_p99" not in found
+    report = parsed("db_bench", both)
+    assert report["latency_mean"].value == 345.503
+    assert "latency_p99" not in report
     with pytest.raises(PenstockError, match="micros/op"):
         parsed("db_bench", "db_bench: unknown option\n")
 
@@ -410,7 +410,7 @@ def test_histograms_of_several_operations_are_of_none() -> None:
     ("text", "nopm", "tpm"), [(HAMMERDB_4, 16535, 38116), (HAMMERDB_3, 25300, 76384)]
 )
 def test_hammerdb(text: str, nopm: float, tpm: float) -> None:
-    assert plain("hammerdb", text) == {"nopm": (nopm, "1/min"), "tpm": (tpm, "1/min")}
+    assert values_of("hammerdb", text) == {"nopm": (nopm, "1/min"), "tpm": (tpm, "1/min")}
 
 
 @pytest.mark.parametrize(
@@ -424,6 +424,6 @@ def test_hammerdb(text: str, nopm: float, tpm: float) -> None:
         ("Vuser 2:FINISHED FAILED\n" + HAMMERDB_4, "expected all virtual users to succeed"),
     ],
 )
-def test_what_hammerdb_printed_and_cannot_be_read(text: str, expected: str) -> None:
+def test_unreadable_reports_of_hammerdb_are_refused(text: str, expected: str) -> None:
     with pytest.raises(PenstockError, match=re.escape(expected)):
         parsed("hammerdb", text)

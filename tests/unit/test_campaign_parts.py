@@ -1,4 +1,4 @@
-"""Freezing and resuming, prepared data, room on the disk, judgement: the pure parts of a campaign."""
+"""Pure parts of a campaign: freezing and resuming, prepared data, disk space, judgement."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def frozen(tmp_path: Path, text: str = STUDY, overrides: tuple[str, ...] = ()): 
     return study, plan, facts
 
 
-def test_what_is_frozen_is_read_again(tmp_path: Path) -> None:
+def test_a_frozen_study_is_read_back(tmp_path: Path) -> None:
     study, plan, facts = frozen(tmp_path)
     out = tmp_path / "out"
     freeze(out, study, plan, facts)
@@ -75,13 +75,13 @@ def test_what_is_frozen_is_read_again(tmp_path: Path) -> None:
     assert plan_from_json(json.loads((out / "plan.json").read_text())).rows == plan.rows
 
 
-def test_a_study_frozen_with_overrides_is_the_study_that_was_run(tmp_path: Path) -> None:
+def test_a_frozen_study_contains_the_overrides(tmp_path: Path) -> None:
     study, plan, facts = frozen(tmp_path, overrides=("design.seed=9", "workload.mutates=true"))
     out = tmp_path / "out"
     freeze(out, study, plan, facts)
-    again = load_study(out / "study.yaml")
-    assert again.design.seed == 9
-    assert again.workload.mutates is True
+    frozen_study = load_study(out / "study.yaml")
+    assert frozen_study.design.seed == 9
+    assert frozen_study.workload.mutates is True
     assert "--set design.seed=9" in (out / "study.yaml").read_text().splitlines()[0]
 
 
@@ -94,7 +94,7 @@ def test_a_resumed_study_may_grow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (("cat {data}", "wc {data}"), "command: was"),
         (("rate-20mib", "service-5ms"), "profile"),
@@ -103,35 +103,35 @@ def test_a_resumed_study_may_grow(tmp_path: Path) -> None:
         (("touch {data}", "true {data}"), "prepare"),
     ],
 )
-def test_a_resumed_study_may_not_alter_what_was_made(
-    tmp_path: Path, change: tuple[str, str], said: str
+def test_a_resumed_study_may_not_alter_completed_runs(
+    tmp_path: Path, change: tuple[str, str], message: str
 ) -> None:
     _, plan, before = frozen(tmp_path)
     _, _, after = frozen(tmp_path, STUDY.replace(*change))
     runs = {r.run_id for r in plan.rows}
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         altered(before, after, runs, runs, tmp_path)
-    assert altered(before, after, set(), set(), tmp_path) == set()  # nothing made, nothing altered
+    assert altered(before, after, set(), set(), tmp_path) == set()  # no runs, no alterations
 
 
 def test_runs_that_are_not_valid_may_be_altered(tmp_path: Path) -> None:
-    """A command that failed is corrected, and the study goes on in its directory."""
+    """After a command is corrected, the study continues in its directory."""
     _, plan, before = frozen(tmp_path)
     _, _, after = frozen(tmp_path, STUDY.replace("cat {data}", "wc {data}"))
     runs = {r.run_id for r in plan.rows}
     assert altered(before, after, runs, set(), tmp_path) == runs
-    one = min(runs)
-    with pytest.raises(BadInput, match=f"valid runs in .*: run {one}: command: was"):
-        altered(before, after, runs, {one}, tmp_path)
+    run = min(runs)
+    with pytest.raises(BadInput, match=f"valid runs in .*: run {run}: command: was"):
+        altered(before, after, runs, {run}, tmp_path)
 
 
-def test_differences_are_named_by_their_place() -> None:
+def test_differences_have_a_path() -> None:
     assert differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 1}, "c": 2}) == []
     assert differences({"a": {"b": 1}}, {"a": {"b": 2}}) == ["a.b: was 1, is 2"]
     assert differences({"a": 1}, {}) == ["a: was 1, is null"]
 
 
-def test_a_directory_of_something_else_is_not_written_into(tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
     frozen(tmp_path)
     out = tmp_path / "out"
     out.mkdir()
@@ -141,7 +141,7 @@ def test_a_directory_of_something_else_is_not_written_into(tmp_path: Path) -> No
     assert [p.name for p in out.iterdir()] == ["thesis.txt"]
 
 
-def test_a_study_is_not_run_over_another_or_again_without_being_told(tmp_path: Path) -> None:
+def test_results_are_not_overwritten_without_resume(tmp_path: Path) -> None:
     study, plan, facts = frozen(tmp_path)
     out = tmp_path / "out"
     freeze(out, study, plan, facts)
@@ -153,11 +153,11 @@ def test_a_study_is_not_run_over_another_or_again_without_being_told(tmp_path: P
         run_study(other, out, resume=True)
 
 
-def test_prepared_data_is_made_once_per_kind(tmp_path: Path) -> None:
-    made: list[str] = []
+def test_data_are_prepared_once_per_key(tmp_path: Path) -> None:
+    calls: list[str] = []
 
     def make(disks: dict[str, Path]) -> None:
-        made.append("made")
+        calls.append("made")
         (disks["data"] / "file").write_text("content")
 
     data = PreparedData(tmp_path)
@@ -165,12 +165,12 @@ def test_prepared_data_is_made_once_per_kind(tmp_path: Path) -> None:
     assert data.get(first, ["data"], make).disks["data"].joinpath("file").exists()
     data.get(first, ["data"], make)
     PreparedData(tmp_path).get(first, ["data"], make)
-    assert made == ["made"]
+    assert calls == ["made"]
     data.get(preparation_key("touch b", ["data"], {}, None), ["data"], make)
-    assert made == ["made", "made"]
+    assert calls == ["made", "made"]
 
 
-def test_an_interrupted_preparation_is_made_again(tmp_path: Path) -> None:
+def test_an_interrupted_preparation_is_repeated(tmp_path: Path) -> None:
     def fails(disks: dict[str, Path]) -> None:
         (disks["data"] / "half").write_text("half")
         raise PenstockError("no")
@@ -183,7 +183,7 @@ def test_an_interrupted_preparation_is_made_again(tmp_path: Path) -> None:
     assert [p.name for p in again.disks["data"].iterdir()] == ["whole"]
 
 
-def test_shared_data_that_was_written_to_is_made_again(tmp_path: Path) -> None:
+def test_altered_shared_data_are_prepared_again(tmp_path: Path) -> None:
     data = PreparedData(tmp_path)
     first = data.get("key", ["data"], lambda disks: disks["data"].joinpath("f").write_text("a"))
     assert not data.forget_if_altered(first)
@@ -194,7 +194,7 @@ def test_shared_data_that_was_written_to_is_made_again(tmp_path: Path) -> None:
     assert (first.disks["data"] / "f").read_text() == "a"
 
 
-def test_shared_files_may_be_overwritten_where_only_their_shape_counts(tmp_path: Path) -> None:
+def test_contents_of_shared_files_may_change_if_only_sizes_count(tmp_path: Path) -> None:
     data = PreparedData(tmp_path)
     first = data.get("key", ["data"], lambda disks: disks["data"].joinpath("f").write_text("a"))
     (first.disks["data"] / "f").write_text("b")
@@ -203,14 +203,14 @@ def test_shared_files_may_be_overwritten_where_only_their_shape_counts(tmp_path:
     assert data.forget_if_altered(first, contents=True)
 
 
-def test_prepared_data_in_a_plain_directory_goes_with_it(tmp_path: Path) -> None:
+def test_prepared_data_of_a_plain_directory_are_inside_it(tmp_path: Path) -> None:
     plain = {"data": tmp_path / "device"}
 
     def make(disks: dict[str, Path]) -> None:
         (disks["data"] / "f").write_text("a")
 
-    found = PreparedData(tmp_path / "work").get("key", ["data"], make, plain)
-    assert tmp_path / "device" in found.disks["data"].parents
+    prepared = PreparedData(tmp_path / "work").get("key", ["data"], make, plain)
+    assert tmp_path / "device" in prepared.disks["data"].parents
     assert PreparedData(tmp_path / "work").has("key")
     (tmp_path / "device").rename(tmp_path / "gone")
     later = PreparedData(tmp_path / "work")
@@ -224,7 +224,7 @@ def test_needs_on_one_file_system_are_summed(tmp_path: Path) -> None:
     assert disk_space.by_file_system(needs) == [(tmp_path, disk_space.Need(11, 22, 33))]
 
 
-def test_a_plain_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_plain_directory_is_refused(tmp_path: Path) -> None:
     text = STUDY.replace("profile: rate-20mib", f"directory: {tmp_path}/none")
     path = tmp_path / "tiny.study.yaml"
     path.write_text(text)
@@ -233,7 +233,7 @@ def test_a_plain_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_copy_is_a_copy(tmp_path: Path) -> None:
+def test_a_copied_tree_is_independent(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "a" / "file").write_text("before")
@@ -244,7 +244,7 @@ def test_a_copy_is_a_copy(tmp_path: Path) -> None:
         copy_tree(tmp_path / "none", tmp_path / "b")
 
 
-def test_a_full_disk_is_foreseen_with_numbers(
+def test_a_full_disk_is_predicted_with_sizes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk_space, "free_bytes", lambda _: (100 << 20, 10 << 20))
@@ -253,7 +253,7 @@ def test_a_full_disk_is_foreseen_with_numbers(
         disk_space.check(tmp_path, disk_space.Need(50 << 20, 50 << 20, 1 << 20), 3)
 
 
-def test_results_are_foreseen_from_those_that_are_there() -> None:
+def test_sizes_of_results_are_predicted_from_existing_ones() -> None:
     assert disk_space.bundles_need(2, []) == 2 * disk_space.FIRST_BUNDLE_BYTES
     assert disk_space.bundles_need(10, [1000, 3000]) == 33000
 
@@ -264,21 +264,21 @@ def test_an_interrupted_attempt_is_remembered(tmp_path: Path) -> None:
     assert interrupted_attempts(tmp_path) == {"r004": 2}
 
 
-def test_draws_differ_between_runs_and_are_the_same_when_asked_again() -> None:
+def test_seeds_differ_between_runs_and_are_reproducible() -> None:
     seeds = {draw_seed(1, r, n) for r in ("r001", "r002") for n in (1, 2)}
     assert len(seeds) == 4
     assert draw_seed(1, "r001", 1) == draw_seed(1, "r001", 1)
     assert all(0 <= s < 2**53 for s in seeds)
 
 
-def test_last_words(tmp_path: Path) -> None:
+def test_the_last_line_of_a_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert last_line(log) == ""
     log.write_text("first\nNo space left\n\n")
     assert last_line(log) == "No space left"
 
 
-def test_a_way_for_others_is_open_all_along(tmp_path: Path) -> None:
+def test_a_private_parent_directory_blocks_others(tmp_path: Path) -> None:
     closed = tmp_path / "closed" / "in"
     closed.mkdir(parents=True)
     closed.parent.chmod(0o700)
@@ -286,7 +286,7 @@ def test_a_way_for_others_is_open_all_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has programs of other users")
-def test_a_work_directory_beside_the_state_is_not_found_by_others(
+def test_a_work_directory_outside_a_private_path_is_not_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
@@ -294,14 +294,14 @@ def test_a_work_directory_beside_the_state_is_not_found_by_others(
     for out in outs:
         out.mkdir(parents=True)
     (tmp_path / "closed").chmod(0o700)
-    one, two = map(work_directory, outs)
-    assert one != two
-    assert one.parent == two.parent == tmp_path / "state-passable" / "work"
-    for place in (one, one.parent):
+    first, second = map(work_directory, outs)
+    assert first != second
+    assert first.parent == second.parent == tmp_path / "state-passable" / "work"
+    for place in (first, first.parent):
         assert place.stat().st_mode & 0o777 == 0o711
-    assert work_directory(outs[0]) == one  # found again, by who may read OUT
-    (outs[1] / ".work").write_text(f"{one}\n")
-    assert work_directory(outs[1]) not in (one, two)  # another study's is not taken
+    assert work_directory(outs[0]) == first  # found again by a user who may read OUT
+    (outs[1] / ".work").write_text(f"{first}\n")
+    assert work_directory(outs[1]) not in (first, second)  # not the directory of another study
 
 
 def evidence(**more: object) -> Evidence:
@@ -327,7 +327,7 @@ def ended(status: int, signal: int | None = None, timed_out: bool = False) -> Fi
     return Finished(status, signal, timed_out, 0, 1, 0.0, 1)
 
 
-def test_a_command_that_is_not_on_a_node_names_its_private_directories() -> None:
+def test_a_missing_command_on_a_node_names_private_directories() -> None:
     last = {"finished": ended(127), "last_line": "kv: not found"}
     assert "a /tmp and a /run of their own" in judge(evidence(**last, on_nodes=True)).reason
     assert "/tmp" not in judge(evidence(**last)).reason
@@ -341,8 +341,8 @@ def test_a_run_s_line_has_its_first_reason() -> None:
 
 
 def test_a_good_run_is_valid() -> None:
-    found = judge(evidence())
-    assert (found.state, found.valid, found.reason, found.repeatable) == (
+    judgement = judge(evidence())
+    assert (judgement.state, judgement.valid, judgement.reason, judgement.repeatable) == (
         "finished",
         True,
         "",
@@ -364,12 +364,12 @@ def test_a_good_run_is_valid() -> None:
         ({"missed_samples": 2}, "missed 2 of 5"),
     ],
 )
-def test_what_may_pass_is_invalid_and_repeatable(fault: dict[str, object], reason: str) -> None:
-    found = judge(evidence(**fault))
-    assert found.state == "finished"
-    assert not found.valid
-    assert found.repeatable
-    assert reason in found.reason
+def test_transient_faults_are_invalid_and_repeatable(fault: dict[str, object], reason: str) -> None:
+    judgement = judge(evidence(**fault))
+    assert judgement.state == "finished"
+    assert not judgement.valid
+    assert judgement.repeatable
+    assert reason in judgement.reason
 
 
 @pytest.mark.parametrize(
@@ -387,13 +387,13 @@ def test_what_may_pass_is_invalid_and_repeatable(fault: dict[str, object], reaso
         ({}, 0),
     ],
 )
-def test_each_cause_is_repeated_as_often_as_was_said(fault: dict[str, object], times: int) -> None:
-    """Breaks where a cause is taken for another: every one has another number."""
+def test_each_cause_has_its_own_number_of_retries(fault: dict[str, object], times: int) -> None:
+    """Fails if one cause is taken for another: each has its own number."""
     retry = Retry(state=0, disk=3, losses=1, failed=2, timed_out=4)
     assert retry.times(judge(evidence(**fault)).causes) == times
 
 
-def test_a_few_faults_that_could_not_be_placed_spoil_no_run() -> None:
+def test_a_few_unplaced_faults_do_not_invalidate_a_run() -> None:
     assert judge(evidence(lost_events=9, unplaced_faults=9, recorded_events=9_000)).valid
     assert not judge(evidence(lost_events=10, unplaced_faults=10, recorded_events=9_000)).valid
 
@@ -409,39 +409,39 @@ def test_a_few_faults_that_could_not_be_placed_spoil_no_run() -> None:
 def test_a_workload_that_ended_badly_has_failed(
     finished: Finished, state: str, reason: str
 ) -> None:
-    found = judge(evidence(finished=finished, last_line="no such table", lost_events=5))
-    assert (found.state, found.valid, found.repeatable) == (state, False, False)
-    assert reason in found.reason
+    judgement = judge(evidence(finished=finished, last_line="no such table", lost_events=5))
+    assert (judgement.state, judgement.valid, judgement.repeatable) == (state, False, False)
+    assert reason in judgement.reason
 
 
 def test_a_run_that_changed_shared_data_is_invalid_and_not_repeated() -> None:
-    found = judge(evidence(data_altered=True))
-    assert (found.state, found.valid, found.repeatable) == ("finished", False, False)
-    assert "mutates: true" in found.reason
+    judgement = judge(evidence(data_altered=True))
+    assert (judgement.state, judgement.valid, judgement.repeatable) == ("finished", False, False)
+    assert "mutates: true" in judgement.reason
 
 
 def test_killed_process_fails_the_run_whatever_its_status() -> None:
-    found = judge(evidence(oom_kills=2))
-    assert (found.state, found.valid, found.repeatable) == ("failed", False, False)
-    assert "2 processes killed" in found.reason
+    judgement = judge(evidence(oom_kills=2))
+    assert (judgement.state, judgement.valid, judgement.repeatable) == ("failed", False, False)
+    assert "2 processes killed" in judgement.reason
 
 
 def test_a_node_that_died_fails_the_run() -> None:
-    found = judge(evidence(node_faults=("node a died: its first process was killed",)))
-    assert (found.state, found.valid) == ("failed", False)
-    assert "node a died" in found.reason
+    judgement = judge(evidence(node_faults=("node a died: its first process was killed",)))
+    assert (judgement.state, judgement.valid) == ("failed", False)
+    assert "node a died" in judgement.reason
 
 
-def test_want_of_memory_is_named() -> None:
+def test_an_out_of_memory_kill_is_named() -> None:
     assert "out of the memory" in judge(evidence(finished=ended(137, 9), oom_kills=1)).reason
 
 
-def test_what_is_only_set_and_what_is_put_up_anew() -> None:
-    one = ClusterSpec("a", (NodeSpec("n", disks=(DiskSpec("d"),)), NodeSpec("m")))
-    n, m = one.nodes
+def test_changes_that_need_no_new_cluster() -> None:
+    spec = ClusterSpec("a", (NodeSpec("n", disks=(DiskSpec("d"),)), NodeSpec("m")))
+    n, m = spec.nodes
     faster = replace(n, cpus=0.5, disks=(replace(n.disks[0], limits=Limits(read_bps=1e6)),))
     linked = replace(m, links=(LinkSpec(out_bps=2e6),), memory_bytes=64 << 20)
-    changes = changes_between(one, replace(one, name="b", nodes=(faster, linked)))
+    changes = changes_between(spec, replace(spec, name="b", nodes=(faster, linked)))
     assert changes is not None
     assert [(c.nodes, c.resource, c.name, c.patch) for c in changes] == [
         (("n",), "cpu", None, {"cpus": 0.5}),
@@ -449,19 +449,19 @@ def test_what_is_only_set_and_what_is_put_up_anew() -> None:
         (("m",), "memory", None, {"hard": 64 << 20}),
         (("m",), "network", "net", {"out_bps": 2e6}),
     ]
-    assert changes_between(one, one) == []
-    assert changes_between(one, replace(one, nodes=(n,))) is None
-    other = replace(n, disks=(replace(n.disks[0], profile={"name": "x"}),))
-    assert changes_between(one, replace(one, nodes=(other, m))) is None
+    assert changes_between(spec, spec) == []
+    assert changes_between(spec, replace(spec, nodes=(n,))) is None
+    other_profile = replace(n, disks=(replace(n.disks[0], profile={"name": "x"}),))
+    assert changes_between(spec, replace(spec, nodes=(other_profile, m))) is None
     event = Event(When(), "cpu", {"cpus": 1.0})
-    assert changes_between(one, replace(one, events=(event,))) is None
+    assert changes_between(spec, replace(spec, events=(event,))) is None
 
 
-def test_a_run_waits_until_what_is_to_be_written_back_is_written() -> None:
-    left = iter([300 << 20, 100 << 20, 10 << 20])
-    assert undrained(16 << 20, 60.0, lambda: next(left)) == ""
-    said = undrained(16 << 20, 0.0, lambda: 48 << 20)
-    assert said.startswith(
+def test_a_run_waits_for_write_back() -> None:
+    remaining = iter([300 << 20, 100 << 20, 10 << 20])
+    assert undrained(16 << 20, 60.0, lambda: next(remaining)) == ""
+    message = undrained(16 << 20, 0.0, lambda: 48 << 20)
+    assert message.startswith(
         "48.0 MiB of this host still to be written back at the start, at most 16"
     )
     assert dirty_bytes() >= 0

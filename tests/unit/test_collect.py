@@ -1,4 +1,4 @@
-"""Collectors as an observer: what they leave of a run, and that nothing of theirs ends or holds up one."""
+"""Collectors as an observer: their tables in the bundle of a run, and their failures."""
 
 from __future__ import annotations
 
@@ -71,18 +71,18 @@ def observing(place: Path, settings: dict[str, Any], **more: Any) -> Iterator[Co
         assert not journal.open_entries()
 
 
-def pushed(to: dict[str, str], name: str, text: str, token: str | None = None) -> int:
-    """The status of line protocol that is sent to a receiver as a command sends it."""
-    word = to[f"{variable(name)}_TOKEN"] if token is None else token
-    asked = urllib.request.Request(
-        f"{to[variable(name)]}/write",
+def pushed(environment: dict[str, str], name: str, text: str, token: str | None = None) -> int:
+    """HTTP status of line protocol sent to a receiver as a command sends it."""
+    used_token = environment[f"{variable(name)}_TOKEN"] if token is None else token
+    request = urllib.request.Request(
+        f"{environment[variable(name)]}/write",
         data=text.encode(),
         method="POST",
-        headers={"Authorization": f"Token {word}"},
+        headers={"Authorization": f"Token {used_token}"},
     )
     try:
-        with urllib.request.urlopen(asked, timeout=60) as answer:
-            return int(answer.status)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code
 
@@ -91,7 +91,7 @@ def stored(out_dir: Path, source: str) -> int:
     return sum(b.points.num_rows for b in Spool(out_dir / SPOOL).batches() if b.source == source)
 
 
-def begun(observer: CollectObserver, place: Path) -> int:
+def start(observer: CollectObserver, place: Path) -> int:
     place.mkdir(exist_ok=True)
     observer.start(NOBODY, place)
     return time.monotonic_ns()
@@ -101,7 +101,7 @@ def rows_of(seen: Seen, source: str) -> list[dict[str, Any]]:
     return [r for r in seen.tables["series"].to_pylist() if r["source"] == source]
 
 
-def test_what_is_scraped_and_pushed_lies_in_the_tables_of_an_experiment(tmp_path: Path) -> None:
+def test_scraped_and_pushed_points_are_in_the_tables_of_a_run(tmp_path: Path) -> None:
     with exporting(text=b"busy_ratio 0.5\n") as url:
         settings = {
             "pull": {"type": "scrape", "targets": [url], "interval_s": 0.05},
@@ -111,11 +111,11 @@ def test_what_is_scraped_and_pushed_lies_in_the_tables_of_an_experiment(tmp_path
         with observing(tmp_path, settings) as observer:
             for run in ("r1", "r2"):  # one process serves both
                 out_dir = tmp_path / run
-                start_ns = begun(observer, out_dir)
-                told = observer.environment()
-                assert pushed(told, "push", "m,a=b v=3") == 204
-                assert pushed(told, "push", "m v=4", token="guessed") == 401
-                host, _, port = told[variable("lines")].rpartition(":")
+                start_ns = start(observer, out_dir)
+                environment = observer.environment()
+                assert pushed(environment, "push", "m,a=b v=3") == 204
+                assert pushed(environment, "push", "m v=4", token="guessed") == 401
+                host, _, port = environment[variable("lines")].rpartition(":")
                 assert host == "127.0.0.1"
                 with socket.create_connection((host, int(port))) as sent:
                     sent.sendall(f"g.x 7 {int(time.time())}\n".encode())
@@ -137,18 +137,20 @@ def test_what_is_scraped_and_pushed_lies_in_the_tables_of_an_experiment(tmp_path
                 assert seen.receipt["cpu_ns"] > 0
 
 
-def test_the_observer_keeps_to_the_protocol() -> None:
+def test_the_observer_conforms_to_the_protocol() -> None:
     check_observer(OBSERVERS.load("collect"), {"push": {"type": "influxdb"}})
 
 
-def test_each_run_has_ports_and_a_token_of_its_own(tmp_path: Path) -> None:
-    with observing(tmp_path, {"push": {"type": "influxdb"}, "w": {"type": "remote-write"}}) as one:
-        begun(one, tmp_path / "a")
-        first = one.environment()
-        one.finish(None, None)
-        begun(one, tmp_path / "b")
-        second = one.environment()
-        one.finish(None, None)
+def test_each_run_has_its_own_ports_and_token(tmp_path: Path) -> None:
+    with observing(
+        tmp_path, {"push": {"type": "influxdb"}, "w": {"type": "remote-write"}}
+    ) as observer:
+        start(observer, tmp_path / "a")
+        first = observer.environment()
+        observer.finish(None, None)
+        start(observer, tmp_path / "b")
+        second = observer.environment()
+        observer.finish(None, None)
     names = ["PENSTOCK_COLLECT_PUSH", "PENSTOCK_COLLECT_PUSH_TOKEN"]
     names += ["PENSTOCK_COLLECT_W", "PENSTOCK_COLLECT_W_TOKEN"]
     assert sorted(first) == sorted(second) == names
@@ -158,7 +160,7 @@ def test_each_run_has_ports_and_a_token_of_its_own(tmp_path: Path) -> None:
 
 
 class _Never(http.server.BaseHTTPRequestHandler):
-    """An exporter that begins to answer, and says no more."""
+    """An exporter that sends a head and no body."""
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -171,7 +173,7 @@ class _Never(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_what_does_not_answer_or_answers_html_is_told_and_no_reason_to_fail(tmp_path: Path) -> None:
+def test_failed_collectors_are_reported_and_fail_no_run(tmp_path: Path) -> None:
     silent = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Never)
     threading.Thread(target=silent.serve_forever, daemon=True).start()
     page = {"text": b"<html>", "kind": "text/html"}
@@ -189,7 +191,7 @@ def test_what_does_not_answer_or_answers_html_is_told_and_no_reason_to_fail(tmp_
             "good": {"type": "influxdb"},
         }
         with observing(tmp_path, settings) as observer:
-            begun(observer, tmp_path / "r")
+            start(observer, tmp_path / "r")
             assert pushed(observer.environment(), "good", "m v=1") == 204
             assert variable("taken") not in observer.environment()
             until(lambda: all(stored(tmp_path / "r", n) > 6 for n in ("page", "nobody", "silent")))
@@ -227,14 +229,14 @@ class Hangs:
 """
 
 
-def test_a_collector_that_blocks_hinders_neither_the_run_nor_others(
+def test_a_blocking_collector_stops_neither_run_nor_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "hangs.py").write_text(HANGS)
-    about = tmp_path / "hangs-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hangs\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[penstock.collectors]\nhangs = hangs:Hangs\n")
+    dist_info = tmp_path / "hangs-1.0.dist-info"
+    dist_info.mkdir()
+    (dist_info / "METADATA").write_text("Metadata-Version: 2.1\nName: hangs\nVersion: 1.0\n")
+    (dist_info / "entry_points.txt").write_text("[penstock.collectors]\nhangs = hangs:Hangs\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.delitem(COLLECTORS.__dict__, "_rows", raising=False)
@@ -248,7 +250,7 @@ def test_a_collector_that_blocks_hinders_neither_the_run_nor_others(
     try:
         with observing(tmp_path, settings) as observer:
             for run in ("r1", "r2"):
-                begun(observer, tmp_path / run)
+                start(observer, tmp_path / run)
                 assert pushed(observer.environment(), "push", "m v=1") == 204
                 seen = observer.finish(None, None)
                 account = seen.receipt["collectors"]
@@ -260,9 +262,9 @@ def test_a_collector_that_blocks_hinders_neither_the_run_nor_others(
         COLLECTORS.__dict__.pop("_rows", None)
 
 
-def test_what_was_stored_before_a_kill_is_there(tmp_path: Path) -> None:
+def test_points_stored_before_a_kill_remain(tmp_path: Path) -> None:
     with observing(tmp_path, {"push": {"type": "influxdb"}}) as observer:
-        begun(observer, tmp_path / "r1")
+        start(observer, tmp_path / "r1")
         for n in range(5):
             assert pushed(observer.environment(), "push", f"m v={n}") == 204
         assert observer._daemon is not None
@@ -272,12 +274,12 @@ def test_what_was_stored_before_a_kill_is_there(tmp_path: Path) -> None:
         assert "killed" in seen.receipt["died"]
         assert seen.receipt["collectors"]["push"]["verdict"] == "partial"
         # the next run has collectors again
-        begun(observer, tmp_path / "r2")
+        start(observer, tmp_path / "r2")
         assert pushed(observer.environment(), "push", "m v=1") == 204
         assert observer.finish(None, None).receipt["complete"] == "unknown"
 
 
-def test_the_process_ends_with_its_owner_and_leaves_what_was_stored(tmp_path: Path) -> None:
+def test_the_process_ends_with_its_parent_and_keeps_points(tmp_path: Path) -> None:
     code = (
         "import sys, time\n"
         "from pathlib import Path\n"
@@ -296,25 +298,25 @@ def test_the_process_ends_with_its_owner_and_leaves_what_was_stored(tmp_path: Pa
     ) as child:
         try:
             assert child.stdout is not None
-            told = json.loads(child.stdout.readline())
-            beside = os.pidfd_open(told["pid"])
-            assert pushed(told, "push", "m v=2 5\nm v=1") == 204
+            environment = json.loads(child.stdout.readline())
+            pidfd = os.pidfd_open(environment["pid"])
+            assert pushed(environment, "push", "m v=2 5\nm v=1") == 204
         finally:
             child.kill()
-    assert waiting.select([beside], [], [], 120)[0], "it outlives who started it"
-    os.close(beside)
+    assert waiting.select([pidfd], [], [], 120)[0], "it outlives its parent"
+    os.close(pidfd)
     assert stored(tmp_path, "push") == 2
 
 
-def test_who_is_no_longer_waited_for_says_ready_to_nobody() -> None:
+def test_readiness_after_the_parent_stopped_waiting() -> None:
     reads, writes = os.pipe()
-    os.close(reads)  # a ping was answered before
+    os.close(reads)  # the parent stopped waiting for readiness
     say_ready(writes)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(writes)
 
 
-def test_a_flood_is_kept_up_to_its_room(tmp_path: Path) -> None:
+def test_points_are_stored_up_to_the_budget(tmp_path: Path) -> None:
     spool = Spool.create(tmp_path / "s")
     budget = Budget(points=10, bytes_=1 << 20, sources=2)
     sink = Budgeted(spool.hold("a"), budget)
@@ -330,15 +332,15 @@ def test_a_flood_is_kept_up_to_its_room(tmp_path: Path) -> None:
     assert budget.full
     with pytest.raises(Closed):
         sink.write(batch("c", 0, 1))
-    # an account has no points, and says what was lost
+    # a batch without points reports the losses
     sink.write(batch("a", 1, 0))
-    other = Budget(points=10, bytes_=100)
+    small = Budget(points=10, bytes_=100)
     with pytest.raises(Closed):
-        Budgeted(spool.hold("d"), other).write(batch("d", 0, 9))
+        Budgeted(spool.hold("d"), small).write(batch("d", 0, 9))
 
 
 @pytest.mark.parametrize(
-    ("lines", "where", "what"),
+    ("lines", "position", "message"),
     [
         ("    a: {type: scrape, targets: [x], interval_s: 0}", "9:49", "interval_s 0; expected 0.01"),
         ("    a: {type: scrap}", "9:15", "collector 'scrap'; expected scrape"),
@@ -354,29 +356,29 @@ def test_a_flood_is_kept_up_to_its_room(tmp_path: Path) -> None:
         ("    a: 3", "9:8", "3; expected a mapping"),
     ],
 )  # fmt: skip
-def test_wrong_collectors_of_a_study_are_told_with_their_place(
-    tmp_path: Path, lines: str, where: str, what: str
+def test_errors_of_collectors_in_a_study_have_a_position(
+    tmp_path: Path, lines: str, position: str, message: str
 ) -> None:
     file = tmp_path / "c.study.yaml"
     file.write_text(STUDY.replace("COLLECTORS", lines))
     with pytest.raises(BadInput) as caught:
         load_study(file)
-    assert f"c.study.yaml:{where}: found {what}" in str(caught.value)
+    assert f"c.study.yaml:{position}: found {message}" in str(caught.value)
 
 
-def test_collectors_of_a_study_are_begun_first_and_a_guest_has_none(tmp_path: Path) -> None:
+def test_collectors_of_a_study_are_first_and_not_for_guests(tmp_path: Path) -> None:
     file = tmp_path / "c.study.yaml"
     text = STUDY.replace("COLLECTORS", "    push: {type: influxdb}")
     file.write_text(text)
-    wanted = load_study(file).observers.by_name()
-    assert list(wanted) == ["collect", "monitor"]
-    assert wanted["collect"] == {"push": {"type": "influxdb"}}
+    observers = load_study(file).observers.by_name()
+    assert list(observers) == ["collect", "monitor"]
+    assert observers["collect"] == {"push": {"type": "influxdb"}}
     file.write_text(text + "guest: {}\n")
     with pytest.raises(BadInput, match="collect with a guest"):
         load_study(file)
 
 
-def test_where_a_host_of_others_is_named_a_token_is_made(tmp_path: Path) -> None:
+def test_receivers_for_other_hosts_need_a_token(tmp_path: Path) -> None:
     assert list(mistakes({"push": {"type": "influxdb", "host": "10.9.9.9"}})) == []
     assert [p for p, _, _ in mistakes({"g": {"type": "graphite", "host": "10.9.9.9"}})] == [
         ("g", "host")
@@ -388,7 +390,7 @@ BEGIN = 1_700_000_000 * SECOND
 
 
 def collected_run(place: Path, verdict: str = "complete") -> Bundle:
-    """A run that was sampled, and that a collector brought points of a device of another host of."""
+    """A sampled run, to which a collector added points of a device of another host."""
     shift = BEGIN - 50 * SECOND
     table = points(
         metric=["power_watts"] * 4,
@@ -398,7 +400,7 @@ def collected_run(place: Path, verdict: str = "complete") -> Bundle:
     )
     from penstock.parts.monitoring.experiments.recorded import recorded
 
-    made = recorded([Batch("power", 0, table)], BEGIN, BEGIN + 4 * SECOND)
+    result = recorded([Batch("power", 0, table)], BEGIN, BEGIN + 4 * SECOND)
     sample = {"source": "cpu", "entity": "all", "metric": "user", "unit": "s", "cumulative": True}
     samples = [{**sample, "t_ns": (50 + n) * SECOND, "value": float(n)} for n in range(4)]
     use = {"kind": "cpu", "entity": "all", "metric": "busy", "unit": "%", "reset": False}
@@ -429,7 +431,7 @@ def collected_run(place: Path, verdict: str = "complete") -> Bundle:
         for name, rows in (("samples", samples), ("utilisation", uses)):
             bundle.write_table(name, pa.Table.from_pylist(rows, TABLES[name].arrow))
         for name in ("series", "points", "gaps"):
-            bundle.write_table(name, getattr(made, name))
+            bundle.write_table(name, getattr(result, name))
         clock = {"monotonic_ns": 50 * SECOND, "realtime_ns": 50 * SECOND + shift}
         clocks = [
             {**clock, "point": "start", "boottime_ns": 0, "offset_ns": 0, "offset_bound_ns": 0}
@@ -440,34 +442,39 @@ def collected_run(place: Path, verdict: str = "complete") -> Bundle:
     return Bundle.open(place)
 
 
-def test_a_run_gives_what_was_sampled_and_what_was_collected(tmp_path: Path) -> None:
+def test_a_run_has_sampled_and_collected_series(tmp_path: Path) -> None:
     bundle = collected_run(tmp_path / "r001")
-    made = recorded_in(bundle)
-    rows = {r["metric"]: r for r in made.series.to_pylist()}
+    result = recorded_in(bundle)
+    rows = {r["metric"]: r for r in result.series.to_pylist()}
     assert {"power_watts", "cpu_user"} <= set(rows)
     assert len({r["series_id"] for r in rows.values()}) == len(rows)
-    of = made.points.to_pandas().groupby("series_id")["float"]
-    assert of.get_group(rows["power_watts"]["series_id"]).tolist() == [100.0, 101.0, 102.0, 103.0]
-    assert of.get_group(rows["cpu_user"]["series_id"]).tolist() == [0.0, 1.0, 2.0, 3.0]
+    values = result.points.to_pandas().groupby("series_id")["float"]
+    assert values.get_group(rows["power_watts"]["series_id"]).tolist() == [
+        100.0,
+        101.0,
+        102.0,
+        103.0,
+    ]
+    assert values.get_group(rows["cpu_user"]["series_id"]).tolist() == [0.0, 1.0, 2.0, 3.0]
     assert recorded_in(bundle, "power_watts").series.num_rows == 1
     assert recorded_in(bundle, "cpu_user").series.num_rows == 1
-    drawn = read_series.of_selection(select(str(bundle.path)))
-    by_name = {s.name: s for s in drawn.series}
+    selected = read_series.of_selection(select(str(bundle.path)))
+    by_name = {s.name: s for s in selected.series}
     assert {"cpu_busy all", "power_watts"} <= set(by_name)
-    # on one clock, from the begin of the workload on
+    # on one clock, from the start of the workload
     assert by_name["power_watts"].x.tolist() == [0.0, 1.0, 2.0, 3.0]
     assert by_name["cpu_busy all"].x.tolist() == [1.0, 2.0, 3.0]
     uses = uses_of_bundle(bundle)
     busy = uses[(uses["kind"] == "cpu") & (uses["metric"] == "busy")]
-    assert busy["value"].tolist() == [10.0, 20.0, 30.0], "not told twice"
+    assert busy["value"].tolist() == [10.0, 20.0, 30.0], "counted once"
 
 
-def test_series_that_are_not_complete_are_refused_and_told(tmp_path: Path) -> None:
+def test_incomplete_series_are_refused_and_reported(tmp_path: Path) -> None:
     bundle = collected_run(tmp_path / "r001", "partial")
     with pytest.raises(BadInput, match=r"found partial data: power is partial; expected complete"):
         read_series.of_selection(select(str(bundle.path)))
     assert read_series.of_selection(select(str(bundle.path)), partial=True).series
-    # what the monitor sampled is whole
+    # the samples of the monitor are complete
     assert read_series.of_selection(select(str(bundle.path)), "utilisation").series
 
     class Runs:
@@ -476,22 +483,22 @@ def test_series_that_are_not_complete_are_refused_and_told(tmp_path: Path) -> No
         def manifest(self, _: str) -> dict[str, Any]:
             return bundle.manifest
 
-    (found,) = collected(Runs())  # type: ignore[arg-type]
-    assert found.code == "collected-incomplete"
-    assert "power did not bring all that was due in r001: 4 of 8 polls failed" in found.statement
-    assert "No SNMP response" in found.statement
+    (finding,) = collected(Runs())  # type: ignore[arg-type]
+    assert finding.code == "collected-incomplete"
+    assert "power did not bring all that was due in r001: 4 of 8 polls failed" in finding.statement
+    assert "No SNMP response" in finding.statement
     del bundle.manifest["receipts"]["collect"]
     assert list(collected(Runs())) == []  # type: ignore[arg-type]
 
 
 def monitored(
-    place: Path, config: dict[str, Any], command: str, *words: str, **more: str
+    place: Path, config: dict[str, Any], command: str, *options: str, **more: str
 ) -> subprocess.CompletedProcess[str]:
     (place / "c.json").write_text(json.dumps(config, indent=1))
     line = [sys.executable, "-m", "penstock", "monitor", "run", "--config", str(place / "c.json")]
     env = {**os.environ, "PENSTOCK_STATE": str(place / "state"), **more}
     return commands.run(
-        [*line, *words, "--", sys.executable, "-c", command],
+        [*line, *options, "--", sys.executable, "-c", command],
         env=env, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
 
@@ -512,11 +519,13 @@ def test_one_command_is_monitored_with_collectors(
         "collectors": {"in": {"type": "influxdb"}, "not": {"type": "snmp", "host": "h",
         "outlets": [{"oid": "1.3.6", "metric": "m"}], "experiments": "other"}}
     }  # fmt: skip
-    done = monitored(tmp_path, config, PUSHES, "--name", "it", "-o", str(tmp_path / "b"), "--json")
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert list(said["collected"]["collectors"]) == ["in"]
-    assert said["collected"]["collectors"]["in"]["points"] == 3
+    result = monitored(
+        tmp_path, config, PUSHES, "--name", "it", "-o", str(tmp_path / "b"), "--json"
+    )
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert list(report["collected"]["collectors"]) == ["in"]
+    assert report["collected"]["collectors"]["in"]["points"] == 3
     bundle = Bundle.open(tmp_path / "b")
     assert recorded_in(bundle, "m_v").points["float"].to_pylist() == [0.0, 1.0, 2.0]
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
@@ -526,23 +535,23 @@ def test_one_command_is_monitored_with_collectors(
     assert len(penstock.series("it", "cpu_user")) > 0
 
 
-def test_what_is_kept_elsewhere_is_handed_on_at_the_end(tmp_path: Path) -> None:
-    handed: list[Batch] = []
-    with observing(tmp_path, {"push": {"type": "influxdb"}}, forward=handed.append) as observer:
-        begun(observer, tmp_path / "r")
+def test_collected_batches_are_forwarded_at_the_end(tmp_path: Path) -> None:
+    forwarded: list[Batch] = []
+    with observing(tmp_path, {"push": {"type": "influxdb"}}, forward=forwarded.append) as observer:
+        start(observer, tmp_path / "r")
         for n in range(3):
             assert pushed(observer.environment(), "push", f"m v={n}") == 204
         seen = observer.finish(None, None)
-    assert [(b.source, b.number) for b in handed] == [("push", n) for n in range(3)]
-    assert [b.points["float"].to_pylist() for b in handed] == [[0.0], [1.0], [2.0]]
+    assert [(b.source, b.number) for b in forwarded] == [("push", n) for n in range(3)]
+    assert [b.points["float"].to_pylist() for b in forwarded] == [[0.0], [1.0], [2.0]]
     assert seen.tables["points"].num_rows == 3
 
     def full(_: Batch) -> None:
         raise PenstockError("no room")
 
-    # what goes wrong there costs no run
+    # a failure of the forwarding fails no run
     with observing(tmp_path, {"push": {"type": "influxdb"}}, forward=full) as observer:
-        begun(observer, tmp_path / "r2")
+        start(observer, tmp_path / "r2")
         pushed(observer.environment(), "push", "m v=1")
         seen = observer.finish(None, None)
     assert seen.receipt["trouble"] == "no room"
@@ -555,7 +564,7 @@ def test_the_example_is_a_study_with_collectors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "words", "said"),
+    ("config", "options", "message"),
     [
         ({"collectors": {"in": {"type": "influxdb", "prot": 1}}}, (), r"c.json:5:12: found prot"),
         ({"collectors": {"derived": {"type": "influxdb"}}}, (), "found collector derived"),
@@ -563,15 +572,15 @@ def test_the_example_is_a_study_with_collectors() -> None:
         ({"collectors": {"in": {"type": "influxdb"}}}, ("--calibrate", "6"), "with --calibrate"),
     ],
 )
-def test_wrong_configurations_of_a_command_are_told(
-    tmp_path: Path, config: dict[str, Any], words: tuple[str, ...], said: str
+def test_invalid_configurations_of_a_command_are_refused(
+    tmp_path: Path, config: dict[str, Any], options: tuple[str, ...], message: str
 ) -> None:
-    done = monitored(tmp_path, config, "raise SystemExit(3)", *words)
-    assert done.returncode == 2
-    assert said in done.stderr
+    result = monitored(tmp_path, config, "raise SystemExit(3)", *options)
+    assert result.returncode == 2
+    assert message in result.stderr
 
 
-def test_what_a_killed_monitor_collected_is_in_its_experiment(tmp_path: Path) -> None:
+def test_points_of_a_killed_monitor_are_in_its_experiment(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"collectors": {"in": {"type": "influxdb"}}}')
     line = [
         sys.executable,
@@ -595,7 +604,7 @@ def test_what_a_killed_monitor_collected_is_in_its_experiment(tmp_path: Path) ->
     commands.run([sys.executable, "-m", "penstock", "undo"], env=env, capture_output=True)
     line = [sys.executable, "-m", "penstock", "monitor"]
     commands.run([*line, "stop", "it"], env=env, check=True, capture_output=True)
-    got = commands.run(
+    result = commands.run(
         [*line, "get", "it", "--metric", "m_v"], env=env, check=True, capture_output=True, text=True
     )
-    assert [row.partition(",")[2] for row in got.stdout.splitlines()] == ["m_v", "0", "1", "2"]
+    assert [row.partition(",")[2] for row in result.stdout.splitlines()] == ["m_v", "0", "1", "2"]

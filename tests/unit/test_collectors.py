@@ -648,7 +648,7 @@ def test_scrapes_lie_on_a_grid_and_are_counted() -> None:
     late = rows[rows.metric == "scrape_lateness_seconds"].float
     offsets = good.utc_ns.to_numpy() - np.round(late.to_numpy() * 1e9).astype(np.int64)
     steps = (offsets - offsets[0]) / 50e6
-    # due times lie on a grid: what is left is the time between two readings of a clock
+    # due times lie on a grid: the rest is the time between two readings of a clock
     assert np.abs(steps - np.rint(steps)).max() < 0.5
     assert set(rows[rows.metric == "busy_ratio"].unit) == {"1"}
     assert set(rows.labels) == {'{"instance":"n-0"}'}

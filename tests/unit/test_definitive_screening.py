@@ -21,7 +21,7 @@ from penstock.plugins import DESIGNS
 from penstock.study.load import read_study
 from penstock.text import square_of, term_text
 from tests.unit.recorded_study import record, study_text
-from tests.unit.test_design_kinds import asked
+from tests.unit.test_design_kinds import request_of
 
 SIX = dict.fromkeys("abcdef", "{levels: [10, 20, 30]}")
 
@@ -46,7 +46,7 @@ def runs_of(plan: Plan, value, noise: float, seed: int = 3) -> pd.DataFrame:  # 
 @pytest.mark.parametrize("three", range(2, 9))
 @pytest.mark.parametrize("two", range(5))
 def test_lines_are_clear_of_second_order_beside_two_level_factors_too(three: int, two: int) -> None:
-    wanted = asked([3] * three + [2] * two)
+    wanted = request_of([3] * three + [2] * two)
     kind = DESIGNS.load("definitive-screening")
     assert not kind.fault(wanted)
     claim = kind.claim(wanted)
