@@ -768,7 +768,7 @@ def answered(case: Case, place: Path) -> Analysis:
     return analyse(case.study.write(place / "out"), report=False)
 
 
-def told(case: Case, result: Analysis) -> str:
+def golden_text(case: Case, result: Analysis) -> str:
     """The golden text: question, answer, ranked table."""
     return "\n".join([f"> {case.study.question}", "", *result.lines()]) + "\n"
 
@@ -777,4 +777,4 @@ if __name__ == "__main__":
     GOLDEN.mkdir(parents=True, exist_ok=True)
     for name, case in CASES.items():
         with tempfile.TemporaryDirectory() as place:
-            (GOLDEN / f"{name}.txt").write_text(told(case, answered(case, Path(place))))
+            (GOLDEN / f"{name}.txt").write_text(golden_text(case, answered(case, Path(place))))

@@ -1,4 +1,4 @@
-"""A daemon of Ceph that is nothing but its admin socket, with the answers of a real one; and a poller."""
+"""A fake daemon of Ceph: an admin socket with the answers of a real one; and a poller."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from penstock.parts.monitoring.experiments.recorded import Recorded, recorded
 from penstock.testing import MemorySink
 
 OSD = '{"daemon":"osd.0"}'
-#: what daemons of Ceph 16.2.15 said, one file for each: `perf schema` and `perf dump`, parts of them
+#: excerpts of `perf schema` and `perf dump` of daemons of Ceph 16.2.15, one file for each
 GOLDEN = Path(__file__).parents[1] / "golden/ceph"
 
 
-def said(daemon: str) -> dict[str, Any]:
-    """The recorded answers of a daemon, by command."""
-    found: dict[str, Any] = json.loads((GOLDEN / f"{daemon}.json").read_text())
-    return found
+def recorded_answers(daemon: str) -> dict[str, Any]:
+    """Recorded answers of a daemon, by command."""
+    answers: dict[str, Any] = json.loads((GOLDEN / f"{daemon}.json").read_text())
+    return answers
 
 
 def framed(answer: bytes) -> bytes:
-    """As it is sent: with its length before it."""
+    """The answer as sent: preceded by its length."""
     return len(answer).to_bytes(4, "big") + answer
 
 
 class FakeDaemon:
     """Serves commands one after the other, as the thread of an admin socket does.
 
-    `answer` may be changed while it is at work: it is given a command, and gives all bytes of the answer, or
-    None for none before the daemon ends.
+    `answer` may be changed while the daemon runs: it takes a command and returns all bytes of the
+    answer, or None for no answer before the daemon ends.
     """
 
     def __init__(self, path: Path, answers: dict[str, Any]) -> None:
         self.path, self.answers = path, answers
-        self.asked: list[str] = []
+        self.commands: list[str] = []
         self.answer: Callable[[str], bytes | None] = self.recorded
         self._ended = threading.Event()
         path.unlink(missing_ok=True)
@@ -52,12 +52,14 @@ class FakeDaemon:
         self._thread.start()
 
     def recorded(self, command: str) -> bytes:
-        """What was recorded; of other commands what a daemon says."""
-        found = self.answers.get(command)
-        return framed(b"ERROR: (22) Invalid argument" if found is None else _json(found))
+        """The recorded answer; for other commands a daemon's error."""
+        recorded_answer = self.answers.get(command)
+        return framed(
+            b"ERROR: (22) Invalid argument" if recorded_answer is None else _json(recorded_answer)
+        )
 
     def kill(self) -> None:
-        """Ends it as a signal does: the socket stays where it is, and nobody listens."""
+        """End it as a signal does: the socket remains, and nobody listens."""
         self._ended.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -65,7 +67,7 @@ class FakeDaemon:
         self._socket.close()
 
     def end(self) -> None:
-        """Ends it as it ends by itself."""
+        """End it as it ends by itself."""
         self.path.unlink(missing_ok=True)
         self.kill()
 
@@ -83,10 +85,10 @@ class FakeDaemon:
                         break
                     command += byte
                 else:
-                    asked = json.loads(command[:-1])
-                    assert asked["format"] == "json"
-                    self.asked.append(asked["prefix"])
-                    answer = self.answer(asked["prefix"])
+                    request = json.loads(command[:-1])
+                    assert request["format"] == "json"
+                    self.commands.append(request["prefix"])
+                    answer = self.answer(request["prefix"])
                     if answer is None:
                         self._ended.wait(60)
                     else:
@@ -99,26 +101,26 @@ def _json(answer: Any) -> bytes:
 
 @contextlib.contextmanager
 def daemon(path: Path, answers: dict[str, Any]) -> Iterator[FakeDaemon]:
-    """One at work."""
-    made = FakeDaemon(path, answers)
+    """A running daemon."""
+    running = FakeDaemon(path, answers)
     try:
-        yield made
+        yield running
     finally:
-        made.end()
+        running.end()
 
 
-def done(what: Callable[[], object]) -> Callable[[CephPoller], bool]:
-    """A step that does something."""
+def action_step(action: Callable[[], object]) -> Callable[[CephPoller], bool]:
+    """A step that runs an action."""
 
     def step(_: CephPoller) -> bool:
-        what()
+        action()
         return True
 
     return step
 
 
 class Run:
-    """A poller at work for a while, and what it brought."""
+    """A poller that runs for a while, and its points."""
 
     def __init__(self, tmp_path: Path, **settings: Any) -> None:
         self.settings = {
@@ -130,9 +132,9 @@ class Run:
         self.sink = MemorySink()
 
     def until(self, *steps: Callable[[CephPoller], bool]) -> CephPoller:
-        """Until each of these was true, one after the other."""
+        """Run until each of these conditions held, one after the other."""
 
-        async def one() -> CephPoller:
+        async def poll() -> CephPoller:
             poller = CephPoller("ceph", self.settings)
             await poller.start(self.sink)
             for step in steps:
@@ -143,14 +145,14 @@ class Run:
             return poller
 
         self.begin_ns = time.time_ns()
-        return asyncio.run(asyncio.wait_for(one(), 120))
+        return asyncio.run(asyncio.wait_for(poll(), 120))
 
     def values(self, metric: str, labels: str = OSD) -> list[float]:
         rows = self.sink.rows()
         return [r["float"] for r in rows if (r["metric"], r["labels"]) == (metric, labels)]
 
     def polls(self, count: int) -> Callable[[CephPoller], bool]:
-        """That so many were kept since this was first asked."""
+        """True after `count` more polls were stored since the first call."""
         before: list[int] = []
 
         def reached(_: CephPoller) -> bool:
@@ -160,15 +162,15 @@ class Run:
 
         return reached
 
-    def made(self) -> Recorded:
+    def result(self) -> Recorded:
         batches = [self.sink.batches[key] for key in sorted(self.sink.batches)]
         return recorded(batches, self.begin_ns, time.time_ns())
 
     def series(self, metric: str) -> dict[str, Any]:
-        (found,) = [r for r in self.made().series.to_pylist() if r["metric"] == metric]
-        return found
+        (row,) = [r for r in self.result().series.to_pylist() if r["metric"] == metric]
+        return row
 
     def gaps(self, kind: str) -> list[str]:
         return [
-            g["detail"] for g in self.made().gaps.to_pylist() if g["kind"] == kind and g["detail"]
+            g["detail"] for g in self.result().gaps.to_pylist() if g["kind"] == kind and g["detail"]
         ]

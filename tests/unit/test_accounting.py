@@ -56,7 +56,7 @@ def row_of_push(seconds: list[int], interval_s: float | None) -> dict[str, Any]:
     return row
 
 
-# ---------------------------------------------------------------- told, inferred, unknown
+# ---------------------------------------------------------------- sources of intervals
 
 
 def test_a_pushed_file_is_not_complete_by_itself() -> None:
@@ -154,7 +154,7 @@ def test_too_few_points_of_an_interval_are_partial_whatever_their_spacing() -> N
     assert row["stored"] + row["lost"] == row["expected"] >= 59
 
 
-# ---------------------------------------------------------------- who had not begun
+# ---------------------------------------------------------------- start-up and end
 
 
 def starting(until_s: float) -> Event:

@@ -1,4 +1,4 @@
-"""Answers: every study gets one that says which, why and how sure, as the planted truth has it."""
+"""Answers to studies: recommendation, cause and confidence agree with the planted truth."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.report import figures, sections, style
 from penstock.text import HEADLINE
 from tests.examples.report import write_page
 from tests.unit.answered_studies import CASES, GOLDEN, Case, answered
-from tests.unit.answered_studies import told as golden
+from tests.unit.answered_studies import golden_text as golden
 from tests.unit.planted_study import Doings, Planted
 
 DISKS = {"hdd-7200": 130.0, "network-volume": 900.0, "sata-ssd": 5200.0}
@@ -50,30 +50,30 @@ def test_which_of_three_disks(tmp_path: Path) -> None:
     assert "Yes" not in first
 
 
-def told(out: Path) -> Result:
+def analysed(out: Path) -> Result:
     app = typer.Typer()
     app.command()(command)
     return CliRunner().invoke(app, [str(out)])
 
 
-def test_a_trace_is_not_advised_where_there_can_be_none(tmp_path: Path) -> None:
+def test_a_trace_is_not_recommended_in_a_guest(tmp_path: Path) -> None:
     out = three_disks().write(tmp_path / "out")
     analyse(out, report=False)
-    told = " ".join(f.statement for f in reasons(Outcome.read(out)))
-    assert "`trace: {mode: trace}` under `observers`" in told
+    statements = " ".join(f.statement for f in reasons(Outcome.read(out)))
+    assert "`trace: {mode: trace}` under `observers`" in statements
     with open(out / "study.yaml", "a") as study:
         study.write("guest: {}\n")
-    told = " ".join(f.statement for f in reasons(Outcome.read(out)))
-    assert "the cause: calls inside a guest are not traced" in told
-    assert "under `observers`" not in told
+    statements = " ".join(f.statement for f in reasons(Outcome.read(out)))
+    assert "the cause: calls inside a guest are not traced" in statements
+    assert "under `observers`" not in statements
 
 
-def test_command_tells_answer_and_table(tmp_path: Path) -> None:
-    done = told(three_disks().write(tmp_path / "out"))
-    assert done.exit_code == 0
-    assert done.stdout.startswith("Choose sata-ssd")
-    assert re.search(r"^3\s+hdd-7200 .* 40×", done.stdout, re.MULTILINE)
-    assert "could not" not in done.output
+def test_command_prints_answer_and_table(tmp_path: Path) -> None:
+    result = analysed(three_disks().write(tmp_path / "out"))
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Choose sata-ssd")
+    assert re.search(r"^3\s+hdd-7200 .* 40×", result.stdout, re.MULTILINE)
+    assert "could not" not in result.output
 
 
 def test_commands_of_an_answer_name_the_study_and_its_directory(tmp_path: Path) -> None:
@@ -106,10 +106,10 @@ def test_the_reason_of_invalid_runs_is_the_most_frequent_then_the_first(tmp_path
 
 
 @pytest.mark.parametrize(("failures", "confidence"), [(3, "Clear."), (4, "Likely.")])
-def test_a_treatment_that_has_one_run_left_gives_no_clear_result(
+def test_a_treatment_with_one_valid_run_gives_no_clear_result(
     tmp_path: Path, failures: int, confidence: str
 ) -> None:
-    """20 runs are planned, five of each of four treatments."""
+    """20 runs are planned, five for each of four treatments."""
     fails = iter([True] * failures)
     planted = Planted(
         "Which is the fastest?",
@@ -126,9 +126,9 @@ def test_a_treatment_that_has_one_run_left_gives_no_clear_result(
 
 
 def test_no_valid_run_is_no_success(tmp_path: Path) -> None:
-    done = told(three_disks(failed=lambda _: True).write(tmp_path / "out"))
-    assert done.exit_code == 1
-    assert "no valid run" in done.output
+    result = analysed(three_disks(failed=lambda _: True).write(tmp_path / "out"))
+    assert result.exit_code == 1
+    assert "no valid run" in result.output
 
 
 def test_the_legend_of_runs_has_the_marks_that_occur(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def case(
     return name, CASES[name], answered(CASES[name], tmp_path_factory.mktemp("case"))
 
 
-def test_answer_is_the_golden_one(case: tuple[str, Case, Analysis]) -> None:
+def test_answer_equals_the_golden_file(case: tuple[str, Case, Analysis]) -> None:
     name, planted, result = case
     assert golden(planted, result) == (GOLDEN / f"{name}.txt").read_text()
 
@@ -182,34 +182,34 @@ def test_which(case: tuple[str, Case, Analysis]) -> None:
     table = pd.read_parquet(result.out / "means.parquet")
     main = table[(table["kind"] == "treatment") & (table["response"] == table["response"].iloc[0])]
     top = main[main["verdict"] != "worse"]
-    (said,) = (f for f in result.findings if f.code == "recommendation")
+    (recommendation,) = (f for f in result.findings if f.code == "recommendation")
     if planted.best is None:
         assert len(top) == len(main)
         return
-    (chosen,) = top[top["treatment_id"] == said.evidence["treatment_id"]]["levels"]
+    (chosen,) = top[top["treatment_id"] == recommendation.evidence["treatment_id"]]["levels"]
     assert planted.best.items() <= json.loads(chosen).items()
     factors = [f for f in Outcome.read(result.out).factors if f.name in planted.best]
-    recommended = said.statement.removeprefix("Open: ").split(":")[0]
+    recommended = recommendation.statement.removeprefix("Open: ").split(":")[0]
     assert all(f.phrase(planted.best[f.name]) in recommended for f in factors)
 
 
 def test_why(case: tuple[str, Case, Analysis]) -> None:
     _, planted, result = case
     why = " ".join(f.statement for f in result.findings if f.code == "why")
-    assert all(words in why for words in planted.why)
-    assert not any(words in " ".join(result.answer) for words in planted.not_why)
+    assert all(phrase in why for phrase in planted.why)
+    assert not any(phrase in " ".join(result.answer) for phrase in planted.not_why)
 
 
-def test_how_sure(case: tuple[str, Case, Analysis]) -> None:
-    """What is recommended is beyond doubt where it may be, and the interval holds the planted truth."""
+def test_confidence(case: tuple[str, Case, Analysis]) -> None:
+    """The recommendation is certain where planted so, and intervals contain the planted truth."""
     _, planted, result = case
-    (said,) = (f for f in result.findings if f.code == "recommendation")
-    assert (said.severity == "info") == planted.sure
+    (recommendation,) = (f for f in result.findings if f.code == "recommendation")
+    assert (recommendation.severity == "info") == planted.sure
     outcome = Outcome.read(result.out)
     for response in outcome.responses:
         ranked = ranking(outcome, response)
         for mean in ranked.treatments if ranked.df else []:
-            # twice the interval: of the many here some miss by themselves
+            # twice the interval: some of the many intervals miss by chance
             truth = planted.study.truth(mean.levels)[response.name]
             assert 2 * mean.low - mean.mean <= truth <= 2 * mean.high - mean.mean
 
@@ -227,18 +227,18 @@ def test_form(case: tuple[str, Case, Analysis]) -> None:
     assert answer.first.confidence != "open" or NEXT_STEP in dict(answer.points)
     assert all(len(line) <= 100 for line in result.lines())
     assert "■" in "".join(result.plot) or len(result.ranked) < 4 or len(result.ranked) > 9
-    for words in ("told apart", "behind", "by more than chance", "cannot be said"):
-        assert words not in " ".join(answer.sentences)
+    for phrase in ("told apart", "behind", "by more than chance", "cannot be said"):
+        assert phrase not in " ".join(answer.sentences)
 
 
 def test_words(case: tuple[str, Case, Analysis]) -> None:
     _, planted, result = case
     text = " ".join(result.answer)
-    assert all(words in text for words in planted.says)
-    assert not any(words in text for words in planted.never)
+    assert all(phrase in text for phrase in planted.says)
+    assert not any(phrase in text for phrase in planted.never)
     everything = " ".join(f.statement for f in result.findings)
-    for words in ("nan", "left with .", "1 of 1", "could not be analysed"):
-        assert words not in everything
+    for phrase in ("nan", "left with .", "1 of 1", "could not be analysed"):
+        assert phrase not in everything
     if planted.study.question.startswith(("Which", "How", "What")):
         assert not re.search(r"\b(Yes|No)[:,]", text)
 
@@ -327,7 +327,7 @@ def test_page_answers_and_ranks(of_three_levels: Outcome) -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "asks", "of"),
+    ("question", "asks", "effect"),
     [
         ("Which disk should it be on, and does WAL matter more?", "which", "matters"),
         ("What is the cheapest allocation, and what does twice the speed cost?", "which", "costs"),
@@ -344,9 +344,9 @@ def test_page_answers_and_ranks(of_three_levels: Outcome) -> None:
         ("", "which", ""),
     ],
 )
-def test_questions(question: str, asks: str, of: str) -> None:
+def test_questions(question: str, asks: str, effect: str) -> None:
     assert kind(question) == asks
-    assert direction(question) == of
+    assert direction(question) == effect
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_the_subject_of_a_question(question: str, levels: str, level: str) -> No
     assert subject(levels.split(), question) == level
 
 
-def test_a_verb_that_says_neither_gets_no_yes(tmp_path: Path) -> None:
+def test_a_neutral_verb_gets_no_yes(tmp_path: Path) -> None:
     study = Planted(
         "Do programs run on WAL?",
         {"journal": ["delete", "wal"]},
@@ -380,7 +380,7 @@ def test_a_verb_that_says_neither_gets_no_yes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "level", "words"),
+    ("factor", "level", "phrase"),
     [
         ("n", "600", "n = 600"),
         ("n", "1", "n = 1"),
@@ -394,11 +394,11 @@ def test_a_verb_that_says_neither_gets_no_yes(tmp_path: Path) -> None:
         ("share", "0.5", "share 0.5"),
     ],
 )
-def test_levels_in_words(factor: str, level: str, words: str) -> None:
-    assert FactorLevels(factor, [level]).phrase(level) == words
+def test_levels_in_words(factor: str, level: str, phrase: str) -> None:
+    assert FactorLevels(factor, [level]).phrase(level) == phrase
 
 
-def test_threads_side_by_side_are_counted(tmp_path: Path) -> None:
+def test_concurrent_threads_are_counted(tmp_path: Path) -> None:
     def doings(levels: Mapping[str, str]) -> Doings:
         seconds = 124.0 if levels["disk"] == "hdd-7200" else 1.0
         return Doings(10, 1.0, calls=(("f", "read", "random", 40, 4096, seconds),))
@@ -410,9 +410,9 @@ def test_threads_side_by_side_are_counted(tmp_path: Path) -> None:
         lambda levels: {"throughput": rate[levels["disk"]]},
         doings=doings,
     )
-    said = " ".join(analyse(planted.write(tmp_path / "out"), report=False).answer)
-    assert "the program has on average 12.4 threads in 40 reads" in said
-    assert "1240 %" not in said
+    text = " ".join(analyse(planted.write(tmp_path / "out"), report=False).answer)
+    assert "the program has on average 12.4 threads in 40 reads" in text
+    assert "1240 %" not in text
 
 
 @pytest.mark.parametrize(("processor_s", "explains"), [(2.1, False), (8.0, True)])
@@ -444,14 +444,18 @@ def test_an_open_treatment_is_ranked_above_one_that_is_worse(tmp_path: Path) -> 
 
 
 def test_warnings_are_the_first_findings_of_a_report() -> None:
-    given = [Finding("a", "info", "1."), Finding("b", "warning", "2."), Finding("c", "error", "3.")]
-    given += [Finding(f"d{i}", "info", "4.") for i in range(6)]
-    shown, more = sections.findings_in_two(given)
+    findings = [
+        Finding("a", "info", "1."),
+        Finding("b", "warning", "2."),
+        Finding("c", "error", "3."),
+    ]
+    findings += [Finding(f"d{i}", "info", "4.") for i in range(6)]
+    shown, rest = sections.findings_in_two(findings)
     assert [f.code for f in shown] == ["c", "b", "a", "d0", "d1", "d2"]
-    assert [f.code for f in more] == ["d3", "d4", "d5"]
+    assert [f.code for f in rest] == ["d3", "d4", "d5"]
 
 
-def test_a_question_which_gets_no_cost_of_the_worst(tmp_path: Path) -> None:
+def test_a_question_with_which_gets_no_cost(tmp_path: Path) -> None:
     case = answered(CASES["one-factor-of-three-levels"], tmp_path / "which")
     assert not {"cost", "remedy"} & {f.code for f in case.findings}
     case = answered(CASES["how-much"], tmp_path / "how-much")

@@ -1,4 +1,4 @@
-"""Adding to a design: which rivals a step breaks, and what the analysis of all stages says."""
+"""Augmentation of a design: rivals that a step separates, and the analysis of all stages."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def study_of(
     generators: list[str] = GENERATORS,
     replicates: int = 1,
     order: str = "interleaved",
-    kept: str = "",
+    dear: str = "",
 ) -> Study:
-    """`kept`: factors whose settings are dear to change."""
-    dear = {n: ", change: redeploy" if n in kept else "" for n in names}
-    factors = "\n".join(f'  "{n}": {{levels: [low, high]{dear[n]}}}' for n in names)
+    """`dear`: factors whose settings are expensive to change."""
+    changes = {n: ", change: redeploy" if n in dear else "" for n in names}
+    factors = "\n".join(f'  "{n}": {{levels: [low, high]{changes[n]}}}' for n in names)
     kind = f"{{fraction: {len(generators)}}}" if generators else "full"
     text = f"""penstock: 1
 name: plain
@@ -67,14 +67,14 @@ def truth(coded: dict[str, int]) -> float:
 
 
 def runs_of(plan: Plan, noise: float = 0.0, seed: int = 1, model=truth) -> pd.DataFrame:
-    drawn = np.random.default_rng(seed)
+    random_numbers = np.random.default_rng(seed)
     return pd.DataFrame(
         [
             {
                 "run_id": r.run_id,
                 "replicate": r.replicate,
                 **r.levels,
-                "y": model(r.coded) + noise * drawn.normal(),
+                "y": model(r.coded) + noise * random_numbers.normal(),
                 "valid": True,
             }
             for r in plan.rows
@@ -88,8 +88,8 @@ def augmented(
     plan = make_plan(study)
     names = [f.name for f in plan.factors]
     matrix = coded_matrix(plan)
-    asked = questions(matrix, [word_of(t, names) for t in active])
-    step = make_step(kind, matrix, [1] * len(matrix), asked, names, again=again)
+    open_questions = questions(matrix, [word_of(t, names) for t in active])
+    step = make_step(kind, matrix, [1] * len(matrix), open_questions, names, again=again)
     return with_stages(plan, study, [stage_of(step, plan, "to tell", again=again)]), step
 
 
@@ -97,7 +97,7 @@ def coefficients(table: pd.DataFrame) -> pd.Series:
     return table.set_index("term")["coefficient"]
 
 
-def test_the_published_fraction_reports_what_is_mixed_into_it() -> None:
+def test_the_published_fraction_reports_aliased_sums() -> None:
     plan = make_plan(study_of())
     runs = runs_of(plan).merge(
         pd.DataFrame([{"run_id": r.run_id, "at": r.standard_order} for r in plan.rows])
@@ -131,7 +131,7 @@ def test_the_foldover_frees_the_main_effects_and_names_the_stage() -> None:
     assert "stages" in " ".join(plan.cautions)
 
 
-def test_no_stage_is_confounded_where_the_earlier_rows_are_made_again() -> None:
+def test_repeated_earlier_rows_leave_no_stage_confounded() -> None:
     plan, _ = augmented(study_of(), "foldover", again=True)
     assert plan.stages[0]["confounded"] == []
     assert len(plan.rows) == 8 + 16
@@ -140,7 +140,7 @@ def test_no_stage_is_confounded_where_the_earlier_rows_are_made_again() -> None:
 
 
 def test_a_drift_between_stages_is_no_effect() -> None:
-    """Moving all of stage 2 by a constant moves no estimate."""
+    """A constant added to all of stage 2 changes no estimate."""
     plan, _ = augmented(study_of(replicates=2), "foldover")
     runs = runs_of(plan, noise=1.0)
     late = runs["run_id"].map({r.run_id: r.stage == 2 for r in plan.rows})
@@ -151,21 +151,23 @@ def test_a_drift_between_stages_is_no_effect() -> None:
 
 def test_rivals_of_the_published_case() -> None:
     matrix = coded_matrix(make_plan(study_of()))
-    asked = questions(matrix, [word_of(t, NAMES) for t in "EBCF"])
-    named = {term_of(q.term, NAMES): {term_of(w, NAMES) for w in q.plausible} for q in asked}
+    open_questions = questions(matrix, [word_of(t, NAMES) for t in "EBCF"])
+    named = {
+        term_of(q.term, NAMES): {term_of(w, NAMES) for w in q.plausible} for q in open_questions
+    }
     assert "C:F" in named["B"]
     assert "A:D" not in named["B"]  # neither A nor D is active
     assert {"B:F", "A:E"} <= named["C"]
     assert all(
         {term_of(w, NAMES) for w in q.other}
         == ({"A:D"} if term_of(q.term, NAMES) == "B" else set())
-        for q in asked
+        for q in open_questions
     )
 
 
 @pytest.mark.parametrize("kind", ["foldover", "foldover:C", "semifold:C", "coset", "optimal:8"])
-def test_broken_rivals_are_told_apart_by_least_squares(kind: str) -> None:
-    """What a step claims is checked by the rank of the model: mean, stages, main effects, term and rival."""
+def test_separated_rivals_are_estimable_by_least_squares(kind: str) -> None:
+    """The rank of the model verifies the claims: mean, stages, main effects, term and rival."""
     study = study_of()
     plan, step = augmented(study, kind)
     rows = [r for r in plan.rows if r.replicate == 1]
@@ -180,15 +182,17 @@ def test_broken_rivals_are_told_apart_by_least_squares(kind: str) -> None:
     assert step.broken or kind == "optimal:8"
     for term, rival in step.broken:
         words = {1 << i for i in range(6)} | {term, rival}
-        whole = columns(words)
-        rank = np.linalg.matrix_rank(whole)
+        full_model = columns(words)
+        rank = np.linalg.matrix_rank(full_model)
         assert rank == 1 + np.linalg.matrix_rank(columns(words - {term}))
         assert rank == 1 + np.linalg.matrix_rank(columns(words - {rival}))
 
 
 @pytest.mark.parametrize("kind", ["foldover", "semifold:C", "optimal:8"])
 def test_shares_of_the_variation_are_of_their_sum_after_an_augmentation(kind: str) -> None:
-    before = effects(runs_of(made := make_plan(study_of())), made, "y").set_index("term")
+    before = effects(runs_of(first_plan := make_plan(study_of())), first_plan, "y").set_index(
+        "term"
+    )
     plan, _ = augmented(study_of(), kind)
     table = effects(runs_of(plan), plan, "y").set_index("term")
     assert before["variation_share"].sum() == pytest.approx(100)
@@ -197,20 +201,20 @@ def test_shares_of_the_variation_are_of_their_sum_after_an_augmentation(kind: st
 
 def test_the_recommended_step_breaks_all_rivals_of_two_factors() -> None:
     matrix = coded_matrix(make_plan(study_of()))
-    asked = questions(matrix, [word_of(t, NAMES) for t in "EBCF"])
-    best = recommended(steps(matrix, [1] * 8, asked, NAMES))
+    open_questions = questions(matrix, [word_of(t, NAMES) for t in "EBCF"])
+    best = recommended(steps(matrix, [1] * 8, open_questions, NAMES))
     assert best is not None
     assert not [p for p in best.remaining if p[1].bit_count() == 2]
 
 
 def test_half_a_foldover_is_the_cheapest_for_two_interactions() -> None:
-    """2^(4-1), I = ABCD: AB = CD is told apart by 4 rows (Mee & Peralta 2000)."""
+    """2^(4-1), I = ABCD: 4 rows separate AB from CD (Mee & Peralta 2000)."""
     names = list("ABCD")
     study = study_of(names, ["D = A*B*C"], replicates=2)
     matrix = coded_matrix(make_plan(study))
-    asked = questions(matrix, [word_of(t, names) for t in ("A", "C", "A:B")])
-    assert {term_of(q.term, names) for q in asked} == {"A", "C", "A:B"}
-    best = recommended(steps(matrix, [1] * 8, asked, names))
+    open_questions = questions(matrix, [word_of(t, names) for t in ("A", "C", "A:B")])
+    assert {term_of(q.term, names) for q in open_questions} == {"A", "C", "A:B"}
+    best = recommended(steps(matrix, [1] * 8, open_questions, names))
     assert best is not None
     assert best.kind.startswith("semifold")
     assert len(best.rows) == 4
@@ -223,58 +227,58 @@ def test_half_a_foldover_is_the_cheapest_for_two_interactions() -> None:
 
 
 @pytest.mark.parametrize("kind", ["semifold:B", "optimal:4"])
-def test_a_step_that_is_no_fraction_is_judged_by_the_settings_that_were_kept(kind: str) -> None:
-    """Settings of A vary, A does nothing: by runs alone (planted) it is called an effect."""
+def test_a_step_without_a_fraction_is_judged_by_whole_plots(kind: str) -> None:
+    """Settings of A vary and A has no effect; judged by runs alone (planted) it has one."""
     names = list("ABCD")
-    study = study_of(names, ["D = A*B*C"], replicates=3, order="split-plot", kept="A")
+    study = study_of(names, ["D = A*B*C"], replicates=3, order="split-plot", dear="A")
     plan, _ = augmented(study, kind, "BC")
     assert len({r.whole_plot for r in plan.rows}) >= 9
     part = plan.with_runs([replace(r, whole_plot=0) for r in plan.rows])
-    drawn = np.random.default_rng(4)
+    random_numbers = np.random.default_rng(4)
     runs = runs_of(plan, model=lambda c: 100 + 5 * c["B"] - 3 * c["C"])
-    found, plain, other = 0, 0, 0
+    false_effects, false_effects_of_runs, true_effects = 0, 0, 0
     studies = 80
     for _ in range(studies):
-        of_plot = drawn.normal(0, 2, 99)
-        noise = [of_plot[r.whole_plot] + 0.5 * drawn.normal() for r in plan.rows]
+        of_plot = random_numbers.normal(0, 2, 99)
+        noise = [of_plot[r.whole_plot] + 0.5 * random_numbers.normal() for r in plan.rows]
         data = runs.assign(y=runs["y"] + noise)
         table = effects(data, plan, "y").set_index("term")
-        found += table["p_value"]["A"] < 0.05
-        other += table["p_holm"]["B"] < 0.05
-        plain += effects(data, part, "y").set_index("term")["p_value"]["A"] < 0.05
-    assert plain > 0.3 * studies
-    assert found <= stats.binom.ppf(0.999, studies, 0.05)
-    assert other > 0.95 * studies
+        false_effects += table["p_value"]["A"] < 0.05
+        true_effects += table["p_holm"]["B"] < 0.05
+        false_effects_of_runs += effects(data, part, "y").set_index("term")["p_value"]["A"] < 0.05
+    assert false_effects_of_runs > 0.3 * studies
+    assert false_effects <= stats.binom.ppf(0.999, studies, 0.05)
+    assert true_effects > 0.95 * studies
     assert table["stratum"]["A"] == "whole_plot"
     assert 0 < table["df_error"]["A"] < table["df_error"]["B"]
 
 
-def test_a_strip_plot_that_is_no_fraction_any_more_is_refused() -> None:
+def test_a_strip_plot_without_a_fraction_is_refused() -> None:
     names = list("ABCD")
-    study = study_of(names, ["D = A*B*C"], replicates=3, order="strip-plot", kept="AB")
+    study = study_of(names, ["D = A*B*C"], replicates=3, order="strip-plot", dear="AB")
     plan, _ = augmented(study, "semifold:C", "BC")
     assert any(r.strip for r in plan.rows)
     with pytest.raises(PenstockError, match="settings are retained in two directions"):
         effects(runs_of(plan, 1.0, model=lambda c: 100 + c["B"]), plan, "y")
 
 
-def test_one_more_row_is_not_said_to_break_a_rival() -> None:
-    """Two terms that differ in one row are apart, but no longer known as well as before."""
+def test_one_more_row_separates_no_rival() -> None:
+    """Two terms that differ in one row are separate, but less precise than before."""
     names = list("ABCD")
     matrix = coded_matrix(make_plan(study_of(names, ["D = A*B*C"])))
-    asked = questions(matrix, [word_of(t, names) for t in ("A", "A:B")])
-    step = make_step("optimal:1", matrix, [1] * 8, asked, names)
+    open_questions = questions(matrix, [word_of(t, names) for t in ("A", "A:B")])
+    step = make_step("optimal:1", matrix, [1] * 8, open_questions, names)
     assert not step.broken
 
 
 def test_no_plausible_rival_stops() -> None:
     names = list("ABCD")
     matrix = coded_matrix(make_plan(study_of(names, ["D = A*B*C"])))
-    asked = questions(matrix, [word_of("A:B", names)])  # no factor is active by itself
-    assert all(not q.plausible for q in asked)
+    open_questions = questions(matrix, [word_of("A:B", names)])  # no factor is active by itself
+    assert all(not q.plausible for q in open_questions)
 
 
-def test_runs_already_made_stay_as_they_were() -> None:
+def test_completed_runs_do_not_change() -> None:
     study = study_of(replicates=2)
     before = make_plan(study)
     plan, _ = augmented(study, "foldover")
@@ -298,7 +302,7 @@ def test_replicates_are_a_stage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         ("fold", "expected foldover"),
         ("foldover:Z", "'Z'"),
@@ -308,8 +312,8 @@ def test_replicates_are_a_stage() -> None:
         ("optimal:60", "have not been run"),
     ],
 )
-def test_steps_that_there_are_not(kind: str, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_unknown_steps_are_refused(kind: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         augmented(study_of(), kind)
 
 
@@ -318,13 +322,13 @@ def test_a_full_design_has_nothing_to_fold() -> None:
         augmented(study_of(list("ABC"), []), "foldover", "A")
 
 
-def test_a_stage_that_is_none_is_refused() -> None:
+def test_an_invalid_stage_is_refused() -> None:
     study = study_of()
     with pytest.raises(BadInput, match="found a stage"):
         stage_from_json({"purpose": "x"})
-    wrong = Stage("augment", "foldover", (dict.fromkeys(NAMES, "none"),), 1, "")
+    invalid = Stage("augment", "foldover", (dict.fromkeys(NAMES, "none"),), 1, "")
     with pytest.raises(BadInput, match="the level 'none' of A"):
-        with_stages(make_plan(study), study, [wrong])
+        with_stages(make_plan(study), study, [invalid])
 
 
 @settings(max_examples=60)
@@ -333,7 +337,7 @@ def test_a_stage_that_is_none_is_refused() -> None:
     signs=st.lists(st.sampled_from(["", "-"]), min_size=3, max_size=3),
 )
 def test_a_fraction_reports_the_signed_sum_over_the_coset(y: list[float], signs: list[str]) -> None:
-    """On any full data: q from the fraction's rows = Σ sign × q of the full design over the coset."""
+    """For any full data, q of the fraction = Σ sign × q of the full design over the coset."""
     generators = [
         parse_generator(g.replace("= ", f"= {s}"), NAMES)
         for g, s in zip(GENERATORS, signs, strict=True)
@@ -343,36 +347,41 @@ def test_a_fraction_reports_the_signed_sum_over_the_coset(y: list[float], signs:
     values = dict(zip(map(bytes, full), y, strict=True))
     everything = np.array(y)
 
-    def q(matrix: np.ndarray, at: np.ndarray, word: int) -> float:
+    def q(matrix: np.ndarray, responses: np.ndarray, word: int) -> float:
         x = np.prod(matrix[:, [i for i in range(6) if word >> i & 1]], axis=1, dtype=np.int64)
-        return float(np.mean(x * at))
+        return float(np.mean(x * responses))
 
     part = two_level(6, generators)
-    mine = np.array([values[bytes(row)] for row in part])
+    part_values = np.array([values[bytes(row)] for row in part])
     for word in range(64):
         coset = sum(s * q(full, everything, word ^ w) for w, s in relation.items())
-        assert q(part, mine, word) == pytest.approx(coset, abs=1e-9)
+        assert q(part, part_values, word) == pytest.approx(coset, abs=1e-9)
 
 
-def test_variance_of_half_a_fold_is_as_by_hand() -> None:
+def test_variance_of_half_a_foldover_by_matrix_inverse() -> None:
     """8 rows where two terms agree and 4 where they do not, in blocks: by the inverse of X'X."""
     names = list("ABCD")
     matrix = coded_matrix(make_plan(study_of(names, ["D = A*B*C"])))
     step = make_step("semifold:A", matrix, [1] * 8, questions(matrix, [1, 3]), names)
-    whole = np.vstack([matrix, step.rows]).astype(float)
+    augmented_matrix = np.vstack([matrix, step.rows]).astype(float)
     stages = [1] * 8 + [2] * 4
     labels = np.array([[s == 1, s == 2] for s in stages], dtype=float)
-    ab, cd = whole[:, 0] * whole[:, 1], whole[:, 2] * whole[:, 3]
-    x = np.column_stack([labels, whole, ab, cd])
+    ab, cd = (
+        augmented_matrix[:, 0] * augmented_matrix[:, 1],
+        augmented_matrix[:, 2] * augmented_matrix[:, 3],
+    )
+    x = np.column_stack([labels, augmented_matrix, ab, cd])
     by_hand = np.linalg.inv(x.T @ x)[6, 6]
-    found = variance(whole.astype(np.int8), stages, word_of("A:B", names), word_of("C:D", names))
-    assert found == pytest.approx(by_hand)
+    computed = variance(
+        augmented_matrix.astype(np.int8), stages, word_of("A:B", names), word_of("C:D", names)
+    )
+    assert computed == pytest.approx(by_hand)
 
 
 def test_every_pair_of_a_coset_is_listed() -> None:
-    """The rivals that are found are those of brute force over all words up to three factors."""
+    """The rivals equal those of brute force over all words of up to three factors."""
     matrix = coded_matrix(make_plan(study_of()))
-    asked = {
+    rivals = {
         q.term: {*q.plausible, *q.other} for q in questions(matrix, [1 << i for i in range(6)])
     }
     for i in range(6):
@@ -383,4 +392,4 @@ def test_every_pair_of_a_coset_is_listed() -> None:
             for c in itertools.combinations(range(6), n)
             if abs(int(np.prod(matrix[:, c], axis=1) @ column)) == 8
         }
-        assert asked[1 << i] == same - {1 << i}
+        assert rivals[1 << i] == same - {1 << i}

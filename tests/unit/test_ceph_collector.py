@@ -1,4 +1,4 @@
-"""The poller of Ceph's counters against daemons that say, or do not say, what real ones said."""
+"""The poller of Ceph's counters with valid and invalid answers of daemons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.parts.monitoring.collectors.products.perf_counters import (
     Counters,
 )
 from penstock.testing import check_collector
-from tests.unit.ceph_socket import FakeDaemon, Run, daemon, done, framed, said
+from tests.unit.ceph_socket import FakeDaemon, Run, action_step, daemon, framed, recorded_answers
 
 SMALL: dict[str, Any] = {
     "perf schema": {"osd": {"op_w": {"type": 10}, "op_w_latency": {"type": 5}}},
@@ -31,16 +31,16 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture
 def osd(tmp_path: Path) -> Iterator[FakeDaemon]:
-    with daemon(tmp_path / "ceph-osd.0.asok", copy.deepcopy(SMALL)) as one:
-        yield one
+    with daemon(tmp_path / "ceph-osd.0.asok", copy.deepcopy(SMALL)) as running:
+        yield running
 
 
-def test_every_poll_keeps_what_an_osd_counted(tmp_path: Path) -> None:
-    # would break with a part of an average left out, a unit taken for another, or the schema asked each time
-    answers = said("osd")
+def test_every_poll_stores_the_counters_of_an_osd(tmp_path: Path) -> None:
+    # fails if a part of an average is missing, a unit is wrong, or each poll asks for the schema
+    answers = recorded_answers("osd")
     labels = '{"daemon":"osd.0","host":"n1"}'
     run = Run(tmp_path, labels={"host": "n1"})
-    with daemon(tmp_path / "ceph-osd.0.asok", answers) as one:
+    with daemon(tmp_path / "ceph-osd.0.asok", answers) as osd:
         poller = run.until(lambda p: len(run.values("ceph_osd_op_w", labels)) >= 3)
     counted = answers["perf dump"]["osd"]
     assert counted["op_w"] > 0
@@ -60,11 +60,11 @@ def test_every_poll_keeps_what_an_osd_counted(tmp_path: Path) -> None:
         assert set(run.values(metric, labels)) == {value}, metric
         assert run.series(metric)["unit"] == unit, metric
     assert {r["labels"] for r in run.sink.rows()} == {labels}
-    assert one.asked[:2] == ["perf schema", "perf dump"]
-    assert set(one.asked[2:]) == {"perf dump"}
+    assert osd.commands[:2] == ["perf schema", "perf dump"]
+    assert set(osd.commands[2:]) == {"perf dump"}
     receipt = poller.intake.receipt
     assert (receipt.counted["failed"], receipt.errors) == (0, [])
-    for row in run.made().series.to_pylist():
+    for row in run.result().series.to_pylist():
         assert row["expected"] - row["stored"] == receipt.counted["missed"], row["metric"]
         assert row["resets"] == row["restarts"] == 0
 
@@ -78,40 +78,40 @@ def test_every_poll_keeps_what_an_osd_counted(tmp_path: Path) -> None:
         ("osd", {"ceph_osd_op_r_latency_sum", "ceph_bluestore_kv_flush_lat_count"}),
     ],
 )
-def test_each_daemon_has_what_is_usual_of_it_and_more_on_request(
-    kind: str, metrics: set[str]
-) -> None:
-    answers = {name: json.dumps(answer).encode() for name, answer in said(kind).items()}
+def test_each_daemon_has_default_counters_and_more_on_request(kind: str, metrics: set[str]) -> None:
+    answers = {name: json.dumps(answer).encode() for name, answer in recorded_answers(kind).items()}
     usual = Counters(answers["perf schema"], USUAL)
-    found, strange = usual.read(answers["perf dump"])
+    values, strange = usual.read(answers["perf dump"])
     assert not strange
-    assert metrics <= {s.metric for s, _ in found}
+    assert metrics <= {s.metric for s, _ in values}
     every = Counters(answers["perf schema"], ["all"])
-    more, _ = every.read(answers["perf dump"])
-    assert {s for s, _ in found} < {s for s, _ in more}
-    few, _ = Counters(answers["perf schema"], [f"{kind}.*"]).read(answers["perf dump"])
-    assert {s.collection for s, _ in few} == {kind}
-    # a number of its dump is a point, but for averages over all time and histograms
-    dump = said(kind)["perf dump"]
+    all_values, _ = every.read(answers["perf dump"])
+    assert {s for s, _ in values} < {s for s, _ in all_values}
+    selected, _ = Counters(answers["perf schema"], [f"{kind}.*"]).read(answers["perf dump"])
+    assert {s.collection for s, _ in selected} == {kind}
+    # each number of the dump is a point, except averages over all time and histograms
+    dump = recorded_answers(kind)["perf dump"]
     numbers = sum(
-        2 if isinstance(value, dict) else 1 for own in dump.values() for value in own.values()
+        2 if isinstance(value, dict) else 1
+        for counters_of in dump.values()
+        for value in counters_of.values()
     )
-    assert len(more) == numbers
+    assert len(all_values) == numbers
 
 
-def test_of_collections_that_there_are_several_of_each_is_told_apart() -> None:
+def test_collections_of_one_kind_are_distinct_entities() -> None:
     schema = {"throttle-a": {"val": {"type": 2}}, "throttle-b-c": {"val": {"type": 2}}}
     counters = Counters(json.dumps(schema).encode(), ["throttle-*"])
     dump = {"throttle-a": {"val": 1}, "throttle-b-c": {"val": 2}}
-    found, _ = counters.read(json.dumps(dump).encode())
-    assert [(s.metric, s.entity, v) for s, v in found] == [
+    values, _ = counters.read(json.dumps(dump).encode())
+    assert [(s.metric, s.entity, v) for s, v in values] == [
         ("ceph_throttle_val", "a", 1.0),
         ("ceph_throttle_val", "b-c", 2.0),
     ]
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (b"", "found 0 bytes and the end; expected the 4 of a length"),
         (framed(b"{}" * 100)[:50], "found 46 bytes and the end; expected 200"),
@@ -123,28 +123,28 @@ def test_of_collections_that_there_are_several_of_each_is_told_apart() -> None:
         (framed(b"\xff\xfe{}"), "no JSON"),
     ],
 )
-def test_an_answer_that_is_none_is_a_point_that_is_lost(
-    answer: bytes, told: str, tmp_path: Path, osd: FakeDaemon
+def test_an_invalid_answer_is_a_lost_point(
+    answer: bytes, message: str, tmp_path: Path, osd: FakeDaemon
 ) -> None:
     run = Run(tmp_path)
     poller = run.until(
         run.polls(2),
-        done(lambda: setattr(osd, "answer", lambda _: answer)),
+        action_step(lambda: setattr(osd, "answer", lambda _: answer)),
         run.polls(4),
-        done(lambda: setattr(osd, "answer", osd.recorded)),
+        action_step(lambda: setattr(osd, "answer", osd.recorded)),
         lambda _: run.values("ceph_success")[-1] == 1.0,
     )
     receipt = poller.intake.receipt
-    assert any(told in one for one in receipt.errors), receipt.errors
+    assert any(message in error for error in receipt.errors), receipt.errors
     failed = run.values("ceph_success").count(0.0)
     assert failed == receipt.counted["failed"] > 0
     row = run.series("ceph_osd_op_w")
     assert row["expected"] - row["stored"] == failed + receipt.counted["missed"]
-    assert any(told in one for one in run.gaps("lost"))
+    assert any(message in error for error in run.gaps("lost"))
     assert row["restarts"] == row["resets"] == 0
 
 
-def test_a_daemon_that_hangs_holds_up_no_other(tmp_path: Path, osd: FakeDaemon) -> None:
+def test_a_hanging_daemon_delays_no_other(tmp_path: Path, osd: FakeDaemon) -> None:
     osd.answer = lambda _: None
     with daemon(tmp_path / "ceph-osd.1.asok", SMALL):
         run = Run(tmp_path, timeout_s=0.2)
@@ -155,34 +155,34 @@ def test_a_daemon_that_hangs_holds_up_no_other(tmp_path: Path, osd: FakeDaemon) 
     assert poller.intake.receipt.errors == ["osd.0: no answer in 0.2 s"]
 
 
-def test_while_its_socket_is_gone_nothing_is_lost(tmp_path: Path, osd: FakeDaemon) -> None:
-    # would break if what was switched off counted as lost, or a new process's counters as the old one's
+def test_no_points_are_lost_without_a_socket(tmp_path: Path, osd: FakeDaemon) -> None:
+    # fails if the time without a socket counts as lost, or counters of a new process as old ones
     run = Run(tmp_path)
-    anew: list[FakeDaemon] = []
+    restarted: list[FakeDaemon] = []
     small = copy.deepcopy(SMALL)
     small["perf dump"]["osd"]["op_w"] = 1
     poller = run.until(
         run.polls(2),
-        done(osd.end),
+        action_step(osd.end),
         run.polls(8),
-        done(lambda: anew.append(FakeDaemon(osd.path, small))),
+        action_step(lambda: restarted.append(FakeDaemon(osd.path, small))),
         lambda _: run.values("ceph_osd_op_w")[-1] == 1.0,
     )
-    anew[0].end()
+    restarted[0].end()
     assert "osd.0: its socket is gone" in poller.intake.receipt.errors
     row = run.series("ceph_osd_op_w")
-    # a poll may have found the socket while it was being bound, or unlinked
+    # a poll may have hit the socket while it was bound or unlinked
     assert row["expected"] - row["stored"] <= 2 + poller.intake.receipt.counted["missed"]
     assert (row["restarts"], row["resets"]) == (1, 0)
     assert run.gaps("restart") == ["osd.0 was restarted"] * 1
-    rows = run.made().gaps.to_pylist()
+    rows = run.result().gaps.to_pylist()
     assert [g for g in rows if g["kind"] == "disabled" and g["series_id"] == row["series_id"]]
     assert run.values("ceph_success").count(0.0) >= 7
 
 
-def test_a_daemon_that_was_killed_leaves_a_gap(tmp_path: Path, osd: FakeDaemon) -> None:
+def test_a_killed_daemon_leaves_a_gap(tmp_path: Path, osd: FakeDaemon) -> None:
     run = Run(tmp_path)
-    poller = run.until(run.polls(2), done(osd.kill), run.polls(8))
+    poller = run.until(run.polls(2), action_step(osd.kill), run.polls(8))
     assert "osd.0: nothing listens at its socket" in poller.intake.receipt.errors
     row = run.series("ceph_osd_op_w")
     assert row["expected"] - row["stored"] >= 7
@@ -190,8 +190,8 @@ def test_a_daemon_that_was_killed_leaves_a_gap(tmp_path: Path, osd: FakeDaemon) 
     assert "osd.0: nothing listens at its socket" in run.gaps("lost")
 
 
-def test_a_socket_that_was_left_behind_is_no_daemon(tmp_path: Path, osd: FakeDaemon) -> None:
-    # as those of librados' programs that end without taking theirs with them
+def test_an_abandoned_socket_is_no_daemon(tmp_path: Path, osd: FakeDaemon) -> None:
+    # as those of librados' programs that do not unlink theirs
     path = tmp_path / "client.admin.31.asok"
     FakeDaemon(path, SMALL).kill()
     FakeDaemon(tmp_path / "client.admin.32.asok", SMALL).kill()
@@ -200,78 +200,84 @@ def test_a_socket_that_was_left_behind_is_no_daemon(tmp_path: Path, osd: FakeDae
     late: list[FakeDaemon] = []
     poller = run.until(
         run.polls(8),
-        done(lambda: late.append(FakeDaemon(path, SMALL))),
+        action_step(lambda: late.append(FakeDaemon(path, SMALL))),
         lambda _: len(run.values("ceph_success", other)) >= 3,
     )
     late[0].end()
-    (told,) = poller.intake.receipt.errors
-    assert re.fullmatch(r"client.admin 3\d: nothing listens at its socket, and at 1 more", told)
+    (error,) = poller.intake.receipt.errors
+    assert re.fullmatch(r"client.admin 3\d: nothing listens at its socket, and at 1 more", error)
     assert poller.intake.receipt.counted["failed"] == 0
-    rows = [r for r in run.made().series.to_pylist() if r["labels"] == other]
+    rows = [r for r in run.result().series.to_pylist() if r["labels"] == other]
     assert {r["expected"] - r["stored"] for r in rows} == {0}
     ids = {r["series_id"] for r in rows}
-    assert {g["kind"] for g in run.made().gaps.to_pylist() if g["series_id"] in ids} == {"disabled"}
+    assert {g["kind"] for g in run.result().gaps.to_pylist() if g["series_id"] in ids} == {
+        "disabled"
+    }
 
 
-def test_one_that_comes_later_lacks_nothing(tmp_path: Path, osd: FakeDaemon) -> None:
+def test_a_daemon_that_starts_later_loses_no_points(tmp_path: Path, osd: FakeDaemon) -> None:
     run = Run(tmp_path)
     other = '{"daemon":"client.admin","process":"12.94"}'
     late: list[FakeDaemon] = []
     poller = run.until(
         run.polls(8),
-        done(lambda: late.append(FakeDaemon(tmp_path / "ceph-client.admin.12.94.asok", SMALL))),
+        action_step(
+            lambda: late.append(FakeDaemon(tmp_path / "ceph-client.admin.12.94.asok", SMALL))
+        ),
         lambda _: len(run.values("ceph_osd_op_w", other)) >= 3,
     )
     late[0].end()
-    found = {
-        r["labels"]: r for r in run.made().series.to_pylist() if r["metric"] == "ceph_osd_op_w"
+    by_labels = {
+        r["labels"]: r for r in run.result().series.to_pylist() if r["metric"] == "ceph_osd_op_w"
     }
-    lacking = found[other]["expected"] - found[other]["stored"]
-    assert lacking <= 1 + poller.intake.receipt.counted["missed"]
-    assert found[other]["restarts"] == 0
+    missing = by_labels[other]["expected"] - by_labels[other]["stored"]
+    assert missing <= 1 + poller.intake.receipt.counted["missed"]
+    assert by_labels[other]["restarts"] == 0
     kinds = {
         g["kind"]
-        for g in run.made().gaps.to_pylist()
-        if g["series_id"] == found[other]["series_id"]
+        for g in run.result().gaps.to_pylist()
+        if g["series_id"] == by_labels[other]["series_id"]
     }
     assert kinds == {"disabled"}
 
 
-def test_counters_that_are_reset_are_told(tmp_path: Path, osd: FakeDaemon) -> None:
-    # as by `perf reset all`; sums and gauges may fall
+def test_reset_counters_are_reported(tmp_path: Path, osd: FakeDaemon) -> None:
+    # as after `perf reset all`; sums and gauges may fall
     run = Run(tmp_path)
 
     def reset() -> None:
-        own = osd.answers["perf dump"]["osd"]
-        own["op_w"], own["op_w_latency"]["sum"] = 2, 0.1
+        counters = osd.answers["perf dump"]["osd"]
+        counters["op_w"], counters["op_w_latency"]["sum"] = 2, 0.1
 
-    poller = run.until(run.polls(2), done(reset), lambda _: run.values("ceph_osd_op_w")[-1] == 2.0)
+    poller = run.until(
+        run.polls(2), action_step(reset), lambda _: run.values("ceph_osd_op_w")[-1] == 2.0
+    )
     assert run.series("ceph_osd_op_w")["resets"] == 1
     assert run.series("ceph_osd_op_w_latency_sum")["resets"] == 0
     assert run.gaps("reset") == ["osd.0: ceph_osd_op_w went back from 7 to 2"]
     assert poller.intake.receipt.counted["failed"] == 0
 
 
-def test_an_image_that_is_opened_later_is_counted_from_then_on(
-    tmp_path: Path, osd: FakeDaemon
-) -> None:
+def test_an_image_is_counted_from_its_opening(tmp_path: Path, osd: FakeDaemon) -> None:
     run = Run(tmp_path)
 
     def opened() -> None:
         osd.answers["perf schema"]["librbd-1-rbd-disk"] = {"wr": {"type": 10}}
         osd.answers["perf dump"]["librbd-1-rbd-disk"] = {"wr": 5}
-        # of what the schema never has, it is asked once
+        # the schema is read once for a counter that it never has
         osd.answers["perf dump"]["secret"] = {"wr": 6}
 
     image = '{"daemon":"osd.0","entity":"1-rbd-disk"}'
-    run.until(run.polls(2), done(opened), lambda _: len(run.values("ceph_librbd_wr", image)) >= 3)
-    assert osd.asked.count("perf schema") == 2
+    run.until(
+        run.polls(2), action_step(opened), lambda _: len(run.values("ceph_librbd_wr", image)) >= 3
+    )
+    assert osd.commands.count("perf schema") == 2
     row = run.series("ceph_librbd_wr")
     assert row["expected"] == row["stored"]
-    assert not [s for s in run.made().series.to_pylist() if "secret" in s["metric"]]
+    assert not [s for s in run.result().series.to_pylist() if "secret" in s["metric"]]
 
 
-def test_names_that_nobody_should_have(tmp_path: Path, osd: FakeDaemon) -> None:
+def test_invalid_names_are_cleaned_or_skipped(tmp_path: Path, osd: FakeDaemon) -> None:
     osd.answers["perf schema"] = {
         "osd": {"op_w\n": {"type": 10}, "op\u202ew": {"type": 2}, "x" * 300: {"type": 2}},
         "a-\x1b[2J": {"val": {"type": 2}},
@@ -311,11 +317,11 @@ def test_names_that_nobody_should_have(tmp_path: Path, osd: FakeDaemon) -> None:
         ("/x/mine.sock", {"daemon": "mine.sock"}),
     ],
 )
-def test_daemons_are_called_by_their_sockets(path: str, labels: dict[str, str]) -> None:
+def test_daemons_are_named_after_their_sockets(path: str, labels: dict[str, str]) -> None:
     assert labels_of(path) == labels
 
 
-def test_of_two_sockets_of_one_daemon_the_newer_is_asked(tmp_path: Path) -> None:
+def test_the_newer_of_two_sockets_of_a_daemon_is_polled(tmp_path: Path) -> None:
     FakeDaemon(tmp_path / "osd.0.10.asok", SMALL).kill()
     with daemon(tmp_path / "osd.0.9.asok", SMALL):
         run = Run(tmp_path)
@@ -324,15 +330,15 @@ def test_of_two_sockets_of_one_daemon_the_newer_is_asked(tmp_path: Path) -> None
     assert poller.intake.receipt.errors == []
 
 
-def test_where_there_is_no_socket_it_waits(tmp_path: Path) -> None:
+def test_without_a_socket_the_poller_waits(tmp_path: Path) -> None:
     (tmp_path / "file.asok").touch()
     run = Run(tmp_path, sockets=[str(tmp_path / "*.asok"), str(tmp_path / "none-*")])
     poller = run.until(lambda p: p.intake.receipt.counted["due"] >= 3)
     assert not run.sink.rows()
-    assert any("found no socket" in told for told in poller.intake.receipt.errors)
+    assert any("found no socket" in error for error in poller.intake.receipt.errors)
 
 
-def test_points_that_cannot_be_kept_are_lost_and_it_lives(tmp_path: Path, osd: FakeDaemon) -> None:
+def test_points_that_cannot_be_stored_are_lost(tmp_path: Path, osd: FakeDaemon) -> None:
     run = Run(tmp_path)
     run.sink.fails = 2
     poller = run.until(lambda _: len(run.values("ceph_success")) >= 3)
@@ -341,12 +347,10 @@ def test_points_that_cannot_be_kept_are_lost_and_it_lives(tmp_path: Path, osd: F
     assert row["expected"] - row["stored"] == 2 + poller.intake.receipt.counted["missed"]
 
 
-def test_it_keeps_to_the_protocol_and_wrong_settings_are_told(
-    tmp_path: Path, osd: FakeDaemon
-) -> None:
+def test_protocol_and_invalid_settings(tmp_path: Path, osd: FakeDaemon) -> None:
     check_collector(CephPoller, {"sockets": [str(osd.path)], "interval_s": 0.1})
-    wrong: dict[str, object]
-    for wrong in (
+    invalid: dict[str, object]
+    for invalid in (
         {"sockets": []},
         {"sockets": "/x"},
         {"sockets": ["x.asok"]},
@@ -361,4 +365,4 @@ def test_it_keeps_to_the_protocol_and_wrong_settings_are_told(
         {"labels": 3},
     ):
         with pytest.raises(BadInput, match="expected"):
-            CephPoller("ceph", wrong)
+            CephPoller("ceph", invalid)

@@ -1,4 +1,4 @@
-"""`penstock check`: tables and studies in, verdicts on the terminal, as JSON and as JUnit XML out."""
+"""`penstock check` with tables and studies: verdicts on the terminal, as JSON and as JUnit XML."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ rows:
 
 
 @dataclass
-class Done:
+class Result:
     status: int
     stdout: str
     stderr: str
@@ -42,23 +42,23 @@ class Done:
         return json.loads(self.stdout)
 
 
-Run = Callable[..., Done]
+Run = Callable[..., Result]
 
 
 @pytest.fixture
 def check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*words: str | Path) -> Done:
-        monkeypatch.setattr(sys, "argv", ["penstock", "check", *map(str, words)])
+    def run(*arguments: str | Path) -> Result:
+        monkeypatch.setattr(sys, "argv", ["penstock", "check", *map(str, arguments)])
         with pytest.raises(SystemExit) as caught:
             main()
         out, err = capsys.readouterr()
-        return Done(int(caught.value.code or 0), out, err)
+        return Result(int(caught.value.code or 0), out, err)
 
     return run
 
 
 def table(path: Path, **operations: Iterable[float]) -> Path:
-    """A CSV of client times [s], a trial for each value."""
+    """A CSV of client times [s], one trial for each value."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["module", "operation", "trial", "value"])
@@ -81,11 +81,11 @@ SLOW = [v / 1000 for v in sample(12.5, 0.6)]
 
 
 def test_all_ok_is_status_0(check: Run, expected: Path, tmp_path: Path) -> None:
-    # the table says no unit: it is that of the rows
+    # without a unit in the table, the unit of the rows applies
     run = table(tmp_path / "run.csv", write=sample(10.2, 0.2), read=sample(9.9, 0.1))
-    done = check(expected, run)
-    assert done.status == 0
-    assert "2 rows: 2 OK." in done.stdout
+    result = check(expected, run)
+    assert result.status == 0
+    assert "2 rows: 2 OK." in result.stdout
     assert check(expected, run, "--json").document["ok"]
 
 
@@ -93,26 +93,26 @@ def test_one_row_off_is_status_3_and_fits_a_terminal(
     check: Run, expected: Path, tmp_path: Path
 ) -> None:
     run = table(tmp_path / "run.csv", write=sample(12.5, 0.6), read=sample(9.9, 0.1))
-    done = check(expected, run, "--blame")
-    assert done.status == 3
-    assert max(map(len, done.stdout.splitlines())) <= 100
-    assert "client_time of client/write is SLOW: 12.5 ms instead of 10.0 ms." in done.stdout
-    assert "2 rows: 1 SLOW, 1 OK." in done.stdout
-    steps = [line.split(":")[0].strip() for line in done.stdout.splitlines() if "evidence:" in line]
+    result = check(expected, run, "--blame")
+    assert result.status == 3
+    assert max(map(len, result.stdout.splitlines())) <= 100
+    assert "client_time of client/write is SLOW: 12.5 ms instead of 10.0 ms." in result.stdout
+    assert "2 rows: 1 SLOW, 1 OK." in result.stdout
+    steps = [
+        line.split(":")[0].strip() for line in result.stdout.splitlines() if "evidence:" in line
+    ]
     assert steps[:2] == ["homogeneity", "launch skew"]
     assert steps[-1] == "locks"
 
 
-def test_the_document_has_the_keys_that_it_is_said_to_have(
-    check: Run, expected: Path, tmp_path: Path
-) -> None:
+def test_the_document_has_the_documented_keys(check: Run, expected: Path, tmp_path: Path) -> None:
     run = table(tmp_path / "run.csv", write=sample(12.5, 0.6), read=sample(9.9, 0.1))
     document = check(expected, run, "--json").document
     keys = {k.path.rstrip("?") for k in CHECK.keys}
     assert set(document) == {k.partition("[]")[0] for k in keys}
     for part in ("rows", "blame"):
         known = {k.partition("[].")[2] for k in keys if k.startswith(f"{part}[]")}
-        assert {key for one in document[part] for key in one} == known
+        assert {key for item in document[part] for key in item} == known
     assert [row["verdict"] for row in document["rows"]] == ["SLOW", "OK"]
     assert document["counts"] == {"SLOW": 1, "TOO_FAST": 0, "NOISY": 0, "UNSTABLE": 0, "OK": 1}
 
@@ -149,9 +149,9 @@ def test_units_of_a_table_are_converted(check: Run, expected: Path, tmp_path: Pa
     assert document["rows"][0]["mean"] == pytest.approx(10.2)
     rows[0]["unit"] = "MiB"
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "run.parquet")
-    done = check(expected, tmp_path / "run.parquet")
-    assert done.status == 2
-    assert "MiB is a size, ms is a time" in done.stderr
+    result = check(expected, tmp_path / "run.parquet")
+    assert result.status == 2
+    assert "MiB is a size, ms is a time" in result.stderr
 
 
 def test_requests_of_one_trial_are_one_value(check: Run, expected: Path, tmp_path: Path) -> None:
@@ -181,19 +181,19 @@ def test_requests_of_one_trial_are_one_value(check: Run, expected: Path, tmp_pat
         ("\0", "expected a table"),
     ],
 )
-def test_what_is_no_such_table_is_status_2(
-    text: str, said: str, check: Run, expected: Path, tmp_path: Path
+def test_invalid_tables_are_status_2(
+    text: str, message: str, check: Run, expected: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "run.csv").write_text(text)
-    done = check(expected, tmp_path / "run.csv")
-    assert done.status == 2, done.stdout
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    result = check(expected, tmp_path / "run.csv")
+    assert result.status == 2, result.stdout
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_other_bad_input(check: Run, expected: Path, tmp_path: Path) -> None:
     run = table(tmp_path / "run.csv", write=sample(10.2, 0.2), read=sample(9.9, 0.1))
-    for words, said in (
+    for arguments, message in (
         ((expected, tmp_path / "none.csv"), "found nothing; expected a table"),
         ((expected, tmp_path), "found a directory; expected a table"),
         ((tmp_path / "none.yaml", run), "No such file"),
@@ -201,13 +201,13 @@ def test_other_bad_input(check: Run, expected: Path, tmp_path: Path) -> None:
         ((expected, run, "--tolerance", "lots"), "--tolerance: found 'lots'"),
         ((expected, run, "--junit", tmp_path / "no" / "j.xml"), "found no directory"),
     ):
-        done = check(*words)
-        assert done.status == 2, words
-        assert said in done.stderr
+        result = check(*arguments)
+        assert result.status == 2, arguments
+        assert message in result.stderr
 
 
 def planted(out: Path, slower: float = 1.0) -> Path:
-    """A study of one factor, 16 valid runs a level; of b the file of the log is slow."""
+    """A study of one factor with 16 valid runs for each level; with b, its log file is slow."""
 
     def doings(levels: Any) -> Doings:
         seconds = 2.0 if levels["kind"] == "a" else 2.0 * slower
@@ -224,7 +224,7 @@ def planted(out: Path, slower: float = 1.0) -> Path:
     return study.write(out)
 
 
-def test_a_study_is_held_against_its_prediction(check: Run, tmp_path: Path) -> None:
+def test_a_study_is_compared_with_its_prediction(check: Run, tmp_path: Path) -> None:
     rows = [
         {"treatment_id": t, "response": "throughput", "unit": "1/s", "predicted": 100.0}
         for t in ("t01", "t02")
@@ -233,10 +233,10 @@ def test_a_study_is_held_against_its_prediction(check: Run, tmp_path: Path) -> N
     prediction.write_text(json.dumps({"predictions": rows, "score": {}}))
     assert check(prediction, planted(tmp_path / "even")).status == 0
     out = planted(tmp_path / "slow", 1.3)
-    done = check(prediction, out, "--json")
-    assert done.status == 3
+    result = check(prediction, out, "--json")
+    assert result.status == 3
     # a rate: less is slow
-    assert [row["verdict"] for row in done.document["rows"]] == ["OK", "SLOW"]
+    assert [row["verdict"] for row in result.document["rows"]] == ["OK", "SLOW"]
     assert check(prediction, out, "--tolerance", "50%").status == 0
     assert check(prediction, f"{out}:t01").status == 0
 
@@ -254,27 +254,30 @@ def test_files_of_a_traced_study_are_operations(check: Run, tmp_path: Path) -> N
     )
     head = "penstock_expected: 1\nrows:\n"
     expected.write_text(head + row.format("t01") + row.format("t02"))
-    done = check(expected, out, "--json")
-    assert done.status == 3, done.stderr
-    assert [r["verdict"] for r in done.document["rows"]] == ["OK", "SLOW"]
-    assert done.document["rows"][1]["mean"] == pytest.approx(26.0)
+    result = check(expected, out, "--json")
+    assert result.status == 3, result.stderr
+    assert [r["verdict"] for r in result.document["rows"]] == ["OK", "SLOW"]
+    assert result.document["rows"][1]["mean"] == pytest.approx(26.0)
 
 
 def test_a_traced_study_is_compared_with_another(check: Run, tmp_path: Path) -> None:
-    """Rows have their metric's unit; files of one run, and flushes, which have no bytes, are left out."""
+    """Rows have their metric's unit.
+
+    Files of one run, and flushes, which have no bytes, are left out.
+    """
     before, after = (planted(tmp_path / name, slow) for name, slow in (("a", 1.0), ("b", 1.3)))
     for out in (before, after):
         for run in sorted((out / "runs").iterdir()):
             files = pa.table({"file_id": pa.array([1]), "path": pa.array(["/x/log"])})
             if not (run / "files.parquet").exists():
                 pq.write_table(files, run / "files.parquet")
-    done = check(before, after, "--json", "--trials", "2", "--tolerance", "10%")
-    assert done.status == 3, done.stderr
-    rows = {(r["module"], r["operation"], r["metric"]): r for r in done.document["rows"]}
+    result = check(before, after, "--json", "--trials", "2", "--tolerance", "10%")
+    assert result.status == 3, result.stderr
+    rows = {(r["module"], r["operation"], r["metric"]): r for r in result.document["rows"]}
     assert rows["t01", "write /x/log", "bytes"]["unit"] == "B"
     assert rows["t02", "write /x/log", "mean_time"]["verdict"] == "SLOW"
-    one = check(f"{before}:t01", f"{after}:t01", "--json", "--trials", "2")
-    assert {r["module"] for r in one.document["rows"]} == {"t01"}, one.stderr
+    part = check(f"{before}:t01", f"{after}:t01", "--json", "--trials", "2")
+    assert {r["module"] for r in part.document["rows"]} == {"t01"}, part.stderr
 
 
 WORKFLOW = {
@@ -311,7 +314,7 @@ def test_a_workflows_prediction_is_rows_by_module(check: Run, tmp_path: Path) ->
     assert all(row["gap"] == pytest.approx(0, abs=1e-12) for row in document["rows"])
 
 
-def test_a_prediction_that_is_damaged(check: Run, tmp_path: Path) -> None:
+def test_a_damaged_prediction_is_refused(check: Run, tmp_path: Path) -> None:
     run = table(tmp_path / "run.csv", write=GOOD)
     for key, value in (
         ("operations", 3),
@@ -320,40 +323,40 @@ def test_a_prediction_that_is_damaged(check: Run, tmp_path: Path) -> None:
         ("makespan_s", "long"),
     ):
         (tmp_path / "p.json").write_text(json.dumps(WORKFLOW | {key: value}))
-        done = check(tmp_path / "p.json", run)
-        assert done.status == 2, key
+        result = check(tmp_path / "p.json", run)
+        assert result.status == 2, key
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "check"
 
 
-def test_the_example_is_what_its_page_shows(check: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_matches_its_page(check: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES.parents[1])
-    done = check("examples/check/expected.yaml", "examples/check/measured.csv")
-    assert done.status == 3
-    assert "lock-contention: manager waits for a lock" in done.stdout
+    result = check("examples/check/expected.yaml", "examples/check/measured.csv")
+    assert result.status == 3
+    assert "lock-contention: manager waits for a lock" in result.stdout
     page = Path("docs/check.md").read_text()
     shown = page.partition("examples/check/measured.csv\n")[2].partition("\n\nIn `tests")[0]
     assert [line.strip() for line in shown.splitlines() if line.strip()] == [
-        line.strip() for line in done.stdout.splitlines() if line.strip()
+        line.strip() for line in result.stdout.splitlines() if line.strip()
     ]
 
 
-def test_the_workflow_for_continuous_integration_asks_for_what_there_is() -> None:
+def test_the_workflow_for_continuous_integration_uses_valid_options() -> None:
     text = (EXAMPLES / "github-actions.yaml").read_text()
     workflow = yaml.safe_load(text)
-    # it is in no package index, where the name is anybody's
+    # it is in no package index, where anybody could register the name
     assert not re.search(r"pip install (-\S+ )*penstock\s", text)
-    assert {"push", "schedule"} <= set(workflow[True])  # YAML 1.1 reads `on` so
+    assert {"push", "schedule"} <= set(workflow[True])  # `on` in YAML 1.1
     (line,) = [
         step["run"]
         for step in workflow["jobs"]["check"]["steps"]
         if "penstock check" in step.get("run", "")
     ]
-    words = line.split()[1:]
+    argv = line.split()[1:]
     command = cli._command("check")
-    known = {option for p in command.params for option in p.opts}
-    assert words[0] == "check"
-    assert {word for word in words if word.startswith("--")} <= known
+    options = {option for p in command.params for option in p.opts}
+    assert argv[0] == "check"
+    assert {word for word in argv if word.startswith("--")} <= options
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     assert len(arguments) == 2

@@ -17,94 +17,98 @@ from penstock.cli import _build
 from penstock.errors import BadInput
 from penstock.workload import metrics
 
-#: as Nextflow writes it: tabs, and - for no value
+#: as written by Nextflow: tabs, and - for a missing value
 TRACE = """task_id	name	submit	realtime	rchar	wchar
 1	a	1497264878235	1280000	24588763136	11918534246
 2	b	1497264901081	1930000	-	-
 """
-WORDS: dict[str, Any] = {
+DESCRIPTION: dict[str, Any] = {
     "time": {"column": "submit", "unit": "ms"},
     "entity": ["name"],
     "values": {"rchar": "B", "wchar": "B", "realtime": "ms"},
 }
 
 
-def described(path: Path, text: str, **more: Any) -> pd.DataFrame:
+def samples_of(path: Path, text: str, **more: Any) -> pd.DataFrame:
     path.write_text(text)
-    return metrics.read(path, "described", {**WORDS, **more}).samples
+    return metrics.read(path, "described", {**DESCRIPTION, **more}).samples
 
 
 @pytest.mark.parametrize("separator", delimited.SEPARATORS)
 @pytest.mark.parametrize("missing", ["-", "NA", "", "null", "n/a", "\\N", "--", "NaN"])
-def test_the_trace_of_nextflow_and_its_like(separator: str, missing: str, tmp_path: Path) -> None:
+def test_traces_with_any_separator_and_missing_value(
+    separator: str, missing: str, tmp_path: Path
+) -> None:
     text = TRACE.replace("-", missing).replace("\t", separator)
-    found = described(tmp_path / "trace.txt", text)
-    assert found.groupby("entity")["metric"].apply(list).to_dict() == {
+    samples = samples_of(tmp_path / "trace.txt", text)
+    assert samples.groupby("entity")["metric"].apply(list).to_dict() == {
         "a": ["rchar", "wchar", "realtime"],
         "b": ["realtime"],
     }
-    assert found["value"].sum() == 24588763136 + 11918534246 + 1280000 + 1930000
-    assert found["utc_ns"].iloc[0] == 1497264878235 * 10**6
+    assert samples["value"].sum() == 24588763136 + 11918534246 + 1280000 + 1930000
+    assert samples["utc_ns"].iloc[0] == 1497264878235 * 10**6
 
 
-def test_words_alone_are_enough_to_import_a_table(tmp_path: Path) -> None:
+def test_a_description_suffices_to_import_a_table(tmp_path: Path) -> None:
     (tmp_path / "trace.txt").write_text(TRACE)
-    (tmp_path / "w.yaml").write_text(json.dumps(WORDS))
+    (tmp_path / "w.yaml").write_text(json.dumps(DESCRIPTION))
     line = ["import", str(tmp_path / "trace.txt"), "--words", str(tmp_path / "w.yaml")]
-    done = CliRunner().invoke(_build(), [*line, "-o", str(tmp_path / "B")])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(_build(), [*line, "-o", str(tmp_path / "B")])
+    assert result.exit_code == 0, result.output
     assert len(Bundle.open(tmp_path / "B").table("samples").to_pandas()) == 4
-    without = CliRunner().invoke(
+    refused = CliRunner().invoke(
         _build(), ["import", str(tmp_path / "trace.txt"), "-o", str(tmp_path / "C")]
     )
-    assert isinstance(without.exception, BadInput)
-    assert "--words" in str(without.exception)
-    assert "expected a trace (" in str(without.exception)
+    assert isinstance(refused.exception, BadInput)
+    assert "--words" in str(refused.exception)
+    assert "expected a trace (" in str(refused.exception)
 
 
 def test_decimal_commas(tmp_path: Path) -> None:
     text = "submit;name;rchar;wchar;realtime\n1000;a;1,5;1.234,5;7\n2000;b;1,234;-;8,25\n"
-    found = described(tmp_path / "t.csv", text)
-    assert found["value"].tolist() == [1.5, 1234.5, 7, 1.234, 8.25]
-    unclear = text.replace("1,5", "1,500").replace("1.234,5", "1,234").replace("8,25", "8")
+    samples = samples_of(tmp_path / "t.csv", text)
+    assert samples["value"].tolist() == [1.5, 1234.5, 7, 1.234, 8.25]
+    ambiguous = text.replace("1,5", "1,500").replace("1.234,5", "1,234").replace("8,25", "8")
     with pytest.raises(BadInput, match=r"column rchar: found '1,500'.*`decimal` in --words"):
-        described(tmp_path / "t.csv", unclear)
-    assert described(tmp_path / "t.csv", unclear, decimal=",")["value"].max() == 8
-    assert described(tmp_path / "t.csv", unclear, decimal=".")["value"].max() == 1500
+        samples_of(tmp_path / "t.csv", ambiguous)
+    assert samples_of(tmp_path / "t.csv", ambiguous, decimal=",")["value"].max() == 8
+    assert samples_of(tmp_path / "t.csv", ambiguous, decimal=".")["value"].max() == 1500
 
 
-def test_a_mark_that_the_words_name_and_rows_without_a_time(tmp_path: Path) -> None:
+def test_a_declared_missing_value_and_rows_without_a_time(tmp_path: Path) -> None:
     text = TRACE.replace("-", "n/d") + "3\tc\tn/d\t5\t5\t5\n"
     with pytest.raises(BadInput, match=r"found 'n/d' in rchar|expected times"):
-        described(tmp_path / "t.txt", text)
-    found = metrics.read(tmp_path / "t.txt", "described", {**WORDS, "missing": ["n/d"]})
-    assert len(found.samples) == 4
-    assert found.notes == ["1 rows without a time were skipped"]
+        samples_of(tmp_path / "t.txt", text)
+    readings = metrics.read(tmp_path / "t.txt", "described", {**DESCRIPTION, "missing": ["n/d"]})
+    assert len(readings.samples) == 4
+    assert readings.notes == ["1 rows without a time were skipped"]
 
 
 def test_names_that_look_like_marks_stay_names(tmp_path: Path) -> None:
-    found = described(
+    samples = samples_of(
         tmp_path / "t.txt", TRACE.replace("\ta\t", "\tNA\t").replace("\tb\t", "\t007\t")
     )
-    assert set(found["entity"]) == {"NA", "007"}
+    assert set(samples["entity"]) == {"NA", "007"}
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("description", "message"),
     [
         ({"separator": "#"}, "found separator '#'"),
         ({"decimal": ";"}, "found decimal ';'"),
         ({"missing": "x"}, "found missing 'x'"),
     ],
 )
-def test_words_of_a_table_that_do_not_fit(words: dict[str, Any], said: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=said):
-        described(tmp_path / "t.txt", TRACE, **words)
+def test_invalid_descriptions_of_a_table_are_refused(
+    description: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        samples_of(tmp_path / "t.txt", TRACE, **description)
 
 
-def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
+def test_an_invalid_line_of_json_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"t\.jsonl:2: found"):
-        described(tmp_path / "t.jsonl", '{"submit": 1}\n{"submit": \n')
+        samples_of(tmp_path / "t.jsonl", '{"submit": 1}\n{"submit": \n')
 
 
 @pytest.mark.parametrize(
@@ -128,10 +132,10 @@ def test_tables_with_a_column_of_times(tmp_path: Path) -> None:
     path = tmp_path / "disk.csv"
     path.write_text(text)
     assert metrics.reader_of(path) == "csv"
-    found = metrics.read(path)
-    assert found.samples["value"].tolist() == [83.5, 0.0, 67.25]
-    assert found.samples["unit"].tolist() == ["MB/s", "MB/s", ""]
-    assert found.notes == ["units not known: mongo-2"]
+    readings = metrics.read(path)
+    assert readings.samples["value"].tolist() == [83.5, 0.0, 67.25]
+    assert readings.samples["unit"].tolist() == ["MB/s", "MB/s", ""]
+    assert readings.notes == ["units not known: mongo-2"]
     path.write_text("time\tx_ms\n0\t1\n5\t2\n")
     notes = metrics.read(path).notes
     assert "time names no unit: read as seconds" in notes
@@ -139,11 +143,11 @@ def test_tables_with_a_column_of_times(tmp_path: Path) -> None:
     assert not [n for n in metrics.read(path).notes if "seconds" in n]
 
 
-def test_a_number_of_two_meanings_in_a_table_is_refused() -> None:
+def test_an_ambiguous_number_in_a_table_is_refused() -> None:
     with pytest.raises(BadInput, match="column x: found '1,234'"):
         series_tables.of_csv(b'time,x\n1,"1,234"\n2,"5,678"\n', "t.csv")
-    found = series_tables.of_csv(b'time,x\n1,"1,234"\n2,"1,234.5"\n', "t.csv")
-    assert found.series[0].y.tolist() == [1234.0, 1234.5]
+    recorded = series_tables.of_csv(b'time,x\n1,"1,234"\n2,"1,234.5"\n', "t.csv")
+    assert recorded.series[0].y.tolist() == [1234.0, 1234.5]
 
 
 def test_a_year_beyond_the_range_of_nanoseconds_is_bad_input() -> None:
@@ -175,9 +179,9 @@ def test_cells_without_a_number_are_named(cell: str, tmp_path: Path) -> None:
 def test_times_without_a_zone_are_named(times: tuple[str, str], local: int, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(f"time,x\n{times[0]},1\n{times[1]},2\n")
-    words = {"time": {"column": "time"}, "values": {"x": "s"}}
+    description = {"time": {"column": "time"}, "values": {"x": "s"}}
     if not times[0].isdecimal():
-        readers = [metrics.read(path), metrics.read(path, "described", words)]
+        readers = [metrics.read(path), metrics.read(path, "described", description)]
     else:
         readers = [metrics.read(path)]
     for readings in readers:
@@ -185,7 +189,7 @@ def test_times_without_a_zone_are_named(times: tuple[str, str], local: int, tmp_
         assert [note.split()[0] for note in notes] == [str(local)] * bool(local)
 
 
-def test_a_number_or_an_end_of_markup_in_brackets_is_no_unit(tmp_path: Path) -> None:
+def test_numbers_and_markup_in_brackets_are_no_units(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("time,cpu[0],[bold]x[/bold],lat [ms],rate (1/s)\n1,1,2,3,4\n2,1,2,3,4\n")
     samples = metrics.read(path).samples
@@ -227,7 +231,7 @@ def test_times_in_their_unit_and_locale(text: str, expected: list[list[float]]) 
         ("time,v\n1e300,1\n2e300,2\n", "found the time 2e\\+300 in column time"),
     ],
 )
-def test_tables_whose_rows_or_times_do_not_fit(text: str, message: str) -> None:
+def test_tables_with_invalid_rows_or_times_are_refused(text: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         series_tables.of_csv(text.encode(), "x")
 
@@ -260,7 +264,7 @@ def test_values_of_json_lines_are_not_taken_for_times(tmp_path: Path) -> None:
 )
 def test_ambiguous_rows_are_refused(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=re.escape(message)):
-        described(tmp_path / "t", text, entity=[], values={"v": "B"})
+        samples_of(tmp_path / "t", text, entity=[], values={"v": "B"})
 
 
 def test_values_that_are_not_finite_are_counted(tmp_path: Path) -> None:

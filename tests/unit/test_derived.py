@@ -1,4 +1,4 @@
-"""Series computed from others and series on common times: against what NumPy gives, and refusals."""
+"""Derived series and series on common times, compared with NumPy, and refused expressions."""
 
 from __future__ import annotations
 
@@ -35,40 +35,40 @@ SERIES = Recorded(
 )
 
 
-def of(expression: str) -> list[Series]:
+def series_of(expression: str) -> list[Series]:
     return derived(SERIES, "n", expression).series
 
 
-def one(expression: str) -> np.ndarray:
-    (series,) = of(expression)
+def values_of(expression: str) -> np.ndarray:
+    (series,) = series_of(expression)
     return series.y
 
 
-def test_each_function_is_what_numpy_gives() -> None:
-    assert np.allclose(one("sum(disk_busy)"), A + B)
-    assert np.allclose(one("mean(disk_busy)"), (A + B) / 2)
-    assert np.allclose(one("min(disk_busy)"), np.minimum(A, B))
-    assert np.allclose(one("max(disk_busy)"), np.maximum(A, B))
-    assert np.allclose(one("rate(bytes)"), np.diff(TOTAL))
-    assert np.allclose(one("delta(bytes)"), np.diff(TOTAL))
-    assert np.allclose(one('ratio("disk a busy", "disk b busy")'), A / B)
-    assert np.allclose(one("abs(disk_busy{a} - 50)"), np.abs(A - 50))
+def test_each_function_agrees_with_numpy() -> None:
+    assert np.allclose(values_of("sum(disk_busy)"), A + B)
+    assert np.allclose(values_of("mean(disk_busy)"), (A + B) / 2)
+    assert np.allclose(values_of("min(disk_busy)"), np.minimum(A, B))
+    assert np.allclose(values_of("max(disk_busy)"), np.maximum(A, B))
+    assert np.allclose(values_of("rate(bytes)"), np.diff(TOTAL))
+    assert np.allclose(values_of("delta(bytes)"), np.diff(TOTAL))
+    assert np.allclose(values_of('ratio("disk a busy", "disk b busy")'), A / B)
+    assert np.allclose(values_of("abs(disk_busy{a} - 50)"), np.abs(A - 50))
     assert np.allclose(
-        one("moving_mean(bytes, 3)")[2:], np.convolve(TOTAL, np.ones(3) / 3, "valid")
+        values_of("moving_mean(bytes, 3)")[2:], np.convolve(TOTAL, np.ones(3) / 3, "valid")
     )
-    assert np.allclose(one("join(bytes, disk_busy{a})"), A)
-    # at t the last value of b, whose points come 0.2 s later, is that of t - 0.8
-    last = one("join(bytes, disk_busy{b}, last)")
+    assert np.allclose(values_of("join(bytes, disk_busy{a})"), A)
+    # at t the last value of b, whose points are 0.2 s later, is that of t - 0.8
+    last = values_of("join(bytes, disk_busy{b}, last)")
     assert np.isnan(last[0])
     assert np.allclose(last[1:], B[:-1])
-    assert np.isnan(one("join(bytes, disk_busy{b}, exact)")).all()
-    assert np.allclose(one("-disk_busy{a} * 2 / (1 + 3) - -1"), -A / 2 + 1)
+    assert np.isnan(values_of("join(bytes, disk_busy{b}, exact)")).all()
+    assert np.allclose(values_of("-disk_busy{a} * 2 / (1 + 3) - -1"), -A / 2 + 1)
     of_one = Recorded([Series("r vda", X, TOTAL, "1", "vda 0.000131072", "r")])
     (middle,) = derived(of_one, "n", "quantile(0.5, r)").series
     assert np.allclose(middle.y, (122_880e-9 + 131_072e-9) / 2)  # all in the middle of one bucket
     assert set(FUNCTIONS) == set(
         "sum mean min max rate delta ratio join moving_mean abs quantile".split()
-    ), "a function that no line above tests"
+    ), "a function is not tested above"
 
 
 CPUS = Recorded(
@@ -105,7 +105,7 @@ CPUS = Recorded(
         ("max by (instance)(node_cpu_seconds_total)", ["n1"]),
     ],
 )
-def test_series_are_asked_for_and_summed_by_their_labels(expression: str, nodes: list[str]) -> None:
+def test_series_are_selected_and_summed_by_labels(expression: str, nodes: list[str]) -> None:
     assert [s.node for s in derived(CPUS, "n", expression).series] == nodes
 
 
@@ -113,13 +113,13 @@ def test_a_sum_by_label_is_that_of_its_series() -> None:
     idle, iowait, user = derived(CPUS, "n", "sum by (mode) (node_cpu_seconds_total)").series
     for k, total in enumerate((idle, iowait, user)):
         assert np.allclose(total.y, TOTAL * 3 + 2 * k)
-    # which can be asked for by this label again
-    again = derived(Recorded([idle, iowait, user]), "m", 'n{mode="user"}').series
-    assert [s.name for s in again] == ["m user"]
+    # the sums have this label, too
+    selected = derived(Recorded([idle, iowait, user]), "m", 'n{mode="user"}').series
+    assert [s.name for s in selected] == ["m user"]
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "message"),
     [
         (
             'node_cpu_seconds_total{mode="nope"}',
@@ -134,23 +134,23 @@ def test_a_sum_by_label_is_that_of_its_series() -> None:
         ("rate by (mode) (node_cpu_seconds_total)", "found no series rate"),
     ],
 )
-def test_labels_that_are_not_there_are_refused(expression: str, said: str) -> None:
+def test_missing_labels_are_refused(expression: str, message: str) -> None:
     with pytest.raises(BadInput) as refusal:
         derived(CPUS, "n", expression)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
 
 
-def test_nodes_go_with_their_own_and_units_follow() -> None:
-    two = of("disk_busy / 100")
-    assert [(s.name, s.node, s.unit) for s in two] == [("n a", "a", "%"), ("n b", "b", "%")]
-    assert [s.unit for s in of("bytes / disk_busy")] == ["B/%", "B/%"]
-    assert of("disk_busy / disk_busy")[1].unit == ""
-    assert np.allclose(of("disk_busy / disk_busy")[1].y, 1)
-    assert of("rate(bytes)")[0].unit == "B/s"
-    assert of("bytes * bytes")[0].unit == "B·B"
+def test_operations_match_nodes_and_derive_units() -> None:
+    shares = series_of("disk_busy / 100")
+    assert [(s.name, s.node, s.unit) for s in shares] == [("n a", "a", "%"), ("n b", "b", "%")]
+    assert [s.unit for s in series_of("bytes / disk_busy")] == ["B/%", "B/%"]
+    assert series_of("disk_busy / disk_busy")[1].unit == ""
+    assert np.allclose(series_of("disk_busy / disk_busy")[1].y, 1)
+    assert series_of("rate(bytes)")[0].unit == "B/s"
+    assert series_of("bytes * bytes")[0].unit == "B·B"
 
 
-def test_what_has_no_value_is_none_and_never_zero() -> None:
+def test_missing_values_stay_missing() -> None:
     holes = Recorded(
         [
             Series("a", X, np.where(X == 5, np.nan, 1.0), "", "", "a"),
@@ -162,14 +162,14 @@ def test_what_has_no_value_is_none_and_never_zero() -> None:
     assert np.isnan(total.y[5])
     assert np.isnan(total.y[10:]).all()
     assert np.isnan(derived(holes, "n", "a / b").series[0].y[0])
-    # a counter that goes backwards began anew: no negative rate
+    # a counter that decreases was reset: no negative rate
     rate = derived(holes, "n", "rate(c)").series[0].y
     assert np.isnan(rate[9])
     assert (rate[~np.isnan(rate)] >= 0).all()
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "message"),
     [
         ("__import__('os')", "found \"'os')\""),
         ("1 +", "found the end"),
@@ -190,13 +190,13 @@ def test_what_has_no_value_is_none_and_never_zero() -> None:
         ("bytes; import os", "found '; import os'"),
     ],
 )
-def test_nothing_else_is_an_expression(expression: str, said: str) -> None:
+def test_invalid_expressions_are_refused(expression: str, message: str) -> None:
     with pytest.raises(BadInput) as refusal:
-        of(expression)
-    assert said in str(refusal.value)
+        series_of(expression)
+    assert message in str(refusal.value)
 
 
-# ---------------------------------------------------------------- kept beside what was recorded
+# ---------------------------------------------------------------- stored with the recorded series
 
 
 @pytest.fixture
@@ -205,14 +205,14 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiments:
     return own_store(tmp_path, monkeypatch)
 
 
-def test_an_experiment_lists_its_metrics_and_names_one_like_what_was_asked_for(
+def test_metrics_are_listed_and_similar_names_suggested(
     store: Experiments,
 ) -> None:
-    at = np.arange(30.0)
-    both = {("disk_busy", "n1"): (at, at), ("disk_busy", "n2"): (at, at)}
-    made(store, "x", {**both, ("load", ""): (at, at)}, lasted_s=30)
-    listed = penstock("monitor", "get", "x").stdout
-    assert [line.split() for line in listed.splitlines()] == [
+    times = np.arange(30.0)
+    both = {("disk_busy", "n1"): (times, times), ("disk_busy", "n2"): (times, times)}
+    made(store, "x", {**both, ("load", ""): (times, times)}, lasted_s=30)
+    output = penstock("monitor", "get", "x").stdout
+    assert [line.split() for line in output.splitlines()] == [
         ["metric", "unit", "series", "points", "labels"],
         ["disk_busy", "B/s", "2", "60", "node=n1,n2"],
         ["load", "B/s", "1", "30"],
@@ -229,10 +229,10 @@ def test_an_experiment_lists_its_metrics_and_names_one_like_what_was_asked_for(
     assert set(pd.read_csv("fig.data.csv")["series"]) == {"disk_busy n2"}
 
 
-def test_a_complete_series_is_drawn_beside_one_that_lacks_points(store: Experiments) -> None:
-    at = np.arange(30.0)
-    gap = np.concatenate([at[:5], at[20:]])
-    made(store, "x", {("load", ""): (at, at), ("busy", ""): (gap, gap)}, lasted_s=30)
+def test_a_complete_series_is_plotted_despite_a_partial_one(store: Experiments) -> None:
+    times = np.arange(30.0)
+    gap = np.concatenate([times[:5], times[20:]])
+    made(store, "x", {("load", ""): (times, times), ("busy", ""): (gap, gap)}, lasted_s=30)
     plot = ("plot", "x", "lines", "-o", "fig.svg")
     assert penstock(*plot, "-s", "load").exit_code == 0
     assert "busy (partial, 15 of 30 points)" in refused(*plot, "-s", "load", "-s", "b*")
@@ -241,7 +241,7 @@ def test_a_complete_series_is_drawn_beside_one_that_lacks_points(store: Experime
 
 
 @pytest.mark.parametrize(
-    ("stored", "expected", "gap_s", "told"),
+    ("stored", "expected", "gap_s", "expected_verdict"),
     [
         (17, 18, 2, "complete"),
         (9, 10, 2, "complete"),
@@ -251,37 +251,39 @@ def test_a_complete_series_is_drawn_beside_one_that_lacks_points(store: Experime
         (990, 1000, 2, "complete"),
     ],
 )
-def test_one_point_of_ten_may_be_missing(stored: int, expected: int, gap_s: int, told: str) -> None:
-    assert verdict(stored, expected, gap_s * 10**9, 10**9, 1) == told
+def test_one_point_of_ten_may_be_missing(
+    stored: int, expected: int, gap_s: int, expected_verdict: str
+) -> None:
+    assert verdict(stored, expected, gap_s * 10**9, 10**9, 1) == expected_verdict
 
 
-def test_a_derived_series_is_kept_with_its_expression(store: Experiments) -> None:
-    at = np.arange(30.0)
-    series = {("m", "n1"): (at, at), ("m", "n2"): (at, 2 * at)}
+def test_a_derived_series_is_stored_with_its_expression(store: Experiments) -> None:
+    times = np.arange(30.0)
+    series = {("m", "n1"): (times, times), ("m", "n2"): (times, 2 * times)}
     run = made(store, "x", series, phases={"late": (10, 20)}, lasted_s=30)
     assert penstock("monitor", "derive", "x", "total=sum(m)").exit_code == 0
     assert penstock("monitor", "derive", "x", "half = total / 2", "--unit", "B/s").exit_code == 0
-    kept = Bundle.open(run.path).table("derived").to_pandas()
-    assert set(kept["expression"]) == {"sum(m)", "total / 2"}
-    got = penstock("monitor", "get", "x", "-m", "half", "--type", "duration", "-o", "half.csv")
-    assert got.exit_code == 0, got.output
+    table = Bundle.open(run.path).table("derived").to_pandas()
+    assert set(table["expression"]) == {"sum(m)", "total / 2"}
+    exported = penstock("monitor", "get", "x", "-m", "half", "--type", "duration", "-o", "half.csv")
+    assert exported.exit_code == 0, exported.output
     frame = pd.read_csv("half.csv")
-    assert frame["half"].tolist() == (1.5 * at).tolist()
-    assert frame["duration"].tolist() == at.tolist()
-    # the recorded ones are as they were, and stay
+    assert frame["half"].tolist() == (1.5 * times).tolist()
+    assert frame["duration"].tolist() == times.tolist()
+    # the recorded series are unchanged
     penstock("monitor", "get", "x", "-m", "m", "--label", "node", "-o", "m.csv")
-    assert pd.read_csv("m.csv")["n2"].tolist() == (2 * at).tolist()
-    # again: replaced, and not by what was made of itself
+    assert pd.read_csv("m.csv")["n2"].tolist() == (2 * times).tolist()
+    # a repeated name replaces the series, which cannot refer to itself
     assert penstock("monitor", "derive", "x", "total=max(m)").exit_code == 0
     assert "no series total" in refused("monitor", "derive", "x", "total=total + 1")
     assert "that of a recorded series" in refused("monitor", "derive", "x", "m=sum(m)")
     assert "expected NAME=EXPRESSION" in refused("monitor", "derive", "x", "sum(m)")
-    # figures and comparisons see it
+    # figures and comparisons include it
     result = penstock("plot", "x", "lines", "-s", "half", "-o", "fig.svg", "--phase", "late")
     assert result.exit_code == 0, result.output
-    drawn = pd.read_csv("fig.data.csv")
-    assert drawn["y"].tolist() == [15 + 1.5 * k for k in range(11)]
-    # and it goes with the run
+    plotted = pd.read_csv("fig.data.csv")
+    assert plotted["y"].tolist() == [15 + 1.5 * k for k in range(11)]
+    # exports include it
     penstock("export", "x", "x.tar.zst")
     penstock("import", "x.tar.zst")
     assert (Path("x.1") / "csv" / "derived.csv").is_file()
@@ -293,7 +295,7 @@ def test_a_derived_series_is_kept_with_its_expression(store: Experiments) -> Non
     )
 
 
-def test_an_experiment_that_runs_is_not_derived_from(store: Experiments) -> None:
+def test_a_running_experiment_has_no_derived_series(store: Experiments) -> None:
     from penstock.archive.catalogue import local_user
 
     store.start("going", local_user())
@@ -303,13 +305,13 @@ def test_an_experiment_that_runs_is_not_derived_from(store: Experiments) -> None
 # ---------------------------------------------------------------- on common times
 
 
-def test_a_grid_takes_the_nearest_the_last_or_what_a_bin_holds() -> None:
+def test_values_of_a_grid() -> None:
     s = Recorded([Series("a", np.array([0.1, 0.9, 1.4, 2.1, 5.2]), np.array([1.0, 2, 3, 4, 5]))])
 
     def grid(value: str) -> list[float]:
-        (made,) = on_grid(s, 1.0, value).series
-        assert made.x.tolist() == [0, 1, 2, 3, 4, 5]
-        return made.y.tolist()
+        (series,) = on_grid(s, 1.0, value).series
+        assert series.x.tolist() == [0, 1, 2, 3, 4, 5]
+        return series.y.tolist()
 
     nan = float("nan")
     for value, expected in {
@@ -331,35 +333,35 @@ def test_a_grid_takes_the_nearest_the_last_or_what_a_bin_holds() -> None:
         on_grid(s, 1e-9)
 
 
-def test_plot_puts_on_steps_derives_and_aligns(tmp_path: Path, store: Experiments) -> None:
+def test_plot_resamples_derives_and_aligns(tmp_path: Path, store: Experiments) -> None:
     text = io.StringIO()
     pd.DataFrame({"time": np.arange(0, 10, 0.5), "a": np.arange(20.0), "b": 2.0}).to_csv(
         text, index=False
     )
     Path("f.csv").write_text(text.getvalue())
-    done = penstock(
+    result = penstock(
         *"plot f.csv lines --derive c=a*b -s c --step 2 --value mean -o fig.svg".split()
     )
-    assert done.exit_code == 0, done.output
-    drawn = pd.read_csv("fig.data.csv")
-    assert drawn["x"].tolist() == [0, 2, 4, 6, 8, 10]
-    # at 2 those of 1, 1.5, 2, 2.5 s: a = 2, 3, 4, 5
-    assert drawn["y"].tolist()[1] == 7
+    assert result.exit_code == 0, result.output
+    plotted = pd.read_csv("fig.data.csv")
+    assert plotted["x"].tolist() == [0, 2, 4, 6, 8, 10]
+    # at 2 the mean of those at 1, 1.5, 2, 2.5 s: a = 2, 3, 4, 5
+    assert plotted["y"].tolist()[1] == 7
     for number in range(2):
-        at = np.arange(40.0)
+        times = np.arange(40.0)
         made(
             store,
             "x",
-            {("m", ""): (at, np.where(at < 10 + number, 0.0, 1.0))},
+            {("m", ""): (times, np.where(times < 10 + number, 0.0, 1.0))},
             phases={"load": (10.0 + number, 20.0)},
             lasted_s=40,
         )
-    done = penstock(*"plot x#* bands --align load -o bands.svg".split())
-    assert done.exit_code == 0, done.output
-    drawn = pd.read_csv("bands.data.csv")
-    # aligned at the load both step up at 0
-    assert (drawn[drawn["x"] < 0]["y"] == 0).all()
-    assert (drawn[drawn["x"] >= 0]["y"] == 1).all()
-    assert set(drawn["run"]) == {"x#1", "x#2"}
+    result = penstock(*"plot x#* bands --align load -o bands.svg".split())
+    assert result.exit_code == 0, result.output
+    plotted = pd.read_csv("bands.data.csv")
+    # aligned at the load, both step up at 0
+    assert (plotted[plotted["x"] < 0]["y"] == 0).all()
+    assert (plotted[plotted["x"] >= 0]["y"] == 1).all()
+    assert set(plotted["run"]) == {"x#1", "x#2"}
     assert json.loads(Path("bands.json").read_text())["align"] == "load"
     assert "--align: found f.csv" in refused(*"plot f.csv lines --align load".split())
