@@ -1,4 +1,4 @@
-"""A real browser on the developer's protocol, over two pipes: what became of a page, what was refused."""
+"""A headless browser, controlled by the DevTools protocol over two pipes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-#: what is said of an expression whose page went to another while it was evaluated
+#: message about an expression whose page navigated during its evaluation
 _GONE = "navigated or closed"
 
 
 class PageGone(Exception):
-    """The page that was asked is no longer there."""
+    """The page navigated or closed during a command."""
 
 
 class Browser:
@@ -29,45 +29,51 @@ class Browser:
     def __init__(self, place: Path) -> None:
         program = shutil.which("chromium")
         if program is None:
-            pytest.skip("no chromium here")
-        theirs, self._to = os.pipe()
-        self._from, back = os.pipe()
-        words = [program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
-        words += ["--disable-background-networking", f"--user-data-dir={place}/profile"]
-        words += ["--window-size=1280,1600", "--remote-debugging-pipe", "about:blank"]
+            pytest.skip("Chromium is not installed")
+        browser_input, self._to = os.pipe()
+        self._from, browser_output = os.pipe()
+        argv = [program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+        argv += ["--disable-background-networking", f"--user-data-dir={place}/profile"]
+        argv += ["--window-size=1280,1600", "--remote-debugging-pipe", "about:blank"]
         quiet = subprocess.DEVNULL
-        # the protocol's pipes are the file descriptors 3 and 4
-        shim = ["/bin/bash", "-c", 'exec 3<&"$0" 4>&"$1"; shift; exec "$@"', str(theirs), str(back)]
+        # the pipes of the protocol are the file descriptors 3 and 4
+        shim = [
+            "/bin/bash",
+            "-c",
+            'exec 3<&"$0" 4>&"$1"; shift; exec "$@"',
+            str(browser_input),
+            str(browser_output),
+        ]
         self._process = subprocess.Popen(
-            [*shim, *words], stdout=quiet, stderr=quiet, pass_fds=(theirs, back)
+            [*shim, *argv], stdout=quiet, stderr=quiet, pass_fds=(browser_input, browser_output)
         )
-        os.close(theirs)
-        os.close(back)
+        os.close(browser_input)
+        os.close(browser_output)
         self._numbers = itertools.count(1)
         self._read = b""
         self._session: str | None = None
-        #: what the page's scripts or its policy complained of
+        #: errors of the page's scripts, and violations of its policy
         self.complaints: list[str] = []
         (tab,) = (t for t in self.ask("Target.getTargets")["targetInfos"] if t["type"] == "page")
-        asked = {"targetId": tab["targetId"], "flatten": True}
-        self._session = self.ask("Target.attachToTarget", **asked)["sessionId"]
+        params = {"targetId": tab["targetId"], "flatten": True}
+        self._session = self.ask("Target.attachToTarget", **params)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self.ask(f"{domain}.enable")
 
-    def ask(self, method: str, **asked: Any) -> Any:
-        """One command of the protocol, to its answer."""
+    def ask(self, method: str, **params: Any) -> Any:
+        """Result of one command of the protocol."""
         number = next(self._numbers)
-        said = {"id": number, "method": method, "params": asked}
+        command = {"id": number, "method": method, "params": params}
         if self._session is not None:
-            said["sessionId"] = self._session
-        os.write(self._to, json.dumps(said).encode() + b"\0")
-        while (told := self._next()).get("id") != number:
-            if told.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown"):
-                self.complaints.append(json.dumps(told["params"])[:500])
-        if _GONE in told.get("error", {}).get("message", ""):
-            raise PageGone(told["error"]["message"])
-        assert "error" not in told, told
-        return told["result"]
+            command["sessionId"] = self._session
+        os.write(self._to, json.dumps(command).encode() + b"\0")
+        while (reply := self._next()).get("id") != number:
+            if reply.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown"):
+                self.complaints.append(json.dumps(reply["params"])[:500])
+        if _GONE in reply.get("error", {}).get("message", ""):
+            raise PageGone(reply["error"]["message"])
+        assert "error" not in reply, reply
+        return reply["result"]
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._read:
@@ -75,39 +81,39 @@ class Browser:
             assert piece, "the browser has ended"
             self._read += piece
         line, _, self._read = self._read.partition(b"\0")
-        told: dict[str, Any] = json.loads(line)
-        return told
+        message: dict[str, Any] = json.loads(line)
+        return message
 
     def open(self, url: str) -> None:
-        """Loads a page, from nothing."""
+        """Load a page, starting from an empty one."""
         self.complaints.clear()
         self.ask("Page.navigate", url="about:blank")
         self.ask("Page.navigate", url=url)
 
     def value(self, expression: str) -> Any:
         """The value of an expression in the page."""
-        told = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
-        return told["result"].get("value")
+        reply = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        return reply["result"].get("value")
 
     def awaits(self, expression: str, within_s: float = 60) -> None:
-        """Until an expression holds in the page."""
-        until = time.monotonic() + within_s
+        """Wait until an expression holds in the page."""
+        deadline = time.monotonic() + within_s
         while True:
-            shown = "a page that is going to another"
+            text = "a page that is going to another"
             with contextlib.suppress(PageGone):
                 if self.value(expression):
                     return
-                shown = self.value("document.body.innerText.slice(0, 500)")
-            assert time.monotonic() < until, (expression, shown, self.complaints)
+                text = self.value("document.body.innerText.slice(0, 500)")
+            assert time.monotonic() < deadline, (expression, text, self.complaints)
             time.sleep(0.05)
 
     def click(self, selector: str) -> None:
-        """Clicks on what a selector names; the page may go with it."""
+        """Click the element of a selector; the page may navigate."""
         with contextlib.suppress(PageGone):
             self.value(f"document.querySelector({json.dumps(selector)}).click()")
 
     def close(self) -> None:
-        """Ends it."""
+        """End the browser."""
         with contextlib.suppress(OSError):
             self.ask("Browser.close")
         self._process.wait(20)
@@ -117,7 +123,7 @@ class Browser:
 
 @contextlib.contextmanager
 def opened(place: Path) -> Iterator[Browser]:
-    """A browser until the end of the block; skips the test where there is none."""
+    """A browser until the end of the block; skips the test without Chromium."""
     browser = Browser(place)
     try:
         yield browser

@@ -1,4 +1,4 @@
-"""Acceptance cases of design and analysis: which test holds which, and the two that are simulated in full."""
+"""Acceptance cases of design and analysis: the tests of each case, and two complete simulations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.test_effects import SIX, TRUTH, plan_of, runs_of, truth
 HERE = Path(__file__).parents[2]
 UNIT = "tests/unit"
 
-#: what is expected → the tests that would break
+#: acceptance case → tests that verify it
 CASES = {
     "published tables, every cell": {
         f"{UNIT}/test_design.py": ["test_full_design_is_table_6_1", "test_fraction_is_table_6_2"]
@@ -81,26 +81,26 @@ CASES = {
         "tests/integration/test_campaign_policy.py": [
             "test_what_goes_wrong_is_met_as_was_decided_before"
         ],
-        f"{UNIT}/test_campaign_parts.py": ["test_each_cause_is_repeated_as_often_as_was_said"],
+        f"{UNIT}/test_campaign_parts.py": ["test_each_cause_has_its_own_number_of_retries"],
         f"{UNIT}/test_effects_reference.py": [
-            "test_a_run_twenty_deviations_off_is_flagged_kept_and_told_both_ways"
+            "test_an_outlier_is_flagged_kept_and_reported_both_ways"
         ],
     },
     "a straight line": {
         f"{UNIT}/test_effects_reference.py": ["test_a_straight_line_is_linear_and_nothing_else"]
     },
-    "the plan says what it cannot tell": {
+    "aliases in the plan": {
         f"{UNIT}/test_design.py": ["test_aliases_of_table_6_2"]
     },
     "bad input: three million treatments": {
         f"{UNIT}/test_design_kinds.py": [
-            "test_three_million_treatments_are_answered_with_a_better_design"
+            "test_three_million_treatments_are_refused_with_an_alternative"
         ]
     },
     "bad input: a model that is aliased": {
         f"{UNIT}/test_design_kinds.py": [
             "test_bad_tables_are_refused",
-            "test_what_cannot_be_told_of_allowed_combinations_is_refused",
+            "test_models_without_enough_allowed_combinations_are_refused",
         ]
     },
     "bad input: no variance, NaN, one level": {
@@ -113,12 +113,12 @@ CASES = {
             "test_a_fraction_with_lost_cells_tells_no_effect",
         ]
     },
-    "bad input: leftovers out of balance": {
-        f"{UNIT}/test_acceptance_cases.py": ["test_leftovers_out_of_balance_say_what_depends_on_what"],
+    "bad input: unbalanced runs": {
+        f"{UNIT}/test_acceptance_cases.py": ["test_unbalanced_runs_report_correlated_estimates"],
         f"{UNIT}/test_effects_reference.py": ["test_types_of_sums_of_squares_equal_car"],
     },
     "bad input: factors called C, I, Q": {
-        f"{UNIT}/test_design_purpose.py": ["test_factors_may_be_called_as_they_like"],
+        f"{UNIT}/test_design_purpose.py": ["test_factors_may_have_any_name"],
         f"{UNIT}/test_effects.py": ["test_two_factors_three_replicates"],
     },
     "bad input: responses of opposite direction": {
@@ -128,36 +128,35 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_case_names_tests_that_there_are_and_that_can_fail(case: str) -> None:
-    """Breaks where a test is renamed, taken away, always skipped, or expects nothing; what it expects is its
-    own matter."""
+def test_every_case_names_existing_tests_that_can_fail(case: str) -> None:
+    """Fails if a test is renamed, removed, always skipped, or has no assertion."""
     for path, names in CASES[case].items():
         fault = faults_of((HERE / path).read_text(), names)
         assert not fault, f"{path}: {fault}"
 
 
 def faults_of(source: str, names: list[str]) -> list[str]:
-    """What is wrong with the tests of these names in a module."""
-    there = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)}
-    found = [f"{name} is not there" for name in names if name not in there]
-    for test in (there[name] for name in names if name in there):
+    """Faults of the tests of these names in a module."""
+    tests = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)}
+    faults = [f"{name} is not there" for name in names if name not in tests]
+    for test in (tests[name] for name in names if name in tests):
         marks = {ast.unparse(d.func if isinstance(d, ast.Call) else d) for d in test.decorator_list}
         if marks & {"pytest.mark.skip", "pytest.mark.xfail"}:
-            found.append(f"{test.name} never fails")
+            faults.append(f"{test.name} never fails")
         if not any(_expects(node) for node in ast.walk(test)):
-            found.append(f"{test.name} expects nothing")
-    return found
+            faults.append(f"{test.name} expects nothing")
+    return faults
 
 
 def _expects(node: ast.AST) -> bool:
-    """Whether a node may fail a test: an assertion that is no constant, or a call that expects something."""
+    """True if a node can fail a test: an assertion that is not constant, or a call that checks."""
     if isinstance(node, ast.Assert):
         return not isinstance(node.test, ast.Constant)
     called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
     return called == "pytest.raises" or called.startswith(("np.testing.", "assert_"))
 
 
-def test_a_case_without_a_test_that_can_fail_is_found() -> None:
+def test_a_case_without_a_test_that_can_fail_is_detected() -> None:
     source = """
 def test_good(): assert f() == 1
 def test_raises():
@@ -177,14 +176,14 @@ def test_skipped(): assert f() == 1
 def test_intervals_of_a_thousand_studies() -> None:
     """The full 2^6 design, noise 10, five replicates: coverage of all terms together and of each.
 
-    The first studies go through the analysis, which must give what least squares on the same columns gives;
-    then all of them through least squares alone.
+    The analysis of the first studies must equal least squares on the same columns. All further
+    studies use least squares alone.
     """
     plan = plan_of(SIX, 5)
     runs = runs_of(plan, model=truth)
-    drawn = np.random.default_rng(14)
-    sure = {":".join(w): q for w, q in TRUTH.items()}
-    table = effects(runs.assign(y=runs["y"] + drawn.normal(0, 10, len(runs))), plan, "y")
+    random = np.random.default_rng(14)
+    planted = {":".join(w): q for w, q in TRUTH.items()}
+    table = effects(runs.assign(y=runs["y"] + random.normal(0, 10, len(runs))), plan, "y")
     terms = [t for t in table["term"] if t not in ("residual", "block")]
     assert len(terms) == 63
     coded = pd.DataFrame([r.coded for r in plan.rows])
@@ -194,19 +193,19 @@ def test_intervals_of_a_thousand_studies() -> None:
     basis = np.linalg.qr(np.hstack([member, x]))[0]
     df = len(runs) - basis.shape[1]
     t = stats.t.ppf(0.975, df)
-    q = np.array([sure.get(term, 0.0) for term in terms])
+    q = np.array([planted.get(term, 0.0) for term in terms])
     inside = np.zeros(63)
     studies = 1000
     for study in range(studies):
-        y = runs["y"].to_numpy() + drawn.normal(0, 10, len(runs))
-        found = x.T @ y / len(y)
-        rest = y - basis @ (basis.T @ y)
-        half = t * np.sqrt(rest @ rest / df / len(y))
+        y = runs["y"].to_numpy() + random.normal(0, 10, len(runs))
+        estimates = x.T @ y / len(y)
+        residuals = y - basis @ (basis.T @ y)
+        half = t * np.sqrt(residuals @ residuals / df / len(y))
         if study < 5:
-            judged = effects(runs.assign(y=y), plan, "y").set_index("term").loc[terms]
-            np.testing.assert_allclose(judged["ci_low"], found - half, atol=1e-8)
-            np.testing.assert_allclose(judged["ci_high"], found + half, atol=1e-8)
-        inside += np.abs(found - q) <= half
+            analysed = effects(runs.assign(y=y), plan, "y").set_index("term").loc[terms]
+            np.testing.assert_allclose(analysed["ci_low"], estimates - half, atol=1e-8)
+            np.testing.assert_allclose(analysed["ci_high"], estimates + half, atol=1e-8)
+        inside += np.abs(estimates - q) <= half
     shares = 100 * inside / studies
     assert 94.5 <= shares.mean() <= 95.5
     assert (shares >= 92.2).all()
@@ -216,33 +215,37 @@ def test_intervals_of_a_thousand_studies() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_identical_systems_of_a_thousand_studies(tmp_path: Path) -> None:
-    """Two systems that are one, 20 runs each, noise 1 and a random walk of 0.6 a run: shuffled passes as
-    blocks, and all runs of one before those of the other."""
+    """Two identical systems, 20 runs each, noise 1 and a random walk of 0.6 a run.
+
+    Shuffled replicates as blocks, and all runs of one system before those of the other.
+    """
     text = study_text({"system": "{levels: [a, b]}"}, "{kind: full, replicates: 20}")
     plan = plan_of_text(text, tmp_path)
-    in_turn = sorted(plan.rows, key=lambda r: (r.levels["system"], r.run_order))
-    after = dataclasses.replace(plan, order="standard").with_runs(in_turn)
-    drawn = np.random.default_rng(15)
-    found = {"shuffled": 0, "one after the other": 0}
+    by_system = sorted(plan.rows, key=lambda r: (r.levels["system"], r.run_order))
+    sequential = dataclasses.replace(plan, order="standard").with_runs(by_system)
+    random = np.random.default_rng(15)
+    significant = {"shuffled": 0, "one after the other": 0}
     for _ in range(1000):
-        y = drawn.normal(0, 1, 40) + np.cumsum(drawn.normal(0, 0.6, 40))
-        for name, one in (("shuffled", plan), ("one after the other", after)):
+        y = random.normal(0, 1, 40) + np.cumsum(random.normal(0, 0.6, 40))
+        for name, order in (("shuffled", plan), ("one after the other", sequential)):
             runs = pd.DataFrame(
                 {
-                    "run_id": [r.run_id for r in one.rows],
-                    "replicate": [r.replicate for r in one.rows],
-                    "system": [r.levels["system"] for r in one.rows],
+                    "run_id": [r.run_id for r in order.rows],
+                    "replicate": [r.replicate for r in order.rows],
+                    "system": [r.levels["system"] for r in order.rows],
                     "valid": True,
                     "y": y,
                 }
             )
-            found[name] += effects(runs, one, "y").set_index("term").loc["system", "p_value"] < 0.05
-    assert 29 <= found["shuffled"] <= 71
-    assert found["one after the other"] > 500
+            significant[name] += (
+                effects(runs, order, "y").set_index("term").loc["system", "p_value"] < 0.05
+            )
+    assert 29 <= significant["shuffled"] <= 71
+    assert significant["one after the other"] > 500
 
 
 @pytest.mark.parametrize(
-    ("factor", "says"),
+    ("factor", "message"),
     [
         ("{levels: [a]}", "at least 2 levels"),
         ("{levels: []}", "at least 2 levels"),
@@ -252,32 +255,33 @@ def test_identical_systems_of_a_thousand_studies(tmp_path: Path) -> None:
         ("{levels: {one: 1, two: 1}}", "levels that differ"),
     ],
 )
-def test_factors_that_cannot_be_varied_are_refused(factor: str, says: str, tmp_path: Path) -> None:
+def test_factors_that_cannot_be_varied_are_refused(
+    factor: str, message: str, tmp_path: Path
+) -> None:
     from penstock.errors import BadInput
 
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(BadInput, match=message):
         plan_of_text(study_text({"f": factor}, "{kind: full}"), tmp_path)
 
 
-def test_leftovers_out_of_balance_say_what_depends_on_what(tmp_path: Path) -> None:
-    """Breaks where estimates of unbalanced runs are told as if they did not depend on each other, where an
-    interval does not widen, or where a lost run is made up."""
+def test_unbalanced_runs_report_correlated_estimates(tmp_path: Path) -> None:
+    """Fails if correlations are not reported, intervals do not widen, or a lost run is imputed."""
     text = study_text(
         dict.fromkeys("ab", "{levels: [x, y]}"), "{kind: full, replicates: 6, order: random}"
     )
     plan = plan_of_text(text, tmp_path)
-    drawn = np.random.default_rng(4)
-    whole = pd.DataFrame(
+    random = np.random.default_rng(4)
+    balanced = pd.DataFrame(
         [
             {"run_id": r.run_id, "replicate": r.replicate, **r.levels, "valid": True}
-            | {"y": 10 + 2 * r.coded["a"] + drawn.normal()}
+            | {"y": 10 + 2 * r.coded["a"] + random.normal()}
             for r in plan.rows
         ]
     )
-    cell = (whole["a"] == "x") & (whole["b"] == "x")
-    left = whole.assign(valid=~(cell & (whole.groupby(["a", "b"]).cumcount() > 0)))
-    before = effects(whole, plan, "y").set_index("term")
-    after = effects(left, plan, "y").set_index("term")
+    cell = (balanced["a"] == "x") & (balanced["b"] == "x")
+    unbalanced = balanced.assign(valid=~(cell & (balanced.groupby(["a", "b"]).cumcount() > 0)))
+    before = effects(balanced, plan, "y").set_index("term")
+    after = effects(unbalanced, plan, "y").set_index("term")
     assert (before["correlations"] == "").all()
     assert "b" in after.loc["a", "correlations"]
     assert after["n"].iloc[0] == 19
@@ -287,9 +291,9 @@ def test_leftovers_out_of_balance_say_what_depends_on_what(tmp_path: Path) -> No
     x = np.column_stack(
         [
             np.ones(19),
-            *(np.where(left.loc[left["valid"], n] == "y", 1.0, -1.0) for n in "ab"),
+            *(np.where(unbalanced.loc[unbalanced["valid"], n] == "y", 1.0, -1.0) for n in "ab"),
         ]
     )
     x = np.column_stack([x, x[:, 1] * x[:, 2]])
-    by_hand = np.linalg.lstsq(x, left.loc[left["valid"], "y"].to_numpy(), rcond=None)[0]
+    by_hand = np.linalg.lstsq(x, unbalanced.loc[unbalanced["valid"], "y"].to_numpy(), rcond=None)[0]
     assert after.loc[["a", "b", "a:b"], "coefficient"].tolist() == pytest.approx(by_hand[1:])

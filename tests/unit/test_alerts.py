@@ -1,4 +1,4 @@
-"""Alert rules: their text, the evaluator against one sample after the other, live values against tables."""
+"""Alert rules: syntax, the evaluator against a reference, live values against tables."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ def test_a_rule_is_read_with_its_unit_and_time() -> None:
         ("disk_busy > 90% " + "x" * 1000, "METRIC > VALUE"),
     ],
 )
-def test_a_rule_that_is_none_is_refused_with_what_was_expected(text: str, expected: str) -> None:
+def test_invalid_rules_are_refused(text: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         parse_rule(text)
 
 
 def one_by_one(rule: Rule, t: list[int], values: list[float], gap_ns: int) -> list[tuple[int, ...]]:
-    """What the text of the rule says, a sample at a time: since, fired, until."""
-    found: list[list[int]] = []
+    """Reference evaluation, one sample at a time: since, fired, until."""
+    fires: list[list[int]] = []
     since: int | None = None
     fired: list[int] | None = None
-    for at, (now, value) in enumerate(zip(t, values, strict=True)):
-        if at and now - t[at - 1] > gap_ns:
+    for index, (now, value) in enumerate(zip(t, values, strict=True)):
+        if index and now - t[index - 1] > gap_ns:
             since = fired = None
-        if not value > rule.threshold:  # an empty value holds against nothing
+        if not value > rule.threshold:  # an empty value satisfies no rule
             since = fired = None
             continue
         since = now if since is None else since
@@ -72,8 +72,8 @@ def one_by_one(rule: Rule, t: list[int], values: list[float], gap_ns: int) -> li
             fired[2] = now
         elif now - since >= round(rule.lasting_s * 1e9):
             fired = [since, now, now]
-            found.append(fired)
-    return [tuple(f) for f in found]
+            fires.append(fired)
+    return [tuple(f) for f in fires]
 
 
 @given(
@@ -85,31 +85,33 @@ def one_by_one(rule: Rule, t: list[int], values: list[float], gap_ns: int) -> li
     st.integers(0, 4),
     st.lists(st.integers(1, 7), min_size=1, max_size=8),
 )
-def test_what_fires_is_what_each_sample_in_turn_says_however_it_is_cut(
+def test_rules_fire_as_in_the_reference_for_any_batches(
     steps: list[tuple[int, float]], lasting: int, cuts: list[int]
 ) -> None:
     rule = parse_rule(f"disk_busy > 90% for {lasting}s")
     t = np.cumsum([step for step, _ in steps]) * SECOND
     values = np.array([value for _, value in steps])
     expected = one_by_one(rule, t.tolist(), values.tolist(), 5 * SECOND)
-    whole, parts = Evaluator([rule], SECOND), Evaluator([rule], SECOND)
-    whole.feed([Values("disk_busy", "vda", t, values)])
-    at = 0
+    at_once, parts = Evaluator([rule], SECOND), Evaluator([rule], SECOND)
+    at_once.feed([Values("disk_busy", "vda", t, values)])
+    start = 0
     for size in [*cuts, len(t)]:
-        parts.feed([Values("disk_busy", "vda", t[at : at + size], values[at : at + size])])
-        at += size
-    for made in (whole, parts):
-        assert [(s.since_ns, s.fired_ns, s.until_ns) for s in made.stretches] == expected
-    assert [s.worst for s in whole.stretches] == [s.worst for s in parts.stretches]
+        parts.feed(
+            [Values("disk_busy", "vda", t[start : start + size], values[start : start + size])]
+        )
+        start += size
+    for evaluator in (at_once, parts):
+        assert [(s.since_ns, s.fired_ns, s.until_ns) for s in evaluator.stretches] == expected
+    assert [s.worst for s in at_once.stretches] == [s.worst for s in parts.stretches]
 
 
-def test_labels_choose_entities_and_other_metrics_are_left_alone() -> None:
-    made = Evaluator([parse_rule("disk_busy{entity=vd*} > 90%")], SECOND)
+def test_labels_select_entities_of_one_metric() -> None:
+    evaluator = Evaluator([parse_rule("disk_busy{entity=vd*} > 90%")], SECOND)
     t, high = np.array([SECOND]), np.array([99.0])
-    made.feed([Values("disk_busy", "sda", t, high), Values("cpu_busy", "vda", t, high)])
-    assert not made.stretches
-    made.feed([Values("disk_busy", "vda", t, high)])
-    assert [s.summary for s in made.stretches] == [
+    evaluator.feed([Values("disk_busy", "sda", t, high), Values("cpu_busy", "vda", t, high)])
+    assert not evaluator.stretches
+    evaluator.feed([Values("disk_busy", "vda", t, high)])
+    assert [s.summary for s in evaluator.stretches] == [
         "disk_busy{entity=vd*} > 90%: disk_busy of vda was 99 %"
     ]
 
@@ -125,7 +127,7 @@ responses: {wall: {from: wall_s, unit: s, better: lower}}
 """
 
 
-def test_a_study_has_rules_and_its_mistakes_are_told_with_their_places(tmp_path: Path) -> None:
+def test_errors_in_rules_of_a_study_have_positions(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(
         STUDY + "alerts:\n  - cpu_busy > 90% for 1s then abort\n  - memory_free < 1 GB\n"
@@ -141,7 +143,7 @@ def test_a_study_has_rules_and_its_mistakes_are_told_with_their_places(tmp_path:
 
 
 def planted_spool(place: Path, ticks: int = 40) -> Path:
-    """A spool as the sampler writes it, of disks, processors, an interface, a group; one counter resets."""
+    """A spool of the sampler: disks, processors, an interface, a group; one counter resets."""
     spool = place / "samples.spool"
     rng = np.random.default_rng(7)
     names: list[tuple[str, str, str, str, bool]] = [
@@ -184,17 +186,17 @@ def planted_spool(place: Path, ticks: int = 40) -> Path:
     return spool
 
 
-def as_rows(found: list[Values]) -> dict[tuple[str, str, int], float]:
+def as_rows(live: list[Values]) -> dict[tuple[str, str, int], float]:
     return {
-        (one.metric, one.entity, int(t)): float(v)
-        for one in found
-        for t, v in zip(one.t_ns, one.values, strict=True)
+        (item.metric, item.entity, int(t)): float(v)
+        for item in live
+        for t, v in zip(item.t_ns, item.values, strict=True)
     }
 
 
 @pytest.mark.parametrize("pieces", [1, 7])
 def test_values_of_a_growing_spool_are_those_of_the_tables(tmp_path: Path, pieces: int) -> None:
-    """Two writings of one set of formulas: fails where either is changed alone."""
+    """Two implementations of the formulas agree: fails if only one of them is changed."""
     spool = planted_spool(tmp_path)
     samples = read_samples(spool)
     links = {"eth0": 1e6}
@@ -204,37 +206,37 @@ def test_values_of_a_growing_spool_are_those_of_the_tables(tmp_path: Path, piece
     Path(f"{grown}.series").write_bytes(Path(f"{spool}.series").read_bytes())
     follower = Follower(grown, links)
     assert follower.look() == []
-    found: list[Values] = []
+    live: list[Values] = []
     edges = np.linspace(0, len(content), pieces + 1).astype(int)
-    if pieces > 1:  # as it is written: whole samples; a torn record in between is waited for
+    if pieces > 1:  # as written by the sampler: complete samples, after waiting for a torn record
         tick = len(content) // 40
         edges = edges // tick * tick
     with open(grown, "ab", buffering=0) as file:
         for low, high in itertools.pairwise(edges):
             file.write(content[low : high - 5])
             file.write(content[high - 5 : high])
-            found += follower.look()
-    got = as_rows(found)
-    assert got.keys() == expected.keys()
+            live += follower.look()
+    rows = as_rows(live)
+    assert rows.keys() == expected.keys()
     for key, value in expected.items():
-        assert got[key] == pytest.approx(value, rel=1e-9, nan_ok=True), key
+        assert rows[key] == pytest.approx(value, rel=1e-9, nan_ok=True), key
 
 
-def test_what_was_recorded_is_held_against_rules(tmp_path: Path) -> None:
-    """The verb over a bundle: status 3 where a rule fires, 0 where none does; refused without a monitor."""
+def test_rules_are_evaluated_on_recorded_runs(tmp_path: Path) -> None:
+    """The verb on a bundle: status 3 if a rule fires, else 0; refused without a monitor."""
     samples = read_samples(planted_spool(tmp_path))
     bundle = Bundle.create(tmp_path / "run", {"run_id": "r001", "valid": True})
     bundle.write_table("samples", samples)
     bundle.write_table("utilisation", utilisation(samples))
     bundle.manifest["receipts"] = {"monitor": {"used_ns": SECOND, "interval_ns": SECOND}}
     path = str(bundle.finish())
-    words = ["alerts", path, "--json", "--alert"]
-    done = CliRunner().invoke(monitor, [*words, "cgroup_memory >= 0 B for 10s"])
-    assert done.exit_code == 3, done.output
-    (row,) = json.loads(done.stdout)["alerts"]
+    arguments = ["alerts", path, "--json", "--alert"]
+    result = CliRunner().invoke(monitor, [*arguments, "cgroup_memory >= 0 B for 10s"])
+    assert result.exit_code == 3, result.output
+    (row,) = json.loads(result.stdout)["alerts"]
     assert row["fired_ns"] - row["since_ns"] == 10 * SECOND
     assert row["until_ns"] - row["since_ns"] == 39 * SECOND
-    assert CliRunner().invoke(monitor, [*words, "cgroup_memory > 1 TB"]).exit_code == 0
+    assert CliRunner().invoke(monitor, [*arguments, "cgroup_memory > 1 TB"]).exit_code == 0
     plain = Bundle.create(tmp_path / "plain", {"run_id": "r001"}).finish()
     with pytest.raises(BadInput, match="found no samples"):
         of_bundle([], plain)
@@ -243,14 +245,14 @@ def test_what_was_recorded_is_held_against_rules(tmp_path: Path) -> None:
         of_bundle([], Path(path))
 
 
-def test_every_metric_of_a_utilisation_may_be_asked_for(tmp_path: Path) -> None:
+def test_every_metric_of_a_utilisation_may_be_in_a_rule(tmp_path: Path) -> None:
     samples = read_samples(planted_spool(tmp_path))
     table = utilisation(samples, link_bps={"eth0": 1e6})
     for row in table.select(["kind", "metric", "unit"]).to_pylist():
         assert METRICS[f"{row['kind']}_{row['metric']}"] == row["unit"]
 
 
-def test_what_was_seen_live_marks_the_row_of_the_table(tmp_path: Path) -> None:
+def test_a_live_alert_marks_its_row_of_the_table(tmp_path: Path) -> None:
     rule = parse_rule("memory_available >= 0 B then abort")
     samples = read_samples(planted_spool(tmp_path))
     live = Evaluator([rule], SECOND)
@@ -260,6 +262,6 @@ def test_what_was_seen_live_marks_the_row_of_the_table(tmp_path: Path) -> None:
     table = judged([rule], SECOND, samples, None, live.stretches).table()
     assert table.num_rows == 1
     assert table["aborted"].to_pylist() == [True]
-    other = judged([rule], SECOND, None, None, live.stretches).table()
-    assert other["fired_ns"].to_pylist() == [seen.fired_ns]
-    assert isinstance(other, pa.Table)
+    from_live = judged([rule], SECOND, None, None, live.stretches).table()
+    assert from_live["fired_ns"].to_pylist() == [seen.fired_ns]
+    assert isinstance(from_live, pa.Table)

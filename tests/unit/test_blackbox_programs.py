@@ -38,32 +38,32 @@ SIZE = 128 * MIB
 
 @pytest.fixture(scope="module")
 def model() -> BlackBoxModel:
-    """A storage of 100 MB/s, ± 3 %, that its clients share."""
+    """A storage of 100 MB/s, ± 3 %, shared by its clients."""
     rng = np.random.default_rng(4)
     points = SPACE.grid()
     rates = [1e8 / (p.clients + 1) * math.exp(rng.normal(0, 0.03)) for p in points]
-    found = learnt(SPACE, points, rates, complete=False)
-    found.overlap = Overlap(0.9, 3, 0.02)
-    return found
+    trained = learnt(SPACE, points, rates, complete=False)
+    trained.overlap = Overlap(0.9, 3, 0.02)
+    return trained
 
 
 def test_an_interval_includes_computing(model: BlackBoxModel) -> None:
     io = task_time(model, "scan", size=SIZE)
-    one = task_time(model, "scan", size=SIZE, cpu_s=2.0)
-    # any overlap of the two, with either end of the storage
-    assert one.low == pytest.approx(max(io.low, 2.0))
-    assert one.high == pytest.approx(io.high + 2.0)
-    assert one.time_s == pytest.approx(with_computing(io.time_s, 2.0, 0.9))
-    assert (one.cpu_range_s, one.overlap_range) == ((2.0, 2.0), (0.0, 1.0))
-    assert "left out" in one.covers[1]
-    # a given overlap is used as it is: only the storage varies
-    given = task_time(model, "scan", size=SIZE, cpu_s=2.0, overlap=0.5)
-    assert given.high == pytest.approx(with_computing(io.high, 2.0, 0.5))
-    assert given.high < one.high
+    single = task_time(model, "scan", size=SIZE, cpu_s=2.0)
+    # any overlap of computing and storage, with either end of the storage
+    assert single.low == pytest.approx(max(io.low, 2.0))
+    assert single.high == pytest.approx(io.high + 2.0)
+    assert single.time_s == pytest.approx(with_computing(io.time_s, 2.0, 0.9))
+    assert (single.cpu_range_s, single.overlap_range) == ((2.0, 2.0), (0.0, 1.0))
+    assert "left out" in single.covers[1]
+    # with a specified overlap only the storage varies
+    fixed = task_time(model, "scan", size=SIZE, cpu_s=2.0, overlap=0.5)
+    assert fixed.high == pytest.approx(with_computing(io.high, 2.0, 0.5))
+    assert fixed.high < single.high
     # several processor times widen the interval by their variation
     several = task_time(model, "scan", size=SIZE, cpu_s=(1.8, 2.0, 2.2))
     low, high = further_run((1.8, 2.0, 2.2), 0.9)
-    assert several.time_s == pytest.approx(one.time_s)
+    assert several.time_s == pytest.approx(single.time_s)
     assert several.low == pytest.approx(max(io.low, low))
     assert several.high == pytest.approx(io.high + high)
     assert "from 3 runs" in several.covers[1]
@@ -92,14 +92,14 @@ def task(time_s: float, low: float, high: float) -> TaskTime:
 
 
 def program_runs(rng: np.random.Generator, programs: int, runs: int = 3) -> list[ProgramRun]:
-    """Programs with an overhead of their own, of which no prediction knows, and runs that vary little."""
-    made = []
+    """Programs with individual overheads unknown to the prediction, and runs that vary little."""
+    measured_runs = []
     for number in range(programs):
         overhead = math.exp(rng.normal(0.2, 0.3))
         for _ in range(runs):
             measured = overhead * math.exp(rng.normal(0, 0.02))
-            made.append(ProgramRun(f"p{number}", task(1.0, 0.9, 1.1), measured))
-    return made
+            measured_runs.append(ProgramRun(f"p{number}", task(1.0, 0.9, 1.1), measured))
+    return measured_runs
 
 
 def covers(rng: np.random.Generator, programs: int, planted: bool) -> bool:
@@ -107,10 +107,10 @@ def covers(rng: np.random.Generator, programs: int, planted: bool) -> bool:
     runs = program_runs(rng, programs + 1)
     name = f"p{programs}"
     new = [r for r in runs if r.program == name]
-    known = [r for r in runs if r.program != name]
-    score_of = scores(known)
-    if planted:  # runs counted as if each were a program: too many of too few
-        name_of = [ProgramRun(f"{i}", r.predicted, r.measured_s) for i, r in enumerate(known[:9])]
+    others = [r for r in runs if r.program != name]
+    score_of = scores(others)
+    if planted:  # each run counted as a program: too many scores of too few programs
+        name_of = [ProgramRun(f"{i}", r.predicted, r.measured_s) for i, r in enumerate(others[:9])]
         score_of = scores(name_of)
     interval = over_programs(new[0].predicted, score_of)
     return all(interval.low <= r.measured_s <= interval.high for r in new)
@@ -186,19 +186,21 @@ def test_command_prints_what_an_interval_includes(
     rows = [(f"p{i}", "scan size=128MiB cpu=1s", "9s") for i in range(3)]
     file = write(tmp_path / "runs.csv", head, *rows)
 
-    def run(*words: str) -> str:
-        monkeypatch.setattr("sys.argv", ["penstock", "learn", str(tmp_path / "model.json"), *words])
-        with pytest.raises(SystemExit) as left:
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(
+            "sys.argv", ["penstock", "learn", str(tmp_path / "model.json"), *arguments]
+        )
+        with pytest.raises(SystemExit) as ended:
             main()
-        assert not left.value.code
+        assert not ended.value.code
         return capsys.readouterr().out
 
-    words = ["--predict", "scan size=128MiB cpu=1s", "--programs", str(file)]
-    shown = run(*words)
-    assert "75 % interval" in shown
-    assert "in the interval: computing: one processor time" in shown
-    assert "a further program like the 3 measured" in shown
-    answer = json.loads(run(*words, "--json", "--model", "neighbours"))
+    arguments = ["--predict", "scan size=128MiB cpu=1s", "--programs", str(file)]
+    output = run(*arguments)
+    assert "75 % interval" in output
+    assert "in the interval: computing: one processor time" in output
+    assert "a further program like the 3 measured" in output
+    answer = json.loads(run(*arguments, "--json", "--model", "neighbours"))
     assert answer["model"] == "neighbours"
     assert set(answer["errors"]) == {"tree", "neighbours", "boosted"}
     assert answer["predictions"][0]["high"] == pytest.approx(9.0, rel=0.01)

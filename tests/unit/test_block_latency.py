@@ -34,15 +34,15 @@ from penstock.testing import MemorySink, check_collector
 
 SECOND = 1_000_000_000
 QS = (0.01, 0.5, 0.9, 0.99, 1.0)
-#: eight to an octave from 1.024 µs on, and the bucket without an end
+#: eight per octave from 1.024 µs, and the bucket without an end
 EDGES_NS = [FIRST_NS] + [
     (9 + part) * 2 ** (octave - 3) for octave in range(10, 36) for part in range(8)
 ]
 EDGES = np.array([*EDGES_NS, np.inf]) / 1e9
 
 
-def counted(values_s: Array) -> Array:
-    """How many fall into each bucket, longest times included."""
+def bucket_counts(values_s: Array) -> Array:
+    """Number of times in each bucket, the longest included."""
     return np.bincount(np.searchsorted(EDGES, values_s, side="left"), minlength=len(EDGES)).astype(
         float
     )
@@ -54,7 +54,7 @@ def test_buckets_meet_and_are_an_eighth_wide_at_most() -> None:
     assert EDGES_NS[-1] == LAST_NS
     assert np.allclose(lower[1:], EDGES[:-1], rtol=1e-12)
     assert ((EDGES[1:-1] - lower[1:-1]) / lower[1:-1]).max() == pytest.approx(WIDTH)
-    # of some buckets alone the ends are the same
+    # the lower edges of some buckets are the same
     assert np.allclose(lower_edges(EDGES[[3, 90, 150]]), lower[[3, 90, 150]])
 
 
@@ -68,19 +68,19 @@ def test_edges_of_other_histograms_are_refused(edge: float) -> None:
 def test_quantiles_are_within_a_bucket_of_the_exact_ones(centre_s: float, sigma: float) -> None:
     values = np.random.default_rng(3).lognormal(np.log(centre_s), sigma, 5000)
     exact = np.quantile(values, QS, method="inverted_cdf")
-    counts = counted(values)[:, None]
-    found = np.array([quantiles(counts, EDGES, q)[0] for q in QS])
-    assert (np.abs(found - exact) <= WIDTH * exact).all()
-    # buckets without a request need not be told
-    some = counts[:, 0] > 0
-    fewer = [quantiles(counts[some], EDGES[some], q)[0] for q in QS]
-    assert np.allclose(fewer, found)
-    # a planted error: requests one octave too low are not within the bound
+    counts = bucket_counts(values)[:, None]
+    computed = np.array([quantiles(counts, EDGES, q)[0] for q in QS])
+    assert (np.abs(computed - exact) <= WIDTH * exact).all()
+    # buckets without a request may be missing
+    occupied = counts[:, 0] > 0
+    of_occupied = [quantiles(counts[occupied], EDGES[occupied], q)[0] for q in QS]
+    assert np.allclose(of_occupied, computed)
+    # planted error: requests one octave too low exceed the bound
     moved = [quantiles(np.roll(counts, -8, axis=0), EDGES, q)[0] for q in QS]
     assert (np.abs(moved - exact) > WIDTH * exact).all()
 
 
-def test_quantiles_of_nothing_and_of_what_has_no_end() -> None:
+def test_quantiles_of_no_requests_and_of_the_last_bucket() -> None:
     nothing = np.zeros((len(EDGES), 1))
     assert np.isnan(quantiles(nothing, EDGES, 0.5)[0])
     nothing[-1] = 3
@@ -122,7 +122,7 @@ def values(table: pa.Table, metric: str) -> list[tuple[int, float | None]]:
 def test_each_interval_with_requests_has_its_quantiles() -> None:
     table = utilisation(SAMPLES)
     p50, p99 = values(table, "read_p50"), values(table, "read_p99")
-    # nothing ended in the second interval; in the last one the counters began anew
+    # no request ended in the second interval; the counters were reset in the last one
     assert [t for t, _ in p50] == [1, 3, 4]
     assert p50[2][1] is None
     assert p99[2][1] is None
@@ -140,27 +140,27 @@ def test_each_interval_with_requests_has_its_quantiles() -> None:
     assert {(r["entity"], r["unit"]) for r in table.to_pylist()} == {("vda", "s")}
 
 
-def test_a_bucket_begins_with_a_nothing() -> None:
-    whole = with_beginnings(SAMPLES).to_pandas()
-    first = whole[whole.entity == f"vda le={SLOW}"].sort_values("t_ns")
+def test_a_bucket_begins_with_zero() -> None:
+    completed = with_beginnings(SAMPLES).to_pandas()
+    first = completed[completed.entity == f"vda le={SLOW}"].sort_values("t_ns")
     assert first.t_ns.to_list()[0] == 7 * SECOND
     assert first.value.to_list()[:2] == [0.0, 10.0]
-    assert len(whole) == SAMPLES.num_rows + 3  # two buckets, and the sum
-    other = SAMPLES.filter(pa.array([e == "all" for e in SAMPLES["entity"].to_pylist()]))
-    assert with_beginnings(other).equals(other)
+    assert len(completed) == SAMPLES.num_rows + 3  # two buckets, and the sum
+    without_buckets = SAMPLES.filter(pa.array([e == "all" for e in SAMPLES["entity"].to_pylist()]))
+    assert with_beginnings(without_buckets).equals(without_buckets)
 
 
-def test_points_of_a_monitored_command_have_edges_as_labels_and_are_complete() -> None:
+def test_points_of_a_command_have_edges_as_labels() -> None:
     table = with_beginnings(SAMPLES)
     batches = sampled({"samples": table, "utilisation": utilisation(table)}, 5, 0)
-    found = recorded(batches, 5 * SECOND, 9 * SECOND)
-    series = {(r["metric"], r["labels"]): r for r in found.series.to_pylist()}
+    result = recorded(batches, 5 * SECOND, 9 * SECOND)
+    series = {(r["metric"], r["labels"]): r for r in result.series.to_pylist()}
     slow = series["block_latency_read_requests", f'{{"entity":"vda","le":"{SLOW}"}}']
-    # it had no request in the first half: that is no loss
+    # no request in the first half is no loss
     assert (slow["stored"], slow["verdict"], slow["lost"]) == (3, "complete", 0)
     assert series["block_latency_lost", '{"entity":"all"}']["expected"] == 5
     assert ("block_latency_read_p99", '{"entity":"vda"}') in series
-    assert found.verdict == "complete" or any("time" in m for m, _ in series)
+    assert result.verdict == "complete" or any("time" in m for m, _ in series)
     assert labels_of_entity("/mnt/a le=b") == '{"entity":"/mnt/a le=b"}'
 
 
@@ -172,39 +172,39 @@ SOME = np.array([float(FAST), float(MIDDLE), float(SLOW)])
 
 
 def buckets(unit: str) -> Recorded:
-    """Of two devices, each second requests of three edges; as counters, or as their rates."""
+    """Requests of three edges for two devices, each second; as counters, or as their rates."""
     rng = np.random.default_rng(8)
     x = np.arange(30.0)
     series = []
     for device in ("vda", "vdb"):
         for edge in (FAST, SLOW, MIDDLE):
-            each = rng.integers(1, 40, len(x)).astype(float)
-            at, y, node = x, np.cumsum(each), f"{device} {edge}"
+            requests = rng.integers(1, 40, len(x)).astype(float)
+            times, y, node = x, np.cumsum(requests), f"{device} {edge}"
             if unit == "1/s":
-                at, y, node = x[1:], each[1:], f"{device} le={edge}"
-            series.append(Series(f"reads {node}", at, y, unit, node, "block_latency"))
+                times, y, node = x[1:], requests[1:], f"{device} le={edge}"
+            series.append(Series(f"reads {node}", times, y, unit, node, "block_latency"))
     return Recorded(series)
 
 
 def test_quantiles_of_a_window_by_derive() -> None:
-    made = derived(buckets("1"), "p", "quantile(0.9, block_latency, 10)").series
-    assert [(s.node, s.unit) for s in made] == [("vda", "s"), ("vdb", "s")]
+    of_counters = derived(buckets("1"), "p", "quantile(0.9, block_latency, 10)").series
+    assert [(s.node, s.unit) for s in of_counters] == [("vda", "s"), ("vdb", "s")]
     rates = derived(buckets("1/s"), "p", "quantile(0.9, block_latency, 10)").series
-    for one, other in zip(made, rates, strict=True):
-        assert np.allclose(one.x, other.x)
-        assert np.allclose(one.y, other.y)
-    # by hand: what came in the last ten seconds
-    of = {s.node: s for s in buckets("1").series}
-    grown = np.array([of[f"vda {e}"].y for e in (FAST, MIDDLE, SLOW)])
+    for a, b in zip(of_counters, rates, strict=True):
+        assert np.allclose(a.x, b.x)
+        assert np.allclose(a.y, b.y)
+    # by hand: the requests of the last ten seconds
+    by_node = {s.node: s for s in buckets("1").series}
+    grown = np.array([by_node[f"vda {e}"].y for e in (FAST, MIDDLE, SLOW)])
     counts = grown[:, 25] - grown[:, 15]
-    assert made[0].y[24] == pytest.approx(quantiles(counts[:, None], SOME, 0.9)[0])
+    assert of_counters[0].y[24] == pytest.approx(quantiles(counts[:, None], SOME, 0.9)[0])
     since_last = derived(buckets("1"), "p", "quantile(0.9, block_latency)").series[0]
     counts = grown[:, 12] - grown[:, 11]
     assert since_last.y[11] == pytest.approx(quantiles(counts[:, None], SOME, 0.9)[0])
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "message"),
     [
         ("quantile(2, block_latency)", "from 0 to 1"),
         ("quantile(block_latency, 0.9)", "expected a share"),
@@ -213,21 +213,21 @@ def test_quantiles_of_a_window_by_derive() -> None:
         ("quantile(0.9, other)", "eight an octave"),
     ],
 )
-def test_what_is_no_quantile_is_refused(expression: str, said: str) -> None:
+def test_invalid_quantiles_are_refused(expression: str, message: str) -> None:
     x = np.arange(3.0)
-    found = buckets("1").series
-    found.append(Series("disk", x, x, "1", "sda1", "disk"))
-    found.append(Series("other", x, x, "1", "n1 0.005", "other"))
-    with pytest.raises(BadInput, match=said):
-        derived(Recorded(found), "p", expression)
+    series = buckets("1").series
+    series.append(Series("disk", x, x, "1", "sda1", "disk"))
+    series.append(Series("other", x, x, "1", "n1 0.005", "other"))
+    with pytest.raises(BadInput, match=message):
+        derived(Recorded(series), "p", expression)
 
 
-def test_a_counter_that_went_back_has_no_quantile() -> None:
-    found = buckets("1")
-    found.series[0].y[12:] -= found.series[0].y[12] - 1
-    made = derived(found, "p", "quantile(0.5, block_latency)").series[0]
-    assert np.isnan(made.y[11])
-    assert np.isfinite(made.y[12])
+def test_a_reset_counter_has_no_quantile() -> None:
+    counters = buckets("1")
+    counters.series[0].y[12:] -= counters.series[0].y[12] - 1
+    quantile = derived(counters, "p", "quantile(0.5, block_latency)").series[0]
+    assert np.isnan(quantile.y[11])
+    assert np.isfinite(quantile.y[12])
 
 
 def test_rows_of_a_heat_map_are_in_the_order_of_their_edges() -> None:
@@ -242,7 +242,7 @@ def test_rows_of_a_heat_map_are_in_the_order_of_their_edges() -> None:
 
 
 class Kernel:
-    """In place of the programs: at each reading what comes next."""
+    """A replacement for the BPF programs: each reading is the next one of a list."""
 
     readings: list[list[tuple[Any, ...]]]
 
@@ -250,9 +250,9 @@ class Kernel:
         self.read_so_far = 0
 
     def read(self) -> tuple[list[tuple[Any, ...]], list[int]]:
-        at = min(self.read_so_far, len(self.readings) - 1)
+        index = min(self.read_so_far, len(self.readings) - 1)
         self.read_so_far += 1
-        return self.readings[at], [0, 64 * at, 12_800 * at, 30_000]
+        return self.readings[index], [0, 64 * index, 12_800 * index, 30_000]
 
     def close(self) -> None:
         self.read_so_far = -1
@@ -265,10 +265,10 @@ class Refused:
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> type[Kernel]:
-    class Mine(Kernel):
+    class Readings(Kernel):
         pass
 
-    Mine.readings = [
+    Readings.readings = [
         [],
         [("vda", FAST, "read_requests", "1", 5), ("vda", None, "read_time", "ns", 600_000)],
         [
@@ -277,18 +277,18 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> type[Kernel]:
             ("vda", None, "read_time", "ns", 30_600_000),
         ],
     ]
-    monkeypatch.setattr(block_latency.native, "BlockLatency", Mine, raising=False)
-    return Mine
+    monkeypatch.setattr(block_latency.native, "BlockLatency", Readings, raising=False)
+    return Readings
 
 
-def test_the_collector_keeps_to_the_protocol(kernel: type[Kernel]) -> None:
+def test_the_collector_conforms_to_the_protocol(kernel: type[Kernel]) -> None:
     check_collector(BlockLatency, {"interval_s": 0.01})
 
 
-def test_the_collector_tells_buckets_from_their_first_request_on(kernel: type[Kernel]) -> None:
+def test_the_collector_reports_buckets_from_their_first_request(kernel: type[Kernel]) -> None:
     sink = MemorySink()
 
-    async def whole() -> None:
+    async def collect() -> None:
         collector = BlockLatency("latency", {"interval_s": 0.5})
         await collector.start(sink)
         while collector.intake.receipt.batches < 5:
@@ -296,7 +296,7 @@ def test_the_collector_tells_buckets_from_their_first_request_on(kernel: type[Ke
         receipt = await collector.stop()
         assert receipt.stored == receipt.received > 0
 
-    asyncio.run(whole())
+    asyncio.run(collect())
     rows = [r for r in sink.rows("latency") if r["metric"] == "block_latency_read_requests"]
     by_edge: dict[str, list[tuple[int, int]]] = {}
     for r in rows:
@@ -304,23 +304,23 @@ def test_the_collector_tells_buckets_from_their_first_request_on(kernel: type[Ke
     assert [v for _, v in by_edge[FAST][:2]] == [0, 5]
     assert [v for _, v in by_edge[SLOW][:2]] == [0, 2]
     assert by_edge[SLOW][0][0] == by_edge[FAST][1][0]
-    # nothing was lost before a bucket's first request
+    # no loss before the first request of a bucket
     batches = list(sink.batches.values())
     times = [t for batch in batches for t in batch.points["utc_ns"].to_pylist()]
-    found = recorded(batches, min(times), max(times))
-    assert {r["verdict"] for r in found.series.to_pylist()} == {"complete"}
-    slow = next(r for r in found.series.to_pylist() if f'"{SLOW}"' in r["labels"])
+    result = recorded(batches, min(times), max(times))
+    assert {r["verdict"] for r in result.series.to_pylist()} == {"complete"}
+    slow = next(r for r in result.series.to_pylist() if f'"{SLOW}"' in r["labels"])
     assert slow["expected"] == slow["stored"]
     assert slow["lost"] == 0
 
 
-def test_where_bpf_is_refused_the_collector_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_collector_reports_refused_bpf(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_latency.native, "BlockLatency", Refused, raising=False)
     with pytest.raises(PenstockError, match="latency: block latency cannot be had: EPERM"):
         asyncio.run(BlockLatency("latency", {}).start(MemorySink()))
 
 
 @pytest.mark.parametrize("settings", [{"interval_s": 0.001}, {"interval_s": "1"}, {"devices": []}])
-def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="expected"):
         BlockLatency("latency", settings)

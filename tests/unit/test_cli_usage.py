@@ -1,4 +1,4 @@
-"""Options and arguments that the command line cannot use: one line, status 2."""
+"""Invalid options and arguments of the command line: one line, exit status 2."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WRONG = [
     (("compare", "a", "b", "--metrics"), "compare: "),
 ]
 
-#: verbs that run a command, and what of them is to fail
+#: verbs that run a command, and the function that fails in the test
 WRAPPERS = [
     (("trace",), "penstock.observe.trace.capture.session.trace_command"),
     (("trace", "--disk", "/nowhere"), "penstock.campaign.evidence.trace_disk.trace_on_disk"),
@@ -35,30 +35,30 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
-    monkeypatch.setattr(sys, "argv", ["penstock", *words])
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
+    monkeypatch.setattr(sys, "argv", ["penstock", *arguments])
     with pytest.raises(SystemExit) as end:
         cli.main()
     return end.value.code
 
 
-@pytest.mark.parametrize(("words", "said"), WRONG)
-def test_one_line_says_what_is_wrong(
-    words: tuple[str, ...],
-    said: str,
+@pytest.mark.parametrize(("arguments", "message"), WRONG)
+def test_invalid_arguments_have_a_message_of_one_line(
+    arguments: tuple[str, ...],
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(monkeypatch, *words) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    (line,) = told.err.splitlines()
-    assert line.startswith(f"penstock: {said}")
+    assert run(monkeypatch, *arguments) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    (line,) = output.err.splitlines()
+    assert line.startswith(f"penstock: {message}")
     assert "--help" in line
 
 
 @pytest.mark.parametrize(
-    "more",
+    "options",
     [
         ("--anonymize", "key"),
         ("--fail-on", "warning"),
@@ -69,29 +69,29 @@ def test_one_line_says_what_is_wrong(
         ("--no-layers",),
     ],
 )
-def test_what_a_disk_cannot_honour_is_refused(
-    more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_options_that_exclude_a_disk_are_refused(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "trace", "--disk", "/nowhere", *more, "--", "true") == 2
-    option = {"-p": "--pid", "--no-layers": "--layers"}.get(more[0], more[0])
-    told = capsys.readouterr().err
-    assert told == f"penstock: --disk: cannot be combined with {option}\n"
+    assert run(monkeypatch, "trace", "--disk", "/nowhere", *options, "--", "true") == 2
+    option = {"-p": "--pid", "--no-layers": "--layers"}.get(options[0], options[0])
+    stderr = capsys.readouterr().err
+    assert stderr == f"penstock: --disk: cannot be combined with {option}\n"
 
 
-def test_and_with_json_an_object(
+def test_errors_with_json_are_an_object(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "trace", "--json", "--wrong") == 2
     assert "No such option" in json.loads(capsys.readouterr().out)["error"]
 
 
-def test_what_is_right_stays_so(
+def test_valid_arguments(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "--version") == 0
     assert run(monkeypatch, "trace", "--help") == 0
     assert "Usage: penstock trace" in capsys.readouterr().out
-    assert run(monkeypatch) == 2  # nothing asked for: the help page
+    assert run(monkeypatch) == 2  # without arguments: the help page
     assert "trace" in capsys.readouterr().err
 
 
@@ -104,9 +104,9 @@ def test_an_interrupt_while_modules_load(
             raise KeyboardInterrupt
 
     def build() -> None:
-        if wrapped == "class":  # as Python 3.11 does it
+        if wrapped == "class":  # as in Python 3.11
             type("Made", (), {"field": Interrupted()})
-        if wrapped == "import":  # as pybind11 does it
+        if wrapped == "import":  # as in pybind11
             raise ImportError("initialization failed") from KeyboardInterrupt()
         raise KeyboardInterrupt
 
@@ -126,40 +126,40 @@ def test_an_interrupt_inside_a_verb(
     assert capsys.readouterr().err == "penstock: stopped\n"
 
 
-@pytest.mark.parametrize("words", [("a", "-c", "b"), ("a", "--all")])
+@pytest.mark.parametrize("arguments", [("a", "-c", "b"), ("a", "--all")])
 def test_one_cluster_at_a_time(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "nodes", "down", *words) == 2
+    assert run(monkeypatch, "nodes", "down", *arguments) == 2
     assert "found" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("words", "place"), WRAPPERS)
+@pytest.mark.parametrize(("arguments", "function"), WRAPPERS)
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize(
-    ("error", "status", "said"),
+    ("error", "status", "message"),
     [
         (PenstockError("it failed:\nno room"), 125, "penstock: it failed:\npenstock: no room\n"),
         (OSError(28, "No space left"), 125, "penstock: [Errno 28] No space left\n"),
         (BadInput("found a; expected b"), 2, "penstock: found a; expected b\n"),
     ],
 )
-def test_a_failure_of_ours_is_not_that_of_the_command(
-    words: tuple[str, ...],
-    place: str,
+def test_own_failures_have_another_status_than_the_command(
+    arguments: tuple[str, ...],
+    function: str,
     as_json: bool,
     error: Exception,
     status: int,
-    said: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def failing(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(place, failing)
-    asked = ("--json",) if as_json else ()
-    assert run(monkeypatch, *words, *asked, "--", "true") == status
-    told = capsys.readouterr()
-    assert told.err == said
-    assert told.out == (f"{json.dumps({'error': str(error), 'mistakes': []})}\n" * as_json)
+    monkeypatch.setattr(function, failing)
+    options = ("--json",) if as_json else ()
+    assert run(monkeypatch, *arguments, *options, "--", "true") == status
+    output = capsys.readouterr()
+    assert output.err == message
+    assert output.out == (f"{json.dumps({'error': str(error), 'mistakes': []})}\n" * as_json)

@@ -51,8 +51,8 @@ def test_a_hosts_file_with_facts(tmp_path: Path) -> None:
     assert dict(a.features) == FEATURES
     assert (b.address, b.link_bps, b.mtu) == ("192.0.2.12", 3.125e9, 9000)
     paths = read.paths(read.hosts)
-    there, back = paths["rack1-a", "rack1-b"], paths["rack1-b", "rack1-a"]
-    assert [there.delay_s, there.loss, back.delay_s, back.loss] == pytest.approx(
+    forward, back = paths["rack1-a", "rack1-b"], paths["rack1-b", "rack1-a"]
+    assert [forward.delay_s, forward.loss, back.delay_s, back.loss] == pytest.approx(
         [3e-5, 1e-4, 4e-5, 0]
     )
 
@@ -236,7 +236,7 @@ def test_the_plan_as_json(
         "rack1-b": ["db-0", "db-1"],
     }
     assert [n["mtu"] for n in plan["networks"]] == [1450]
-    assert len({a for one in plan["addresses"].values() for a in one.values()}) == 8
+    assert len({a for interfaces in plan["addresses"].values() for a in interfaces.values()}) == 8
     assert {(p["from"], p["to"]): p["added_delay_s"] for p in plan["paths"]} == {
         ("rack1-a", "rack1-b"): pytest.approx(170e-6),
         ("rack1-b", "rack1-a"): pytest.approx(160e-6),
@@ -247,11 +247,11 @@ def test_the_verb_refuses_and_marks_overcommitment(
     files: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     platform, hosts = files
-    words = ("plan", platform, "--hosts", hosts, "--set", "hosts.db.cpus=10")
-    status, out, err = run(monkeypatch, capsys, *words)
+    arguments = ("plan", platform, "--hosts", hosts, "--set", "hosts.db.cpus=10")
+    status, out, err = run(monkeypatch, capsys, *arguments)
     assert (status, out) == (2, "")
     assert "cpu: found 20 for 2 nodes; expected at most 16 on 1 host of rack1-b" in err
-    status, out, _ = run(monkeypatch, capsys, *words, "--allow-overcommit")
+    status, out, _ = run(monkeypatch, capsys, *arguments, "--allow-overcommit")
     assert status == 0
     assert "125 %!" in out
     assert "overcommitted: host rack1-b: cpu: found 20 for its nodes; expected at most 16" in out
@@ -287,13 +287,13 @@ def test_link_of_an_address_of_this_host() -> None:
         "rate_bps": None,
         "method": "nominal",
     }
-    for wrong in ("192.0.2.77", "here"):
-        with pytest.raises(BadInput, match=f"--address: found .?{wrong}"):
-            link_facts(wrong)
+    for invalid in ("192.0.2.77", "here"):
+        with pytest.raises(BadInput, match=f"--address: found .?{invalid}"):
+            link_facts(invalid)
 
 
 def test_own_facts_are_valid_facts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The features and the floor have tests of their own and take seconds."""
+    """Features and floor have separate tests, which take seconds."""
     monkeypatch.setattr("penstock.parts.remote.cluster.own_facts.probe_host", list)
     monkeypatch.setattr("penstock.parts.remote.cluster.own_facts.host_floor", no_floor)
     read = FactsFile.model_validate(json.loads(json.dumps(own_facts("127.0.0.1"))))

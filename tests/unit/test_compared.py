@@ -1,4 +1,4 @@
-"""Experiments and treatments side by side, phase by phase: ties, changes, gates with exit 3."""
+"""Comparison of experiments and treatments by phase: ties, changes, gates with exit status 3."""
 
 from __future__ import annotations
 
@@ -26,61 +26,63 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiments:
 def repeats(store: Experiments, name: str, levels: list[float], late_s: float = 0.0) -> None:
     """One repeat for each level: 5 before the load, the level in it, twice that in the query.
 
-    `late_s`: by how much later the load begins in every next repeat; phases align them all the same.
+    `late_s`: additional delay of the load in each further repeat; phases align the repeats.
     """
     for number, level in enumerate(levels):
         shift = late_s * number
-        at = np.arange(60.0 + shift)
+        times = np.arange(60.0 + shift)
         phases = {k: (a + shift, b + shift) for k, (a, b) in LOAD.items()}
-        value = np.where(at < 10 + shift, 5.0, np.where(at < 30 + shift, level, 2 * level))
-        series = {("speed", node): (at, value * (1 + n)) for n, node in enumerate(("n1", "n2"))}
+        value = np.where(times < 10 + shift, 5.0, np.where(times < 30 + shift, level, 2 * level))
+        series = {("speed", node): (times, value * (1 + n)) for n, node in enumerate(("n1", "n2"))}
         made(store, name, series, phases=phases, lasted_s=60 + shift)
 
 
-def told(*words: str) -> dict[str, Any]:
-    result = penstock("compare", *words, "--json")
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+def comparison(*arguments: str) -> dict[str, Any]:
+    result = penstock("compare", *arguments, "--json")
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
 
 
-def row(found: dict[str, Any], phase: str, metric: str) -> dict[str, Any]:
-    (one,) = (r for r in found["rows"] if (r["phase"], r["metric"]) == (phase, metric))
-    return dict(one)
+def row(document: dict[str, Any], phase: str, metric: str) -> dict[str, Any]:
+    (match,) = (r for r in document["rows"] if (r["phase"], r["metric"]) == (phase, metric))
+    return dict(match)
 
 
-def test_phases_align_runs_that_began_them_at_other_times(store: Experiments) -> None:
-    """The load begins later in each repeat: its mean is exact all the same, that of a fixed window is not."""
+def test_phases_align_runs_that_start_them_at_different_times(store: Experiments) -> None:
+    """The load begins later in each repeat, and the mean of the phase is exact nevertheless."""
     repeats(store, "a", [100.0, 102.0, 101.0], late_s=7.0)
     repeats(store, "b", [200.0, 203.0, 201.0], late_s=3.0)
-    found = told("a#1..3", "b#1..3")
-    assert found["runs"] == {"a#1..3": ["a#1", "a#2", "a#3"], "b#1..3": ["b#1", "b#2", "b#3"]}
-    load = row(found, "load", "speed")
-    # of n1 and n2, which is twice as fast
+    document = comparison("a#1..3", "b#1..3")
+    assert document["runs"] == {"a#1..3": ["a#1", "a#2", "a#3"], "b#1..3": ["b#1", "b#2", "b#3"]}
+    load = row(document, "load", "speed")
+    # mean of n1 and n2, which is twice as fast
     assert load["values"]["a#1..3"] == [150.0, 153.0, 151.5]
     assert load["changes"]["b#1..3"] == pytest.approx(np.mean([300, 304.5, 301.5]) / 151.5 - 1)
-    assert row(found, "load", "duration")["values"]["a#1..3"] == [20.0, 20.0, 20.0]
-    alone = told("a#1..3", "b#1..3", "--align", "query", "-m", "speed n2", "--statistic", "max")
+    assert row(document, "load", "duration")["values"]["a#1..3"] == [20.0, 20.0, 20.0]
+    alone = comparison(
+        "a#1..3", "b#1..3", "--align", "query", "-m", "speed n2", "--statistic", "max"
+    )
     assert [(r["phase"], r["metric"]) for r in alone["rows"]] == [("query", "speed n2")]
     assert alone["rows"][0]["values"]["a#1..3"] == [400.0, 408.0, 404.0]
-    assert row(found, "run", "wall_s")["values"]["a#1..3"] == [60.0, 67.0, 74.0]
+    assert row(document, "run", "wall_s")["values"]["a#1..3"] == [60.0, 67.0, 74.0]
 
 
 def test_groups_are_those_of_welch_and_holm(store: Experiments) -> None:
-    """Three with five repeats each: two cannot be told apart. P-values against SciPy's."""
+    """Five repeats of three experiments, two of them tied; P-values as SciPy's."""
     rng = np.random.default_rng(3)
     levels = {
         "a": 100 + rng.normal(0, 3, 5),
         "b": 101 + rng.normal(0, 3, 5),
         "c": 130 + rng.normal(0, 3, 5),
     }
-    for name, mine in levels.items():
-        repeats(store, name, [float(v) for v in mine])
+    for name, values in levels.items():
+        repeats(store, name, [float(v) for v in values])
     names = [f"{n}#1..5" for n in "abc"]
-    load = row(told(*names, "--metric", "speed"), "load", "speed")
+    load = row(comparison(*names, "--metric", "speed"), "load", "speed")
     assert [set(g) for g in load["groups"]] == [set(names[:2]), set(names[2:])]
     for pair in load["pairs"]:
-        one, other = (np.asarray(levels[pair[k][0]]) for k in ("first", "second"))
-        expected = stats.ttest_ind(one, other, equal_var=False).pvalue
+        first, second = (np.asarray(levels[pair[k][0]]) for k in ("first", "second"))
+        expected = stats.ttest_ind(first, second, equal_var=False).pvalue
         assert pair["p_value"] == pytest.approx(expected, rel=1e-6)
     smallest = min(load["pairs"], key=lambda p: p["p_value"])
     assert smallest["p_holm"] == pytest.approx(3 * smallest["p_value"])
@@ -89,7 +91,7 @@ def test_groups_are_those_of_welch_and_holm(store: Experiments) -> None:
     assert "groups: A=B < C" in text or "groups: B=A < C" in text
 
 
-def test_a_gate_fails_with_3_where_a_change_is_beyond_it_and_no_tie(store: Experiments) -> None:
+def test_a_gate_fails_with_status_3_on_a_significant_change(store: Experiments) -> None:
     repeats(store, "old", [100.0, 101.0, 102.0])
     repeats(store, "same", [101.0, 100.5, 102.0])
     repeats(store, "slow", [111.0, 112.0, 113.0])
@@ -97,27 +99,27 @@ def test_a_gate_fails_with_3_where_a_change_is_beyond_it_and_no_tie(store: Exper
     gate = ("--fail-on", "speed@load > 5%")
     assert penstock("compare", "old#*", "same#*", *gate).exit_code == 0
     assert penstock("compare", "old#*", "slow#*", *gate).exit_code == 3
-    # its mean is 19 % higher, but that may be chance
+    # its mean is 19 % higher, without significance
     result = penstock("compare", "old#*", "noisy#*", *gate)
     assert result.exit_code == 0
     assert "a tie: passed" in result.output
-    # one of several is enough, the other direction is another gate
+    # one of several is enough; the other direction is another gate
     assert penstock("compare", "old#*", "same#*", "slow#*", *gate).exit_code == 3
     assert penstock("compare", "old#*", "slow#*", "--fail-on", "speed < -5%").exit_code == 0
     assert penstock("compare", "slow#*", "old#*", "--fail-on", "speed@load < -5%").exit_code == 3
-    # of single runs the change alone decides, and that is said
+    # for single runs the change alone decides, with a note
     result = penstock("compare", "old#1", "slow#1", "--fail-on", "speed@load>5%")
     assert result.exit_code == 3
     assert "no statement about chance" in result.output
 
 
-def test_a_gate_that_looks_at_nothing_does_not_pass(store: Experiments) -> None:
+def test_a_gate_without_matches_is_refused(store: Experiments) -> None:
     repeats(store, "a", [1.0, 2.0])
     repeats(store, "b", [1.0, 2.0])
     assert "nothing called" in refused("compare", "a#*", "b#*", "--fail-on", "sped > 5%")
     assert "nothing called" in refused("compare", "a#*", "b#*", "--fail-on", "speed@loat > 5%")
-    for wrong in ("speed", "speed > 5", "> 5%", "speed >> 5%", "speed > x%"):
-        assert "--fail-on" in refused("compare", "a#*", "b#*", "--fail-on", wrong)
+    for invalid in ("speed", "speed > 5", "> 5%", "speed >> 5%", "speed > x%"):
+        assert "--fail-on" in refused("compare", "a#*", "b#*", "--fail-on", invalid)
     assert "--metric" in refused("compare", "a#*", "b#*", "-m", "sped")
     assert "--align: found loading" in refused("compare", "a#*", "b#*", "--align", "loading")
     assert "found 1 to compare" in refused("compare", "a#*")
@@ -132,45 +134,49 @@ def test_treatments_of_a_study_are_compared_by_their_responses(
         {"t01": [10.0, 10.1, 10.2], "t02": [10.1, 10.0, 10.2], "t03": [12.0, 12.1, 12.3]},
     )
     names = [f"{out}:t0{n}" for n in (1, 2, 3)]
-    wall = row(told(*names), "run", "wall_s")
+    wall = row(comparison(*names), "run", "wall_s")
     assert [len(g) for g in wall["groups"]] == [2, 1]
     assert penstock("compare", *names[:2], "--fail-on", "wall_s > 5%").exit_code == 0
     gated = penstock("compare", *names, "--fail-on", "wall_s > 5%")
     assert gated.exit_code == 3
-    # the gate first, then its metric alone
-    said = gated.stdout.splitlines()
-    assert said[0].startswith("wall_s > 5%: ")
-    rows = [line.strip() for line in said if line.startswith("  ") and not line.startswith("   ")]
+    # the gate first, then only its metric
+    output_lines = gated.stdout.splitlines()
+    assert output_lines[0].startswith("wall_s > 5%: ")
+    rows = [
+        line.strip()
+        for line in output_lines
+        if line.startswith("  ") and not line.startswith("   ")
+    ]
     assert rows == ["wall s [s]"]
 
 
-def test_what_is_not_complete_is_compared_only_when_asked(store: Experiments) -> None:
+def test_partial_experiments_are_compared_only_on_request(store: Experiments) -> None:
     repeats(store, "a", [1.0])
-    begun = store.start("holes", "root", at_ns=T0)
+    running = store.start("holes", "root", at_ns=T0)
     owner = store.find("a", None).owner
     if owner != "root":
-        store.stop(begun)
-        begun = store.start("holes", owner, at_ns=T0)
-    at = T0 + np.arange(0, 30) * S
+        store.stop(running)
+        running = store.start("holes", owner, at_ns=T0)
+    times = T0 + np.arange(0, 30) * S
     account = Account("speed", interval_ns=S, expected=60)
-    table = points(metric="speed", utc_ns=at, float=np.ones(30), unit="B/s")
-    store.sink(begun).write(Batch("t", 0, table, [account]))
-    store.stop(begun, at_ns=T0 + 60 * S)
+    table = points(metric="speed", utc_ns=times, float=np.ones(30), unit="B/s")
+    store.sink(running).write(Batch("t", 0, table, [account]))
+    store.stop(running, at_ns=T0 + 60 * S)
     assert "holes#1, which is not valid" in refused("compare", "a", "holes")
     assert penstock("compare", "a", "holes", "--partial").exit_code == 0
 
 
 def test_the_published_table_gives_a_tie_and_a_last_place(tmp_path: Path) -> None:
-    """The published table with runs instead of means (the means: tests/unit/test_ranking.py)."""
+    """The published table, with runs instead of means (means: tests/unit/test_ranking.py)."""
     from penstock.analyse.treatments.ranking import Measured, order
 
-    found = order([Measured("guest", 222.33, 2.50, 5), Measured("host", 218.96, 3.57, 5)])
-    assert found.pair("guest", "host").p_value == pytest.approx(0.13, abs=0.005)
-    assert not found.pair("guest", "host").apart
+    ranking = order([Measured("guest", 222.33, 2.50, 5), Measured("host", 218.96, 3.57, 5)])
+    assert ranking.pair("guest", "host").p_value == pytest.approx(0.13, abs=0.005)
+    assert not ranking.pair("guest", "host").apart
 
 
-def test_a_table_that_lacks_a_column_is_told(store: Experiments) -> None:
-    """As samples had been recorded before there were counters."""
+def test_a_table_without_a_column_is_refused(store: Experiments) -> None:
+    """As in archives recorded before counters were marked."""
     golden = Path(__file__).parents[1] / "golden" / "postgres-archive"
-    said = refused("plot", f"{golden}:r001", "lines", "-o", "x.svg")
-    assert "found table samples without cumulative" in said
+    message = refused("plot", f"{golden}:r001", "lines", "-o", "x.svg")
+    assert "found table samples without cumulative" in message
