@@ -1,4 +1,4 @@
-"""Adding to designs of more than two levels: what is added, what it tells, and that stages are blocks."""
+"""Augmentation of designs of more than two levels: added runs, separated terms, blocks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def runs_of(plan: Plan, seed: int = 1) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(valid=True, y=10 + draws.normal(size=len(plan.rows)))
 
 
-def test_replicates_of_a_full_design_are_runs_and_blocks_more(tmp_path: Path) -> None:
+def test_added_replicates_of_a_full_design_are_blocks(tmp_path: Path) -> None:
     plan = extended(tmp_path, LEVELS, "{kind: full, replicates: 2}", "replicates:3")
     assert len(plan.rows) == 30
     assert {r.block for r in plan.rows} == {1, 2, 3, 4, 5}
@@ -66,7 +66,7 @@ def test_replicates_of_a_full_design_are_runs_and_blocks_more(tmp_path: Path) ->
 
 @pytest.mark.parametrize("kinds", [("optimal:4",), ("optimal:9", "replicates:1"), ("optimal:20",)])
 @pytest.mark.parametrize("again", [False, True])
-def test_optimal_treatments_keep_what_was_made_and_leave_out_what_is_forbidden(
+def test_optimal_treatments_keep_completed_runs_and_obey_forbidden(
     tmp_path: Path, kinds: tuple[str, ...], again: bool
 ) -> None:
     forbidden = ", forbidden: [{jobs: 64, disk: hdd, fs: xfs}]}"
@@ -86,8 +86,8 @@ def test_optimal_treatments_keep_what_was_made_and_leave_out_what_is_forbidden(
     assert ("jobs:disk" in table.index) == (plan.model == "pairs") == (added == 20)
 
 
-def test_a_drift_between_stages_is_no_effect_in_the_tables_of_a_study(tmp_path: Path) -> None:
-    """The tables that are written and the residuals are of the blocks that were executed."""
+def test_drift_between_stages_is_no_effect_in_a_study(tmp_path: Path) -> None:
+    """The written tables and the residuals are those of the executed blocks."""
     text = study_text(FOUR, OPTIMAL + "}").replace(
         "better: lower}", "better: lower, scale: linear}"
     )
@@ -100,8 +100,8 @@ def test_a_drift_between_stages_is_no_effect_in_the_tables_of_a_study(tmp_path: 
     before = effects(runs, plan, "y")
     after = effects(runs.assign(y=runs["y"] + 1000.0 * late), plan, "y")
     columns = ["sum_of_squares", "p_value"]
-    mine = ~before["term"].eq("block")
-    pd.testing.assert_frame_equal(before.loc[mine, columns], after.loc[mine, columns], rtol=1e-5)
+    terms = ~before["term"].eq("block")
+    pd.testing.assert_frame_equal(before.loc[terms, columns], after.loc[terms, columns], rtol=1e-5)
     fit = fitted(runs, plan, "y")
     assert fit.blocks.stop - fit.blocks.start == 3
     assert len(usable(runs, plan, "y")) == len(fit.y) == len(plan.rows)
@@ -128,23 +128,23 @@ def test_power_counts_the_interactions_that_a_stage_separates(
     assert table.loc["residual", "df"] == plan.power["degrees_of_freedom"]
 
 
-def test_larger_models_are_told_where_treatments_tell_them() -> None:
+def test_larger_models_are_fitted_with_enough_treatments() -> None:
     from tests.unit.test_design_purpose import levels
 
     factors = levels(3, 3, 2, 2)
     every = np.array(list(itertools.product(range(3), range(3), range(2), range(2))))
     assert np.array_equal(numbers_of(factors, coded_of(factors, every)), every)
     assert tells(factors, "pairs", every, [1] * 36)
-    # 20 coefficients: 28 treatments are less than half as many again, however often they are made
+    # 20 coefficients need more than 28 distinct treatments, however often they run
     few = np.vstack([every[:28], every[:28]])
     assert not tells(factors, "pairs", few, [1] * 28 + [2] * 28)
     assert tells(factors, "main", few, [1] * 28 + [2] * 28)
-    # a stage that is the level of a factor cannot be told from it
+    # a stage that coincides with the level of a factor is confounded with it
     assert not tells(factors, "main", every, [1 + int(r[3]) for r in every])
 
 
-def test_what_cannot_be_added_is_one_clear_error(tmp_path: Path) -> None:
-    for factors, design, kind, says in (
+def test_impossible_additions_are_refused(tmp_path: Path) -> None:
+    for factors, design, kind, message in (
         (LEVELS, "{kind: full}", "optimal:1", "all of these treatments are in the plan already"),
         (LEVELS, "{kind: full}", "foldover", r"expected optimal:ROWS or replicates:NUMBER"),
         (LEVELS, "{kind: full}", "best", r"expected optimal:ROWS or replicates:NUMBER"),
@@ -152,16 +152,16 @@ def test_what_cannot_be_added_is_one_clear_error(tmp_path: Path) -> None:
         (FOUR, OPTIMAL + "}", "optimal:25", "only 24 treatments have not been run"),
         (FOUR, OPTIMAL + "}", "optimal:x", "a number from 1 to"),
     ):
-        with pytest.raises(BadInput, match=says):
+        with pytest.raises(BadInput, match=message):
             extended(tmp_path, factors, design, kind)
 
 
-def test_what_could_be_added_is_listed(tmp_path: Path) -> None:
+def test_possible_additions_are_listed(tmp_path: Path) -> None:
     draws = np.random.default_rng(4)
     out = record(tmp_path, study_text(FOUR, OPTIMAL + "}"), lambda _: {"y": 9 + draws.normal()})
     analyse(out, report=False)
-    found = Open.of(Outcome.read(out))
-    proposals = found.proposals()
+    open_terms = Open.of(Outcome.read(out))
+    proposals = open_terms.proposals()
     assert [p.step.kind for p in proposals] == [
         "optimal:4",
         "optimal:6",
@@ -169,67 +169,69 @@ def test_what_could_be_added_is_listed(tmp_path: Path) -> None:
         "replicates:1",
     ]
     assert [p.runs for p in proposals] == [8, 12, 24, 12]
-    text = augment_text(found, proposals)
+    text = augment_text(open_terms, proposals)
     assert "They tell main effects" in text
     assert max(map(len, text.splitlines())) <= 100
-    told = augment_json(found, proposals)
-    assert (told["stop"], told["recommended"]) == (True, None)
+    document = augment_json(open_terms, proposals)
+    assert (document["stop"], document["recommended"]) == (True, None)
 
 
-def test_steps_of_a_strip_plot_leave_a_fraction(tmp_path: Path) -> None:
-    two = dict.fromkeys("ab", "{levels: [x, z], change: redeploy}")
-    two |= dict.fromkeys("cd", "{levels: [x, z]}")
+def test_steps_of_a_strip_plot_keep_it_a_fraction(tmp_path: Path) -> None:
+    factors = dict.fromkeys("ab", "{levels: [x, z], change: redeploy}")
+    factors |= dict.fromkeys("cd", "{levels: [x, z]}")
     design = "{kind: {fraction: 1}, generators: [d = a*b*c], replicates: 3, order: strip-plot}"
     draws = np.random.default_rng(6)
-    out = record(tmp_path, study_text(two, design), lambda _: {"y": 9 + draws.normal()})
+    out = record(tmp_path, study_text(factors, design), lambda _: {"y": 9 + draws.normal()})
     analyse(out, report=False)
-    found = Open.of(Outcome.read(out), None, 3)
-    kinds = {p.step.kind for p in found.proposals()}
+    open_terms = Open.of(Outcome.read(out), None, 3)
+    kinds = {p.step.kind for p in open_terms.proposals()}
     assert "replicates:1" in kinds
     assert any(k.startswith("foldover") for k in kinds)
     assert not any(k.startswith(("semifold", "optimal")) for k in kinds)
     with pytest.raises(BadInput, match="settings retained in two directions"):
-        found.proposal("semifold:c")
+        open_terms.proposal("semifold:c")
 
 
-def test_a_step_of_two_levels_runs_nothing_forbidden(tmp_path: Path) -> None:
-    two = dict.fromkeys("abcd", "{levels: [x, z]}")
+def test_a_step_of_two_levels_obeys_forbidden(tmp_path: Path) -> None:
+    factors = dict.fromkeys("abcd", "{levels: [x, z]}")
     design = "{kind: {d-optimal: {model: main, runs: 8}}, replicates: 2, forbidden: [{a: x, b: x}]}"
     draws = np.random.default_rng(5)
-    out = record(tmp_path, study_text(two, design), lambda _: {"y": 9 + draws.normal()})
+    out = record(tmp_path, study_text(factors, design), lambda _: {"y": 9 + draws.normal()})
     analyse(out, report=False)
-    found = Open.of(Outcome.read(out), None, 2)
+    open_terms = Open.of(Outcome.read(out), None, 2)
     with pytest.raises(BadInput, match=r"design\.forbidden excludes"):
-        found.proposal("foldover")
-    for proposal in found.proposals():
-        rows = numbers_of(found.plan.factors, proposal.step.rows)
+        open_terms.proposal("foldover")
+    for proposal in open_terms.proposals():
+        rows = numbers_of(open_terms.plan.factors, proposal.step.rows)
         assert not (rows[:, :2] == 0).all(axis=1).any()
-    assert dataclasses.asdict(found.proposal("replicates:1"))["runs"] == 8
+    assert dataclasses.asdict(open_terms.proposal("replicates:1"))["runs"] == 8
 
 
 @pytest.mark.parametrize("order", ["split-plot", "split-plot-random", "strip-plot"])
-def test_settings_are_kept_in_the_stages_that_are_added(tmp_path: Path, order: str) -> None:
-    dear = {
+def test_added_stages_retain_settings(tmp_path: Path, order: str) -> None:
+    factors = {
         "os": "{levels: [a, b, c], change: redeploy}",
         "fs": "{levels: [x, z], change: reformat}",
         "jobs": "{levels: [1, 8]}",
     }
     design = f"{{kind: full, replicates: 2, order: {order}}}"
-    plan = extended(tmp_path, dear, design, "replicates:2")
-    whole = extended(tmp_path, dear, design.replace("2", "4"))
+    plan = extended(tmp_path, factors, design, "replicates:2")
+    unstaged = extended(tmp_path, factors, design.replace("2", "4"))
     for attribute in ("whole_plot", "strip"):
-        of = [getattr(r, attribute) for r in plan.rows]
-        assert sorted(of) == sorted(getattr(r, attribute) for r in whole.rows)
-        first = {w for w, r in zip(of, plan.rows, strict=True) if r.stage == 1 and w}
-        assert first.isdisjoint(w for w, r in zip(of, plan.rows, strict=True) if r.stage == 2)
+        numbers = [getattr(r, attribute) for r in plan.rows]
+        assert sorted(numbers) == sorted(getattr(r, attribute) for r in unstaged.rows)
+        first = {w for w, r in zip(numbers, plan.rows, strict=True) if r.stage == 1 and w}
+        assert first.isdisjoint(w for w, r in zip(numbers, plan.rows, strict=True) if r.stage == 2)
     for number in {r.whole_plot for r in plan.rows}:
-        mine = [r for r in plan.rows if r.whole_plot == number]
-        assert len({tuple(r.levels[n] for n in plan.whole_plot_factors) for r in mine}) == 1
-        assert [r.run_order for r in mine] == list(
-            range(mine[0].run_order, mine[0].run_order + len(mine))
+        rows = [r for r in plan.rows if r.whole_plot == number]
+        assert len({tuple(r.levels[n] for n in plan.whole_plot_factors) for r in rows}) == 1
+        assert [r.run_order for r in rows] == list(
+            range(rows[0].run_order, rows[0].run_order + len(rows))
         )
-    ours, theirs = (effects(runs_of(p), p, "y").set_index("term")["df"] for p in (plan, whole))
+    staged_df, unstaged_df = (
+        effects(runs_of(p), p, "y").set_index("term")["df"] for p in (plan, unstaged)
+    )
     if order != "split-plot-random":
-        pd.testing.assert_series_equal(ours, theirs)
+        pd.testing.assert_series_equal(staged_df, unstaged_df)
     else:  # the stage is a block
-        assert ours["whole_plot"] == theirs["whole_plot"] - 1
+        assert staged_df["whole_plot"] == unstaged_df["whole_plot"] - 1

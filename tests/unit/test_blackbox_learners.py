@@ -1,4 +1,4 @@
-"""The learners of a storage: scikit-learn's own checks, the published vectors, what is saved and printed."""
+"""Learners of a storage model: scikit-learn's checks, published values, files, output."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def test_the_published_tree() -> None:
     assert tree.predict([[64], [159.9], [160.1], [4096]]) == pytest.approx(
         [59, 59, 33, 33], rel=1e-4
     )
-    # planted: a value that is off moves a leaf out of the tolerance
-    off = StorageRegressor(max_depth=1).fit(sizes, [60, 58, 33, 34, 32.2])
-    assert off.predict([[4096]]) != pytest.approx([33], rel=1e-4)
+    # planted: a wrong value moves a leaf beyond the tolerance
+    wrong = StorageRegressor(max_depth=1).fit(sizes, [60, 58, 33, 34, 32.2])
+    assert wrong.predict([[4096]]) != pytest.approx([33], rel=1e-4)
 
 
 class PublishedRates:
-    """A storage with the throughputs of the published job: on four nodes that map, and on two that reduce."""
+    """A storage with the throughputs of the published job: four nodes map, two reduce."""
 
     space, overlap, cpu_s_per_byte = DEFAULT, None, None
 
@@ -86,21 +86,21 @@ def test_task_times() -> None:
         return task_time(rates, "mapreduce", **sizes, nodes=4, reducers=reducers).time_s
 
     assert job_s(2) == pytest.approx(157.5822, rel=1e-4)
-    # no more reducers at work than nodes
+    # at most as many reducers work as there are nodes
     assert job_s(9) == job_s(4)
     assert job_s(1) != pytest.approx(157.5822, rel=1e-4)
 
 
-def test_and_b_5_accuracy_and_computing() -> None:
+def test_accuracy_and_computing() -> None:
     assert accuracy(9, 10) == pytest.approx(0.9)
     assert accuracy(11, 10) == pytest.approx(0.9)
     assert with_computing(3, 2, 0) == 5
     assert with_computing(3, 2, 1) == 3
     io, cpu = [1.0, 1.0, 2.0], [0.5, 2.0, 2.0]
     for overlap in (0.0, 0.35, 1.0):
-        whole = [with_computing(i, c, overlap) for i, c in zip(io, cpu, strict=True)]
-        assert fitted_overlap(io, cpu, whole) == pytest.approx(overlap)
-    assert fitted_overlap(io, cpu, [9, 9, 9]) == 0  # never less than one after the other
+        totals = [with_computing(i, c, overlap) for i, c in zip(io, cpu, strict=True)]
+        assert fitted_overlap(io, cpu, totals) == pytest.approx(overlap)
+    assert fitted_overlap(io, cpu, [9, 9, 9]) == 0  # never less than without overlap
     assert fitted_overlap([1.0], [0.0], [1.0]) == 0
 
 
@@ -109,19 +109,19 @@ def model() -> BlackBoxModel:
     """The default space on a simulated SATA SSD."""
     grid, profile = DEFAULT.grid(), load_profile("sata-ssd")
     rates = [simulated_bps(profile, p, requests=300) for p in grid]
-    found = learnt(DEFAULT, grid, rates, complete=False)
-    found.overlap, found.cpu_s_per_byte = Overlap(0.5, 3, 0.01), 1e-10
-    return found
+    trained = learnt(DEFAULT, grid, rates, complete=False)
+    trained.overlap, trained.cpu_s_per_byte = Overlap(0.5, 3, 0.01), 1e-10
+    return trained
 
 
-def test_the_tree_fits_a_page_and_says_what_it_predicts(model: BlackBoxModel) -> None:
+def test_the_tree_fits_a_page_and_has_its_predictions(model: BlackBoxModel) -> None:
     lines = [*tree_lines(model), "", *summary_lines(model)]
     assert len(lines) <= 60
     assert max(len(line) for line in lines) <= 100
     tree = model.learners["tree"].tree_
     assert tree.leaves <= 24
     assert len(tree_lines(model)) == 2 * (tree.leaves - 1)
-    # the nested values lead every point to what is predicted for it
+    # the nested values lead every point to its prediction
     for point, expected in zip(model.points, model.throughput(model.points, "tree"), strict=True):
         node = tree_of(model)
         while "if" in node:
@@ -135,45 +135,47 @@ def test_the_tree_fits_a_page_and_says_what_it_predicts(model: BlackBoxModel) ->
 
 def test_a_saved_model_predicts_the_same(model: BlackBoxModel, tmp_path: Path) -> None:
     model.save(tmp_path / "model.json")
-    again = load_model(tmp_path)
+    loaded = load_model(tmp_path)
     off_grid = [model.point(request_bytes=k * 4096, clients=c) for k in (3, 7) for c in (0, 3)]
     for points in (model.points, off_grid):
         for kind in LEARNERS:
-            assert np.array_equal(again.throughput(points, kind), model.throughput(points, kind))
-        for a, b in zip(again.interval(points), model.interval(points), strict=True):
+            assert np.array_equal(loaded.throughput(points, kind), model.throughput(points, kind))
+        for a, b in zip(loaded.interval(points), model.interval(points), strict=True):
             assert np.array_equal(a, b)
-    assert again.to_dict() == json.loads(json.dumps(model.to_dict()))
-    assert task_time(again, "scan", size=1e9) == task_time(model, "scan", size=1e9)
+    assert loaded.to_dict() == json.loads(json.dumps(model.to_dict()))
+    assert task_time(loaded, "scan", size=1e9) == task_time(model, "scan", size=1e9)
 
 
 @pytest.mark.parametrize(
     "planted",
     [
-        lambda said: said.pop("schema"),
-        lambda said: said.update(schema="penstock/blackbox/9"),
-        lambda said: said["points"][0].update(throughput_bps=float("nan")),
-        lambda said: said["learners"]["tree"]["trees"][0]["left"].__setitem__(0, 0),
-        lambda said: said["learners"]["tree"]["trees"][0]["feature"].__setitem__(0, 99),
-        lambda said: said["learners"]["tree"]["trees"][0]["value"].__setitem__(1, float("nan")),
-        lambda said: said["learners"]["neighbours"]["x"].pop(),
-        lambda said: said["learners"]["neighbours"]["y"].__setitem__(0, float("inf")),
-        lambda said: said["errors"]["tree"].pop("mean"),
-        lambda said: said.pop("space"),
+        lambda document: document.pop("schema"),
+        lambda document: document.update(schema="penstock/blackbox/9"),
+        lambda document: document["points"][0].update(throughput_bps=float("nan")),
+        lambda document: document["learners"]["tree"]["trees"][0]["left"].__setitem__(0, 0),
+        lambda document: document["learners"]["tree"]["trees"][0]["feature"].__setitem__(0, 99),
+        lambda document: document["learners"]["tree"]["trees"][0]["value"].__setitem__(
+            1, float("nan")
+        ),
+        lambda document: document["learners"]["neighbours"]["x"].pop(),
+        lambda document: document["learners"]["neighbours"]["y"].__setitem__(0, float("inf")),
+        lambda document: document["errors"]["tree"].pop("mean"),
+        lambda document: document.pop("space"),
     ],
 )
 def test_a_broken_model_is_refused(model: BlackBoxModel, tmp_path: Path, planted: object) -> None:
-    said = json.loads(json.dumps(model.to_dict()))
-    planted(said)  # type: ignore[operator]
-    (tmp_path / "m.json").write_text(json.dumps(said))
+    document = json.loads(json.dumps(model.to_dict()))
+    planted(document)  # type: ignore[operator]
+    (tmp_path / "m.json").write_text(json.dumps(document))
     with pytest.raises(BadInput, match=r"m\.json"):
         load_model(tmp_path / "m.json")
 
 
 def test_an_earlier_model_is_trained_again(model: BlackBoxModel, tmp_path: Path) -> None:
-    """Version 1 has two learners and no nodes; its points are all that is needed."""
-    few = learnt(DEFAULT, model.points[::8], model.throughput_bps[::8].tolist())
-    few.overlap, few.cpu_s_per_byte = Overlap(0.5, 3, 0.01), 1e-10
-    old = json.loads(json.dumps(few.to_dict())) | {
+    """Version 1 has two learners and no nodes; its points suffice to train it again."""
+    small = learnt(DEFAULT, model.points[::8], model.throughput_bps[::8].tolist())
+    small.overlap, small.cpu_s_per_byte = Overlap(0.5, 3, 0.01), 1e-10
+    old = json.loads(json.dumps(small.to_dict())) | {
         "schema": "penstock/blackbox/1",
         "chosen": "cart",
     }
@@ -182,12 +184,12 @@ def test_an_earlier_model_is_trained_again(model: BlackBoxModel, tmp_path: Path)
     for name in ("learners", "errors", "conformal"):
         del old[name]
     (tmp_path / "model.json").write_text(json.dumps(old))
-    again = load_model(tmp_path)
-    assert again.to_dict() == few.to_dict()
+    retrained = load_model(tmp_path)
+    assert retrained.to_dict() == small.to_dict()
 
 
 def test_nearest_neighbours_by_hand() -> None:
-    """Distances are ratios: 3 lies as far from 1 as 7 (two doublings of 1 + x apart)."""
+    """Distances are ratios: 3 is as far from 1 as from 7 (one doubling of 1 + x each)."""
     learner = NeighbourStorageRegressor(neighbours=2).fit([[1], [7], [31]], [10.0, 30.0, 90.0])
     assert learner.predict([[3]]) == pytest.approx([20.0])
     assert learner.predict([[7]]) == pytest.approx([30.0])
@@ -197,7 +199,7 @@ def test_nearest_neighbours_by_hand() -> None:
 
 
 def test_repetitions_of_a_point_share_a_fold() -> None:
-    """Throughput is noise per point: what was learnt of one repetition must not predict the other."""
+    """Throughput is random for each point: one repetition must not predict the other."""
     rng = np.random.default_rng(7)
     points = DEFAULT.grid()[::6]
     rates = np.exp(rng.normal(17, 1, len(points)))
@@ -211,7 +213,7 @@ def test_repetitions_of_a_point_share_a_fold() -> None:
     group, fold = grouped([*points, *points], 1)
     assert np.array_equal(group[: len(points)], group[len(points) :])
     assert len(fold) == len(points)
-    # planted: folds of rows put repetitions into different folds, and the neighbour is the point itself
+    # planted: folds of rows separate repetitions, so the nearest neighbour is the point itself
     x = matrix(features(DEFAULT), [*points, *points])
     y, apart = np.concatenate([rates, rates]), np.repeat([0, 1], len(points))
     leaked = NeighbourStorageRegressor(scale="log").fit(x[apart == 0], y[apart == 0])
@@ -240,12 +242,12 @@ def test_learners_are_compared_on_the_same_points() -> None:
     assert "not significantly" in sentence(
         compared(chance | {"neighbours": 2 * noise}, group), "tree"
     )
-    # repetitions are no evidence of their own
+    # repetitions are not independent
     four = compared({k: np.tile(v[:4], 10) for k, v in close.items()}, np.tile(np.arange(4), 10))
     assert four["boosted"].p_tree == pytest.approx(0.125)
 
 
-def test_no_file_or_no_json_is_no_model(tmp_path: Path) -> None:
+def test_missing_or_invalid_model_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="expected a model"):
         load_model(tmp_path)
     (tmp_path / "m.json").write_text("{\n oops")
@@ -255,15 +257,15 @@ def test_no_file_or_no_json_is_no_model(tmp_path: Path) -> None:
 
 def test_task_times_from_a_model(model: BlackBoxModel) -> None:
     read = float(model.throughput([model.point()])[0])
-    alone = task_time(model, "grep", size=1e9)
-    assert (alone.bound, alone.time_s) == ("lower", pytest.approx(1e9 / read))
-    assert alone.low < alone.time_s < alone.high
-    # copying (0.1 s) is in the throughput already; of the rest, half of the shorter hides
+    without_cpu = task_time(model, "grep", size=1e9)
+    assert (without_cpu.bound, without_cpu.time_s) == ("lower", pytest.approx(1e9 / read))
+    assert without_cpu.low < without_cpu.time_s < without_cpu.high
+    # copying (0.1 s) is in the throughput already; half of the shorter remainder is hidden
     cheap = task_time(model, "grep", size=1e9, cpu_s=1.1)
     assert cheap.bound == "none"
     assert cheap.time_s == pytest.approx(with_computing(1e9 / read, 1.0, 0.5))
     assert task_time(model, "scan", size=1e9, cpu_s=1.1, overlap=0).time_s > cheap.time_s
-    # four nodes on this storage hold each other up; four with one each do not
+    # four nodes on one storage slow each other down; four with one each do not
     job = dict.fromkeys(("map_in", "map_out", "reduce_in", "reduce_out"), 1e9)
     shared = task_time(model, "mapreduce", **job, nodes=4, reducers=2)
     apart = task_time(model, "mapreduce", **job, nodes=4, reducers=2, shared=False)
@@ -272,8 +274,8 @@ def test_task_times_from_a_model(model: BlackBoxModel) -> None:
     assert apart.time_s == pytest.approx(1e9 * (1 / 4 + 1 / 2) * (1 / read + 1 / write), rel=0.2)
     beyond = task_time(model, "scan", size=1e9, clients=20)
     assert [b.dimension for b in beyond.beyond] == ["clients", "data_bytes"]
-    kind, said = parse_task("scan size=1GB cpu=1.1s")
-    assert task_time(model, kind, **said) == cheap
+    kind, options = parse_task("scan size=1GB cpu=1.1s")
+    assert task_time(model, kind, **options) == cheap
     assert model.errors["boosted"].mean < 0.2
 
 
@@ -290,12 +292,12 @@ def test_task_times_from_a_model(model: BlackBoxModel) -> None:
         ("mapreduce nodes=0", "at least 1"),
     ],
 )
-def test_a_task_that_is_none_is_refused(text: str, expected: str) -> None:
+def test_invalid_tasks_are_refused(text: str, expected: str) -> None:
     with pytest.raises(BadInput, match=expected):
         parse_task(text)
 
 
-def test_tasks_lack_nothing(model: BlackBoxModel) -> None:
+def test_tasks_need_all_options(model: BlackBoxModel) -> None:
     with pytest.raises(BadInput, match="no size"):
         task_time(model, "scan")
     with pytest.raises(BadInput, match="colour"):
@@ -308,7 +310,7 @@ def test_tasks_lack_nothing(model: BlackBoxModel) -> None:
         task_time(model, "sort", size=1)
 
 
-def test_too_few_points_and_values_that_are_none() -> None:
+def test_too_few_points_and_invalid_values() -> None:
     grid = DEFAULT.grid()
     with pytest.raises(PenstockError, match="at least 8"):
         learnt(DEFAULT, grid[:7], [1.0] * 7)
@@ -318,9 +320,9 @@ def test_too_few_points_and_values_that_are_none() -> None:
         StorageRegressor(scale="cubic").fit([[1], [2]], [1, 2])  # type: ignore[arg-type]
     with pytest.raises(KeyError):
         restored({"kind": "Oracle"})
-    # eight points are too few for 90 %: unbounded, and said so
-    few = learnt(DEFAULT, grid[:8], np.linspace(1e6, 2e6, 8))
-    low, high = few.interval(grid[:1])
+    # eight points are too few for 90 %: the interval is unbounded, with a note
+    small = learnt(DEFAULT, grid[:8], np.linspace(1e6, 2e6, 8))
+    low, high = small.interval(grid[:1])
     assert (low[0], high[0]) == (0, np.inf)
-    assert any("insufficient calibration" in line for line in summary_lines(few))
-    assert task_time(few, "scan", size=1 * MIB).to_dict()["high"] is None
+    assert any("insufficient calibration" in line for line in summary_lines(small))
+    assert task_time(small, "scan", size=1 * MIB).to_dict()["high"] is None

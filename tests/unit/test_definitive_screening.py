@@ -1,4 +1,4 @@
-"""Definitive screening from matrix to report: lines by themselves, squares apart, what is not told."""
+"""Definitive screening from matrix to report: linear terms, squares apart, omitted products."""
 
 from __future__ import annotations
 
@@ -32,35 +32,37 @@ def study(replicates: int, factors: dict[str, str]):  # type: ignore[no-untyped-
 
 
 def runs_of(plan: Plan, value, noise: float, seed: int = 3) -> pd.DataFrame:  # type: ignore[no-untyped-def]
-    drawn = np.random.default_rng(seed)
+    random = np.random.default_rng(seed)
     names = [f.name for f in plan.factors]
     rows = []
     for r in plan.rows:
         x = {n: (r.coded[n] - 1 if len(f.levels) == 3 else r.coded[n])
              for n, f in zip(names, plan.factors, strict=True)}  # fmt: skip
-        y = value(x) + noise * drawn.normal()
+        y = value(x) + noise * random.normal()
         rows.append({"run_id": r.run_id, "replicate": r.replicate} | r.levels | {"y": y})
     return pd.DataFrame(rows).assign(valid=True)
 
 
-@pytest.mark.parametrize("three", range(2, 9))
-@pytest.mark.parametrize("two", range(5))
-def test_lines_are_clear_of_second_order_beside_two_level_factors_too(three: int, two: int) -> None:
-    wanted = request_of([3] * three + [2] * two)
+@pytest.mark.parametrize("three_level_count", range(2, 9))
+@pytest.mark.parametrize("two_level_count", range(5))
+def test_linear_terms_are_clear_of_second_order(
+    three_level_count: int, two_level_count: int
+) -> None:
+    request = request_of([3] * three_level_count + [2] * two_level_count)
     kind = DESIGNS.load("definitive-screening")
-    assert not kind.fault(wanted)
-    claim = kind.claim(wanted)
+    assert not kind.fault(request)
+    claim = kind.claim(request)
     assert claim.clear
     assert claim.model == "squares"
-    check(wanted, kind.treatments(wanted), claim)
+    check(request, kind.treatments(request), claim)
 
 
 def planted(x: dict[str, int]) -> float:
-    """Lines of a and b, a square of c, and a product that no line may take up."""
+    """Linear terms of a and b, a square of c, and a product that must affect no linear term."""
     return 100 + 3 * x["a"] - 2 * x["b"] + 4 * x["c"] ** 2 + 2.5 * x["d"] * x["e"]
 
 
-def test_lines_are_tested_by_themselves_and_hold_no_product_and_no_curve() -> None:
+def test_linear_terms_contain_no_product_and_no_square() -> None:
     loaded = study(2, SIX)
     plan = make_plan(loaded)
     assert plan.model == "squares"
@@ -78,32 +80,40 @@ def test_lines_are_tested_by_themselves_and_hold_no_product_and_no_curve() -> No
 def test_trends_are_those_of_the_terms() -> None:
     plan = make_plan(study(2, SIX))
     runs = runs_of(plan, lambda x: 3 * x["a"] + 4 * x["c"] ** 2, 0.1)
-    found = trends(fitted(runs, plan, "y"), plan, "y", "linear").set_index(["factor", "contrast"])
+    by_contrast = trends(fitted(runs, plan, "y"), plan, "y", "linear").set_index(
+        ["factor", "contrast"]
+    )
     table = effects(runs, plan, "y").set_index("term")
-    assert found.loc[("a", "linear"), "coefficient"] == pytest.approx(0.3, rel=0.1)  # per unit
+    assert by_contrast.loc[("a", "linear"), "coefficient"] == pytest.approx(
+        0.3, rel=0.1
+    )  # per unit
     for name in "abcdef":
-        assert found.loc[(name, "linear"), "effect"] == pytest.approx(table.loc[name, "effect"])
+        assert by_contrast.loc[(name, "linear"), "effect"] == pytest.approx(
+            table.loc[name, "effect"]
+        )
         for contrast, term in (("linear", name), ("quadratic", f"{name}:{name}")):
-            p = found.loc[(name, contrast), "p_value"]
+            p = by_contrast.loc[(name, contrast), "p_value"]
             assert p == pytest.approx(table.loc[term, "p_value"])
 
 
 def test_trends_of_a_surface_are_in_the_units_of_its_factors() -> None:
-    """Of a model with lines and squares in one term, which is not effect coded."""
+    """The model has linear and quadratic parts in one term, which is not effect coded."""
     text = study_text(
         dict.fromkeys("ab", "{levels: [10, 20, 30]}"), "{kind: central-composite, replicates: 2}"
     )
     plan = make_plan(read_study(text.encode(), Path("x.study.yaml")))
     assert plan.model == "quadratic"
     runs = runs_of(plan, lambda x: 3 * x["a"] + 4 * x["b"] ** 2, 1e-6)
-    found = trends(fitted(runs, plan, "y"), plan, "y", "linear").set_index(["factor", "contrast"])
-    assert found.loc[("a", "linear"), "coefficient"] == pytest.approx(0.3, abs=1e-5)
-    assert found.loc[("a", "quadratic"), "coefficient"] == pytest.approx(0, abs=1e-5)
-    assert found.loc[("b", "linear"), "coefficient"] == pytest.approx(0, abs=1e-5)
-    assert abs(found.loc[("b", "quadratic"), "effect"]) == pytest.approx(4, abs=1e-4)
+    by_contrast = trends(fitted(runs, plan, "y"), plan, "y", "linear").set_index(
+        ["factor", "contrast"]
+    )
+    assert by_contrast.loc[("a", "linear"), "coefficient"] == pytest.approx(0.3, abs=1e-5)
+    assert by_contrast.loc[("a", "quadratic"), "coefficient"] == pytest.approx(0, abs=1e-5)
+    assert by_contrast.loc[("b", "linear"), "coefficient"] == pytest.approx(0, abs=1e-5)
+    assert abs(by_contrast.loc[("b", "quadratic"), "effect"]) == pytest.approx(4, abs=1e-4)
 
 
-def test_one_replicate_judges_the_lines_against_each_other() -> None:
+def test_one_replicate_uses_lenth_for_linear_terms() -> None:
     plan = make_plan(study(1, SIX))
     assert len(plan.rows) == 13
     table = effects(runs_of(plan, lambda x: 10 * x["a"], 0.1), plan, "y").set_index("term")
@@ -112,7 +122,7 @@ def test_one_replicate_judges_the_lines_against_each_other() -> None:
     assert table.loc[[f"{n}:{n}" for n in "abcdef"], "p_value"].isna().all()
 
 
-def test_lines_go_from_the_first_level_to_the_last() -> None:
+def test_linear_effects_are_from_first_to_last_level() -> None:
     plan = make_plan(study(2, SIX | {"b": "{levels: [30, 20, 10]}", "g": "{levels: [x, z]}"}))
     table = effects(runs_of(plan, planted, 0.01), plan, "y").set_index("term")
     assert table.loc["b", "effect"] == pytest.approx(-4, abs=0.05)  # as coded: last less first
@@ -120,34 +130,34 @@ def test_lines_go_from_the_first_level_to_the_last() -> None:
     assert "g:g" not in table.index
 
 
-def test_plan_and_report_say_what_is_not_told(tmp_path: Path) -> None:
+def test_plan_and_report_name_omitted_products(tmp_path: Path) -> None:
     loaded = study(2, SIX)
     text = " ".join(plan_text(make_plan(loaded), loaded).split())
     assert "definitive-screening, main effects, and squares apart from them" in text
     assert "No product of two is looked for" in text
-    drawn = np.random.default_rng(4)
+    random = np.random.default_rng(4)
 
     def value(run: PlannedRun) -> dict[str, float]:
         x = {n: (int(v) - 20) / 10 for n, v in run.levels.items()}
-        return {"y": 100 + x["a"] + 9 * x["c"] ** 2 + 0.1 * drawn.normal()}
+        return {"y": 100 + x["a"] + 9 * x["c"] ** 2 + 0.1 * random.normal()}
 
     text = study_text(SIX, "{kind: definitive-screening, replicates: 2}")
     result = analyse(record(tmp_path, text, value))
-    said = " ".join(f.statement for f in result.findings)
-    assert "No product of two is looked for" in said
-    assert "the curvature in c: " in said
-    assert " × c:" not in said
+    statements = " ".join(f.statement for f in result.findings)
+    assert "No product of two is looked for" in statements
+    assert "the curvature in c: " in statements
+    assert " × c:" not in statements
     assert result.report is not None
     assert (square_of("c:c"), square_of("c:d"), square_of("c")) == ("c", "", "")
     assert term_text("read_ahead:read_ahead") == "read ahead²"
 
 
-def test_a_screening_of_lines_and_squares_can_go_on() -> None:
+def test_a_screening_can_be_augmented() -> None:
     plan = make_plan(study(2, SIX))
     coded = coded_matrix(plan)
     step = level_step(
         "optimal:4", plan.factors, plan.model, coded, [1] * len(coded), seed=plan.seed
     )
     assert step.rows.shape == (4, 6)
-    made = numbers_of(plan.factors, coded)
-    assert not {tuple(r) for r in step.rows} & {tuple(r) for r in coded_of(plan.factors, made)}
+    numbers = numbers_of(plan.factors, coded)
+    assert not {tuple(r) for r in step.rows} & {tuple(r) for r in coded_of(plan.factors, numbers)}

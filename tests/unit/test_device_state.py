@@ -1,4 +1,4 @@
-"""Whether a run began on devices at rest: what is seen, what is said of it, what is done about it."""
+"""Devices at the start of a run: their state, reported faults, discarding of free space."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUCKET = {"baseline": 100.0, "burst": 3000.0, "capacity": 5000.0}
 
 
 def busy_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, counts: list[str]) -> list[float]:
-    """A device with these contents of its `inflight`, one after another; gives the pauses that were made."""
+    """A device with these contents of its `inflight`, one after the other; returns the pauses."""
     (tmp_path / "queue").mkdir()
     place = tmp_path / "inflight"
     place.write_text(counts.pop(0))
@@ -39,13 +39,13 @@ def busy_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, counts: list[st
         if counts:
             place.write_text(counts.pop(0))
 
-    # the module's own clock: other threads keep theirs
+    # the clock of the module only: other threads keep theirs
     clock = SimpleNamespace(sleep=pause, monotonic=lambda: float(sum(pauses)))
     monkeypatch.setattr(device_state, "time", clock)
     return pauses
 
 
-def test_a_device_is_waited_for_until_nothing_is_in_flight(
+def test_the_start_waits_until_no_request_is_in_flight(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pauses = busy_device(monkeypatch, tmp_path, ["       3        4\n", " 0 1\n", " 0 0\n"])
@@ -53,7 +53,7 @@ def test_a_device_is_waited_for_until_nothing_is_in_flight(
     assert len(pauses) == 2
 
 
-def test_one_that_does_not_come_to_rest_is_said_to_be_busy(
+def test_a_device_that_stays_busy_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pauses = busy_device(monkeypatch, tmp_path, [" 2 5\n"])
@@ -61,7 +61,7 @@ def test_one_that_does_not_come_to_rest_is_said_to_be_busy(
     assert sum(pauses) == pytest.approx(device_state.QUIET_WITHIN_S, abs=0.02)
 
 
-def test_a_device_with_several_disks_is_looked_at_once(
+def test_a_device_with_several_disks_is_polled_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pauses = busy_device(monkeypatch, tmp_path, [" 2 5\n"])
@@ -69,30 +69,30 @@ def test_a_device_with_several_disks_is_looked_at_once(
     monkeypatch.setattr(
         device_state, "device_of", lambda p: BlockDevice(numbers[p.name], f"sd{numbers[p.name][1]}")
     )
-    found = of_devices({f"n.{name}": Path("/mnt", name) for name in numbers})
-    busy, other = ({"device": name, "in_flight": 7} for name in ("sd0", "sd16"))
-    assert found == {"n.a": busy, "n.b": busy, "n.c": other}
+    states = of_devices({f"n.{name}": Path("/mnt", name) for name in numbers})
+    busy, second = ({"device": name, "in_flight": 7} for name in ("sd0", "sd16"))
+    assert states == {"n.a": busy, "n.b": busy, "n.c": second}
     assert sum(pauses) == pytest.approx(2 * device_state.QUIET_WITHIN_S, abs=0.04)
-    found["n.a"]["discarded_bytes"] = 4096
-    assert found["n.b"] == busy
+    states["n.a"]["discarded_bytes"] = 4096
+    assert states["n.b"] == busy
 
 
-def test_where_nothing_tells_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def none(path: Path) -> BlockDevice:
+def test_an_unknown_state_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def unknown(path: Path) -> BlockDevice:
         raise BadInput(f"{path} is on tmpfs; expected a path on a block device")
 
-    monkeypatch.setattr(device_state, "device_of", none)
-    found = of_devices({"n.data": tmp_path})
-    assert found == {"n.data": {"in_flight": None, "unknown": f"{tmp_path} is on tmpfs"}}
-    assert device_faults(found) == []
+    monkeypatch.setattr(device_state, "device_of", unknown)
+    states = of_devices({"n.data": tmp_path})
+    assert states == {"n.data": {"in_flight": None, "unknown": f"{tmp_path} is on tmpfs"}}
+    assert device_faults(states) == []
 
 
-def test_an_emulated_disk_tells_its_credits_beside_what_is_stated() -> None:
+def test_an_emulated_disk_reports_actual_and_declared_credits() -> None:
     stats = {"in_flight": 2, "levels": {"credits_iops": 2500.0, "credits_bytes": None}}
     profile = {"credits": {"iops": BUCKET | {"initial": 0.5}}}
     state = beginning(stats, profile, {})
     assert state == {"in_flight": 2, "dirty_bytes": 0.0, "credits": {"iops": [2500.0, 2500.0]}}
-    # what was changed on it is what is stated now
+    # the changed settings are the declared ones now
     changed = beginning(stats, profile, {"credits": {"iops": BUCKET}})
     assert changed is not None
     assert changed["credits"] == {"iops": [2500.0, 5000.0]}
@@ -100,7 +100,7 @@ def test_an_emulated_disk_tells_its_credits_beside_what_is_stated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "words"),
+    ("state", "faults"),
     [
         ({"in_flight": 0, "credits": {"iops": [5000.0, 5000.0]}}, []),
         ({"in_flight": 3, "credits": {}}, ["n.data: requests in flight at the start: 3, not 0"]),
@@ -115,11 +115,11 @@ def test_an_emulated_disk_tells_its_credits_beside_what_is_stated() -> None:
         ({}, []),
     ],
 )
-def test_what_is_not_at_rest_is_named(state: dict[str, Any], words: list[str]) -> None:
-    assert device_faults({"n.data": state}) == words
+def test_faults_of_devices_not_at_rest(state: dict[str, Any], faults: list[str]) -> None:
+    assert device_faults({"n.data": state}) == faults
 
 
-def test_what_may_be_in_flight_is_for_the_study_to_say() -> None:
+def test_a_study_may_allow_requests_in_flight() -> None:
     assert device_faults({"n.data": {"in_flight": 3}}, at_most=3) == []
     assert device_faults({"n.data": {"in_flight": 4}}, at_most=3) == [
         "n.data: requests in flight at the start: 4, not 3"
@@ -129,10 +129,10 @@ def test_what_may_be_in_flight_is_for_the_study_to_say() -> None:
 def test_free_space_is_discarded_once_for_each_file_system(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked: list[tuple[int, bytes]] = []
+    requests: list[tuple[int, bytes]] = []
 
     def ioctl(fd: int, request: int, argument: bytes) -> bytes:
-        asked.append((request, argument))
+        requests.append((request, argument))
         return device_state._RANGE.pack(0, 4096, 0)
 
     monkeypatch.setattr(fcntl, "ioctl", ioctl)
@@ -140,10 +140,12 @@ def test_free_space_is_discarded_once_for_each_file_system(
         (tmp_path / name).mkdir()
     assert discard({"n.a": tmp_path / "a", "n.b": tmp_path / "b"}) == {"n.a": 4096, "n.b": 4096}
     # linux/fs.h: _IOWR('X', 121, struct fstrim_range), from 0 to the end
-    assert asked == [(0xC0185879, b"\0" * 8 + b"\xff" * 8 + b"\0" * 8)]
+    assert requests == [(0xC0185879, b"\0" * 8 + b"\xff" * 8 + b"\0" * 8)]
 
 
-def test_what_discards_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_device_without_discard_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def ioctl(*_: object) -> bytes:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
@@ -164,11 +166,11 @@ def test_the_finding_names_the_runs(tmp_path: Path) -> None:
         (tmp_path / "runs" / run_id / "manifest.json").write_text(json.dumps(manifest))
     (tmp_path / "plan.json").write_text("{}")
     pd.DataFrame({"run_id": list(states), "valid": True}).to_parquet(tmp_path / "runs.parquet")
-    (said,) = devices(Outcome.read(tmp_path))
-    assert said.code == "device-not-at-rest"
-    assert "1 run of 3" in said.statement
-    assert "in r002 n.data: requests in flight on sda" in said.statement
-    assert said.evidence["run_id"] == ["r002"]
+    (finding,) = devices(Outcome.read(tmp_path))
+    assert finding.code == "device-not-at-rest"
+    assert "1 run of 3" in finding.statement
+    assert "in r002 n.data: requests in flight on sda" in finding.statement
+    assert finding.evidence["run_id"] == ["r002"]
     del states["r002"]
     (tmp_path / "runs" / "r002" / "manifest.json").write_text("{}")
     assert list(devices(Outcome.read(tmp_path))) == []
@@ -189,10 +191,10 @@ settle: {discard: true, in_flight_at_most: 0}
 """
 
 
-def test_what_a_study_says_of_it(tmp_path: Path) -> None:
+def test_settings_of_a_study(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
-    said = STUDY.replace("DISK", "directory: plain").encode()
-    study = read_study(said, tmp_path / "plain.study.yaml")
+    text = STUDY.replace("DISK", "directory: plain").encode()
+    study = read_study(text, tmp_path / "plain.study.yaml")
     assert study.settle.discard
     assert study.settle.in_flight_at_most == 0
     emulated = STUDY.replace("DISK", "profile: rate-20mib, size: 32MiB").encode()

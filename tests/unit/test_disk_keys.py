@@ -1,4 +1,4 @@
-"""Every key of a disk's patch by every door: the same value is taken, or the same refused."""
+"""Every key of a disk's patch through all interfaces, which accept and refuse the same values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.study.load import load_study
 from penstock.study.resolve import resolve
 
 ROOT = Path(__file__).parents[2]
-#: for each key values that make sense, in YAML (which words are, too), and what must be beside it
+#: valid values of each key in YAML (also words of YAML), and the keys that they need
 VALUES: dict[str, tuple[str, ...]] = {
     "limits.read": ("10MB/s", "max"),
     "limits.write": ("10MiB/s", "max"),
@@ -50,9 +50,9 @@ VALUES: dict[str, tuple[str, ...]] = {
     ),
     "credits": ("{iops: {rate: 100, burst: 3000, capacity: 1000}}", "max"),
 }
-#: keys of which only `max` can be said
-WHOLES = ("limits", "slow", "slow.stall", "slow.random", "bad_space")
-BESIDE = {
+#: keys whose only own value is `max`
+GROUP_KEYS = ("limits", "slow", "slow.stall", "slow.random", "bad_space")
+REQUIRED = {
     "slow.stall.period": "slow.stall.length=200ms",
     "slow.stall.length": "slow.stall.period=2s",
     "slow.random.probability": "slow.random.factor=100",
@@ -61,7 +61,7 @@ BESIDE = {
     "bad_space.seed": "bad_space.share=50%",
     "bad_space.op": "bad_space.share=50%",
 }
-#: what makes no sense, by any door
+#: invalid in all interfaces
 NONSENSE = (
     "limits.read=10",
     "limits.read=true",
@@ -94,51 +94,54 @@ NONSENSE = (
 )
 CASES = [
     *(f"{key}={value}" for key, values in VALUES.items() for value in values),
-    *(f"{whole}=max" for whole in WHOLES),
+    *(f"{group}=max" for group in GROUP_KEYS),
 ]
 
 
-def _said(word: str) -> list[str]:
-    """The word, and what must stand beside it."""
-    return [word, *([BESIDE[key]] if (key := word.partition("=")[0]) in BESIDE else [])]
+def _with_required(assignment: str) -> list[str]:
+    """The assignment, and the one that it needs."""
+    return [
+        assignment,
+        *([REQUIRED[key]] if (key := assignment.partition("=")[0]) in REQUIRED else []),
+    ]
 
 
-def _set(words: list[str], _: Path) -> Any:
-    return patch_of(words)
+def _set(assignments: list[str], _: Path) -> Any:
+    return patch_of(assignments)
 
 
-def _nodes_set(words: list[str], _: Path) -> Any:
-    (change,) = changes_of(["n", *(f"disk.d.{word}" for word in words)])
+def _nodes_set(assignments: list[str], _: Path) -> Any:
+    (change,) = changes_of(["n", *(f"disk.d.{assignment}" for assignment in assignments)])
     return change.patch
 
 
-def _entry(words: list[str]) -> str:
-    pairs = (word.partition("=") for word in words)
+def _entry(assignments: list[str]) -> str:
+    pairs = (assignment.partition("=") for assignment in assignments)
     return "{at: 1s, " + ", ".join(f"{key}: {value}" for key, _, value in pairs) + "}"
 
 
-def _schedule(words: list[str], place: Path) -> Any:
-    (place / "s.yaml").write_text(f"- {_entry(words)}\n")
+def _schedule(assignments: list[str], place: Path) -> Any:
+    (place / "s.yaml").write_text(f"- {_entry(assignments)}\n")
     (event,) = read_schedule(place / "s.yaml")
     return event.patch
 
 
-def _platform(words: list[str], place: Path) -> Any:
+def _platform(assignments: list[str], place: Path) -> Any:
     (place / "p.yaml").write_text(
         "penstock_platform: 1\nname: p\n"
         "hosts: [{group: n, count: 1, disks: [{name: d, profile: sata-ssd}]}]\n"
-        f"schedule:\n- {_entry(words)[:-1]}, disk: d}}\n"
+        f"schedule:\n- {_entry(assignments)[:-1]}, disk: d}}\n"
     )
     (event,) = cluster_spec(load_platform(place / "p.yaml", predicted=False)).events
     return event.patch
 
 
-def _study(words: list[str], place: Path) -> Any:
+def _study(assignments: list[str], place: Path) -> Any:
     (place / "s.study.yaml").write_text(
         "penstock: 1\nname: s\nquestion: none?\nfactors: {f: {levels: [1, 2]}}\n"
         "design: {kind: full, replicates: 1}\n"
         "platform:\n  nodes: [{name: n, disks: [{name: d, limits: {read: 4MB/s}}]}]\n"
-        f"  schedule:\n  - {_entry(words)[:-1]}, disk: d}}\n"
+        f"  schedule:\n  - {_entry(assignments)[:-1]}, disk: d}}\n"
         "workload: {command: 'true {f}'}\nresponses: {t: {from: wall_s, unit: s, better: lower}}\n"
     )
     study = load_study(place / "s.study.yaml")
@@ -148,7 +151,7 @@ def _study(words: list[str], place: Path) -> Any:
     return event.patch
 
 
-DOORS: dict[str, Callable[[list[str], Path], Any]] = {
+INTERFACES: dict[str, Callable[[list[str], Path], Any]] = {
     "disk set": _set,
     "nodes set": _nodes_set,
     "disk schedule": _schedule,
@@ -158,41 +161,41 @@ DOORS: dict[str, Callable[[list[str], Path], Any]] = {
 
 
 def _plain(patch: Any) -> Any:
-    """`max` and null say the same, as do a rule's defaults said and unsaid."""
+    """`max` equals null, and defaults of a rule equal their omission."""
     return json.loads(json.dumps(patch).replace('"max"', "null"))
 
 
 def test_every_key_has_its_cases() -> None:
     assert set(VALUES) == set(OF_DISKS) - {"profile", "power_cut"}
-    assert set(WHOLES) == set(GROUPS)
+    assert set(GROUP_KEYS) == set(GROUPS)
 
 
-@pytest.mark.parametrize("word", CASES)
-def test_every_door_takes_the_same(word: str, tmp_path: Path) -> None:
-    expected = _plain(patch_of(_said(word)))
-    for name, door in DOORS.items():
+@pytest.mark.parametrize("assignment", CASES)
+def test_all_interfaces_accept_the_same(assignment: str, tmp_path: Path) -> None:
+    expected = _plain(patch_of(_with_required(assignment)))
+    for name, patch_by in INTERFACES.items():
         try:
-            found = _plain(door(_said(word), tmp_path))
+            patch = _plain(patch_by(_with_required(assignment), tmp_path))
         except BadInput as refused:
-            pytest.fail(f"{name} refuses {word}: {refused}")
-        assert found == expected, name
+            pytest.fail(f"{name} refuses {assignment}: {refused}")
+        assert patch == expected, name
 
 
-@pytest.mark.parametrize("word", NONSENSE)
-def test_every_door_refuses_the_same(word: str, tmp_path: Path) -> None:
-    for name, door in DOORS.items():
+@pytest.mark.parametrize("assignment", NONSENSE)
+def test_all_interfaces_refuse_the_same(assignment: str, tmp_path: Path) -> None:
+    for name, patch_by in INTERFACES.items():
         try:
-            found = door(_said(word), tmp_path)
+            patch = patch_by(_with_required(assignment), tmp_path)
         except BadInput:
             continue
-        pytest.fail(f"{name} takes {word}: {found}")
+        pytest.fail(f"{name} takes {assignment}: {patch}")
 
 
 def test_the_disk_server_has_the_same_keys() -> None:
-    listed = set()
+    keys = set()
     for file, name in (("station/src/patch.rs", "KEYS"), ("disk/src/patch.rs", "OWN_KEYS")):
         text = (ROOT / "crates" / file).read_text()
-        found = re.search(rf"const {name}:.*?= \[(.*?)\];", text, re.S)
-        assert found is not None
-        listed |= set(re.findall(r'"(\w+)"', found[1]))
-    assert listed == {path[0] for path, _ in OF_DISKS.values()}
+        match = re.search(rf"const {name}:.*?= \[(.*?)\];", text, re.S)
+        assert match is not None
+        keys |= set(re.findall(r'"(\w+)"', match[1]))
+    assert keys == {path[0] for path, _ in OF_DISKS.values()}

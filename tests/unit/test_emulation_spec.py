@@ -1,4 +1,4 @@
-"""What a platform file or a study's treatment puts up, in numbers; and bad input with its line."""
+"""Cluster specifications of platform files and treatments; and bad input with its line."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_platform_in_numbers():
     link = first.links[0]
     assert (link.network, link.out_bps, link.in_bps) == ("net", 125e6, 12.5e6)
     assert link.delay == Delay(0.001, pytest.approx(0.0001), "uniform")
-    assert second.links[0].delay.mean_s == pytest.approx(0.004)  # its own and the network's
+    assert second.links[0].delay.mean_s == pytest.approx(0.004)  # its own latency and the network's
     assert second.links[0].in_delay == Delay(0.003)
     assert link.in_delay == Delay()
     net, back = spec.networks
@@ -129,7 +129,7 @@ def test_the_schedule_in_numbers():
     assert events[2].patch == {
         "out_bps": 1.25e6,
         "in_bps": 1.25e6,
-        "delay": {"mean_s": 0.003},  # the network's own is among it, for its jitter
+        "delay": {"mean_s": 0.003},  # includes the latency of the network, because of its jitter
         "in_delay": {"mean_s": 0.002},
     }
     assert events[3].patch == {"cpus": None}
@@ -141,13 +141,13 @@ def test_units_are_exact():
     assert cluster_spec(platform(text)).nodes[0].disks[0].limits.read_bps == 20 * 1024 * 1024
 
 
-def test_setting_one_direction_says_nothing_of_the_other():
+def test_setting_one_direction_keeps_the_other():
     limits = cluster_spec(platform(PLATFORM)).events[0].patch["limits"]
     assert set(limits) == {"write_bps"}
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "below", "words"),
+    ("old", "new", "lines_below", "message"),
     [
         ("read: 20 MB/s", "read: 0 MB/s", 0, "bandwidth above 0"),
         ("read: 20 MB/s", "read: 1 EB/s", 0, "from 1 kB/s to 1 TB/s"),
@@ -186,10 +186,10 @@ def test_setting_one_direction_says_nothing_of_the_other():
         ("loss: 1%", "loss: 101%", 0, "at most 100%"),
     ],
 )  # fmt: skip
-def test_bad_input_is_named_with_its_line(old, new, below, words):
-    line = PLATFORM.count("\n", 0, PLATFORM.index(old)) + 1 + below
-    found = mistakes(PLATFORM.replace(old, new))
-    assert any(at == line and words in expected for at, _, expected in found), found
+def test_bad_input_is_named_with_its_line(old, new, lines_below, message):
+    line = PLATFORM.count("\n", 0, PLATFORM.index(old)) + 1 + lines_below
+    messages = mistakes(PLATFORM.replace(old, new))
+    assert any(number == line and message in expected for number, _, expected in messages), messages
 
 
 def test_two_patches_at_one_time_are_refused_and_distinct_keys_keep_their_order():
@@ -215,10 +215,10 @@ def test_a_study_s_treatment_in_numbers():
     assert run.cluster.nodes[1].disks[0].limits.read_bps == 20e6
     assert run.cluster.networks[0].delay_s == 0.005
     assert run.cluster.nodes[0].links[0].delay == Delay()
-    few = resolve(study(STUDY), {"limit": "max", "n": "1", "lag": "none"}).cluster
-    assert few is not None
-    assert len(few.nodes) == 2
-    assert few.nodes[1].disks[0].limits == Limits()
+    small_cluster = resolve(study(STUDY), {"limit": "max", "n": "1", "lag": "none"}).cluster
+    assert small_cluster is not None
+    assert len(small_cluster.nodes) == 2
+    assert small_cluster.nodes[1].disks[0].limits == Limits()
 
 
 def test_one_plain_node_needs_no_cluster():
@@ -232,7 +232,7 @@ def test_one_plain_node_needs_no_cluster():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "message"),
     [
         ("levels: [max, 20 MB/s]", "levels: [max, 20]", "a bandwidth with its unit"),
         ("levels: [max, 20 MB/s]", "levels: [max, -1 MB/s]", "not negative"),
@@ -245,10 +245,10 @@ def test_one_plain_node_needs_no_cluster():
         ("memory: 256MiB", "memroy: 256MiB", "did you mean 'memory'"),
     ],
 )
-def test_a_study_s_bad_level_is_named_with_its_line(old, new, words):
+def test_a_study_s_bad_level_is_named_with_its_line(old, new, message):
     line = STUDY.count("\n", 0, STUDY.index(old)) + 1
-    found = mistakes(STUDY.replace(old, new), study)
-    assert any(at == line and words in expected for at, _, expected in found), found
+    messages = mistakes(STUDY.replace(old, new), study)
+    assert any(number == line and message in expected for number, _, expected in messages), messages
 
 
 def test_a_study_on_a_platform_file(tmp_path):
@@ -262,25 +262,25 @@ def test_a_study_on_a_platform_file(tmp_path):
     (tmp_path / "s.yaml").write_text(by_file)
     from penstock.study.load import load_study
 
-    found = load_study(tmp_path / "s.yaml")
-    run = resolve(found, {"limit": "max", "n": "3", "lag": "long"})
+    loaded = load_study(tmp_path / "s.yaml")
+    run = resolve(loaded, {"limit": "max", "n": "3", "lag": "long"})
     assert run.cluster is not None
-    plain = cluster_spec(platform(PLATFORM))
-    assert [n.name for n in run.cluster.nodes] == [n.name for n in plain.nodes]
-    assert run.cluster.nodes[0].memory_bytes == plain.nodes[0].memory_bytes
-    assert run.cluster.nodes[1].memory_bytes == plain.nodes[1].memory_bytes
-    assert run.cluster.events[:2] == plain.events[:2]
+    expected = cluster_spec(platform(PLATFORM))
+    assert [n.name for n in run.cluster.nodes] == [n.name for n in expected.nodes]
+    assert run.cluster.nodes[0].memory_bytes == expected.nodes[0].memory_bytes
+    assert run.cluster.nodes[1].memory_bytes == expected.nodes[1].memory_bytes
+    assert run.cluster.events[:2] == expected.events[:2]
     assert run.cluster.networks[0].link_delay_s == pytest.approx(0.005)
-    for ours, theirs in zip(run.cluster.networks, plain.networks, strict=True):
-        assert replace(ours, link_delay_s=0.0) == replace(theirs, link_delay_s=0.0)
+    for network, expected_network in zip(run.cluster.networks, expected.networks, strict=True):
+        assert replace(network, link_delay_s=0.0) == replace(expected_network, link_delay_s=0.0)
     assert run.cluster.nodes[0].disks[0].limits.read_bps is None
     assert run.cluster.nodes[0].disks[0].time_scale == 3
     assert run.cluster.nodes[1].links[0].delay.mean_s == pytest.approx(0.008)
     assert run.cluster.nodes[1].links[0].in_delay == Delay(0.003)
-    (tmp_path / "cluster.yaml").unlink()  # the study stands alone from here on
-    again = tmp_path / "frozen.yaml"
-    again.write_text(found.source_text)
-    assert resolve(load_study(again), run.treatment).cluster == run.cluster
+    (tmp_path / "cluster.yaml").unlink()  # the study needs no other file from here on
+    frozen = tmp_path / "frozen.yaml"
+    frozen.write_text(loaded.source_text)
+    assert resolve(load_study(frozen), run.treatment).cluster == run.cluster
 
 
 def test_a_wrong_path_into_the_platform_file_is_named(tmp_path):
@@ -295,19 +295,19 @@ def test_a_wrong_path_into_the_platform_file_is_named(tmp_path):
     assert any("did you mean 'data'" in m.expected for m in error.value.mistakes)
 
 
-def test_nodes_can_be_put_up_of_a_file_that_says_nothing_of_prediction(tmp_path: Path) -> None:
+def test_a_file_without_prediction_specifies_nodes(tmp_path: Path) -> None:
     file = tmp_path / "nodes.yaml"
     file.write_text("penstock_platform: 1\nname: few\nhosts:\n  - {group: n, count: 3}\n")
     spec = cluster_spec(load_platform(file, predicted=False))
     assert [node.name for node in spec.nodes] == ["n-0", "n-1", "n-2"]
     with pytest.raises(BadInput) as caught:
         load_platform(file)
-    found = " ".join(m.found for m in caught.value.mistakes)
-    assert "no bandwidth" in found
-    assert "no host with the role client" in found
+    message = " ".join(m.found for m in caught.value.mistakes)
+    assert "no bandwidth" in message
+    assert "no host with the role client" in message
 
 
-def test_conditions_and_limits_of_a_schedule_are_checked_as_they_are_made():
+def test_conditions_and_limits_of_a_schedule_are_validated():
     def scheduled(*lines: str) -> str:
         return PLATFORM + "".join(f"  - {line}\n" for line in lines)
 
@@ -318,17 +318,17 @@ def test_conditions_and_limits_of_a_schedule_are_checked_as_they_are_made():
             "{when: {metric: written_bytes, disk: data-0.d, above: 1}, cpus: 1}",
         )
     )
-    for last, words in (
+    for last, message in (
         ("{at: 20s, disk: 'd*', limits: max}", "another value for limits of data-0"),
         ("{when: {metric: writen_bytes, disk: data-0.d, above: 1}, cpus: 1}", "'writen_bytes'"),
         ("{when: {metric: writes, disk: data-0.x, above: 1}, cpus: 1}", "the disk 'data-0.x'"),
         ("{when: {metric: writes, above: 1}, cpus: 1}", "a metric without disk"),
     ):
-        (found,) = mistakes(scheduled(last))
-        assert words in found[1]
+        (mistake,) = mistakes(scheduled(last))
+        assert message in mistake[1]
 
 
-def test_a_log_of_a_condition_is_beside_the_file_that_names_it():
+def test_the_log_of_a_condition_is_relative_to_its_file():
     def log(text: str) -> str:
         lines = PLATFORM + f"  - {{when: {{log: {text}, regex: x}}, cpus: 1}}\n"
         condition = cluster_spec(platform(lines, "/files/p.yaml")).events[-1].when.condition
@@ -336,21 +336,21 @@ def test_a_log_of_a_condition_is_beside_the_file_that_names_it():
         return condition["log"]
 
     assert (log("app.log"), log("/var/app.log")) == ("/files/app.log", "/var/app.log")
-    here = PLATFORM + "  - {when: {log: app.log, regex: x}, cpus: 1}\n"
-    condition = cluster_spec(platform(here)).events[-1].when.condition
+    relative = PLATFORM + "  - {when: {log: app.log, regex: x}, cpus: 1}\n"
+    condition = cluster_spec(platform(relative)).events[-1].when.condition
     assert condition == {"log": str(Path.cwd() / "app.log"), "regex": "x"}
 
 
 @pytest.mark.parametrize(
-    ("node", "put_up"),
+    ("node", "emulated"),
     [
         ("{name: n, memory: 64MiB, disks: [{name: d, profile: hdd-7200}]}", False),
         ("{name: n, cpus: 0.5, disks: [{name: d, profile: hdd-7200}]}", True),
         ("{name: n, disks: [{name: d, profile: hdd-7200, limits: {read: 1MB/s}}]}", True),
     ],
 )
-def test_what_a_group_on_the_host_does_not_hold_is_put_up(
-    node: str, put_up: bool, tmp_path: Path
+def test_limits_beyond_a_host_s_group_need_a_cluster(
+    node: str, emulated: bool, tmp_path: Path
 ) -> None:
     study = tmp_path / "s.study.yaml"
     study.write_text(
@@ -361,6 +361,6 @@ def test_what_a_group_on_the_host_does_not_hold_is_put_up(
         "responses: {took: {from: wall_s, unit: s, better: lower}}\n"
     )
     resolved = resolve(load_study(study), {"f": "a"})
-    assert (resolved.cluster is not None) == put_up
+    assert (resolved.cluster is not None) == emulated
     if resolved.cluster is not None and "cpus" in node:
         assert resolved.cluster.nodes[0].cpus == 0.5

@@ -1,4 +1,4 @@
-"""Telling candidates apart on common seeds: what is promised of it holds on known truth."""
+"""Comparison of candidates on common seeds: its guarantees hold on known truth."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Losses = Callable[[Sequence[Candidate], int], NDArray[np.float64]]
 def sampled(
     means: Sequence[float], seed: int, *, common: float, own: float, most: int = 40
 ) -> tuple[list[Candidate], Losses]:
-    """Candidates (0,), (1,), … with these true means; noise common to all and of their own."""
+    """Candidates (0,), (1,), … with these true means, common noise and independent noise."""
     rng = np.random.default_rng(seed)
     shared = rng.standard_normal(most) * common
     values = np.array(means)[:, None] * (1 + shared + rng.standard_normal((len(means), most)) * own)
@@ -35,49 +35,49 @@ def test_looks() -> None:
     assert looks(30) == [5, 10, 20, 30]
 
 
-def test_common_seeds_tell_apart_what_single_intervals_do_not() -> None:
-    # 20 % common noise, 0.2 % of its own, 3 % difference
+def test_common_seeds_separate_overlapping_intervals() -> None:
+    # 20 % common noise, 0.2 % independent noise, 3 % difference
     candidates, losses = sampled([100, 103], 3, common=0.2, own=0.002)
-    found = select(candidates, losses, most_seeds=5)
-    assert found.best.candidate == (0,)
-    assert [c.verdict for c in found.contenders] == ["best", "worse"]
-    assert found.decided
+    selection = select(candidates, losses, most_seeds=5)
+    assert selection.best.candidate == (0,)
+    assert [c.verdict for c in selection.contenders] == ["best", "worse"]
+    assert selection.decided
     values = losses(candidates, 5)
-    # the interval of either alone is far wider than the difference
-    alone = values[0].std(ddof=1) / np.sqrt(5)
-    assert alone > 3
-    low, high = found.contenders[1].low, found.contenders[1].high
+    # the interval of each alone is far wider than the difference
+    standard_error = values[0].std(ddof=1) / np.sqrt(5)
+    assert standard_error > 3
+    low, high = selection.contenders[1].low, selection.contenders[1].high
     assert 0 < low < 0.03 < high < 0.06
 
 
-def test_more_seeds_until_told_apart() -> None:
+def test_more_seeds_until_significance() -> None:
     candidates, losses = sampled([100, 104], 5, common=0.1, own=0.03)
-    few = select(candidates, losses, most_seeds=5)
-    assert [c.verdict for c in few.contenders] == ["best", "undecided"]
-    many = select(candidates, losses, most_seeds=40)
-    assert many.best.candidate == (0,)
-    assert many.decided
-    assert many.seeds > 5
+    with_few_seeds = select(candidates, losses, most_seeds=5)
+    assert [c.verdict for c in with_few_seeds.contenders] == ["best", "undecided"]
+    with_many_seeds = select(candidates, losses, most_seeds=40)
+    assert with_many_seeds.best.candidate == (0,)
+    assert with_many_seeds.decided
+    assert with_many_seeds.seeds > 5
 
 
-def test_overlapping_ones_are_said_not_to_be_told_apart() -> None:
+def test_overlapping_candidates_are_undecided() -> None:
     candidates, losses = sampled([100, 100.5, 130], 7, common=0.1, own=0.05)
-    found = select(candidates, losses, most_seeds=20)
-    verdicts = {c.candidate: c.verdict for c in found.contenders}
+    selection = select(candidates, losses, most_seeds=20)
+    verdicts = {c.candidate: c.verdict for c in selection.contenders}
     assert sorted([verdicts[(0,)], verdicts[(1,)]]) == ["best", "undecided"]
     assert verdicts[(2,)] == "worse"
-    assert not found.decided
+    assert not selection.decided
 
 
 def test_without_noise_the_difference_is_exact() -> None:
     candidates, losses = sampled([100, 100, 100.5, 102], 1, common=0, own=0)
-    found = select(candidates, losses, most_seeds=20)
-    assert [c.verdict for c in found.contenders] == ["best", "same", "same", "worse"]
-    assert found.contenders[3].low == found.contenders[3].high == pytest.approx(0.02)
-    assert found.seeds == 5
+    selection = select(candidates, losses, most_seeds=20)
+    assert [c.verdict for c in selection.contenders] == ["best", "same", "same", "worse"]
+    assert selection.contenders[3].low == selection.contenders[3].high == pytest.approx(0.02)
+    assert selection.seeds == 5
 
 
-def test_what_does_not_always_end_is_worse() -> None:
+def test_a_candidate_that_may_not_end_is_worse() -> None:
     candidates, losses = sampled([100, 101, 99], 1, common=0.01, own=0.0)
 
     def failing(some: Sequence[Candidate], n: int) -> NDArray[np.float64]:
@@ -85,9 +85,9 @@ def test_what_does_not_always_end_is_worse() -> None:
         values[[c == (2,) for c in some], 3:] = np.inf
         return values
 
-    found = select(candidates, failing, most_seeds=10)
-    assert found.best.candidate == (0,)
-    assert {c.candidate: c.verdict for c in found.contenders}[(2,)] == "worse"
+    selection = select(candidates, failing, most_seeds=10)
+    assert selection.best.candidate == (0,)
+    assert {c.candidate: c.verdict for c in selection.contenders}[(2,)] == "worse"
 
 
 def test_one_seed_decides_nothing() -> None:
@@ -97,7 +97,7 @@ def test_one_seed_decides_nothing() -> None:
 
 
 def lost_best(chooser: Callable[[list[Candidate], Losses], set[Candidate]], runs: int = 300) -> int:
-    """How often the truly best of six is not among what is left."""
+    """Number of runs in which the truly best of six was dropped."""
     lost = 0
     for seed in range(runs):
         candidates, losses = sampled(
@@ -107,16 +107,16 @@ def lost_best(chooser: Callable[[list[Candidate], Losses], set[Candidate]], runs
     return lost
 
 
-def test_the_best_is_dropped_less_often_than_promised() -> None:
-    def ours(candidates: list[Candidate], losses: Losses) -> set[Candidate]:
-        found = select(candidates, losses, most_seeds=20, level=0.9)
-        return {c.candidate for c in found.contenders if c.verdict != "worse"}
+def test_the_best_is_dropped_at_most_as_often_as_guaranteed() -> None:
+    def not_worse(candidates: list[Candidate], losses: Losses) -> set[Candidate]:
+        selection = select(candidates, losses, most_seeds=20, level=0.9)
+        return {c.candidate for c in selection.contenders if c.verdict != "worse"}
 
-    # promised: at most 10 %; rejected only if there are significantly more
-    assert binomtest(lost_best(ours), 300, 0.1, alternative="greater").pvalue > 0.01
+    # guarantee: at most 10 %; rejected only if there are significantly more
+    assert binomtest(lost_best(not_worse), 300, 0.1, alternative="greater").pvalue > 0.01
 
 
-def test_planted_failure_simply_taking_the_least_mean_is_found() -> None:
+def test_planted_failure_of_taking_the_least_mean_is_detected() -> None:
     def naive(candidates: list[Candidate], losses: Losses) -> set[Candidate]:
         return {candidates[int(np.argmin(losses(candidates, 5).mean(axis=1)))]}
 
@@ -124,7 +124,7 @@ def test_planted_failure_simply_taking_the_least_mean_is_found() -> None:
 
 
 def coverage(paired: bool) -> int:
-    """How often the 90 % interval of a ratio holds the true one, of 400."""
+    """Number of 400 intervals (90 %) of a ratio that contain the true one."""
     hits = 0
     for seed in range(400):
         rng = np.random.default_rng([seed, 1])
@@ -138,12 +138,12 @@ def coverage(paired: bool) -> int:
     return hits
 
 
-def test_ratio_interval_covers_as_it_says() -> None:
+def test_ratio_interval_has_its_coverage() -> None:
     assert binomtest(coverage(paired=True), 400, 0.9).pvalue > 0.01
 
 
 def test_ratio_interval_needs_the_same_seeds() -> None:
-    """Planted failure: seeds mixed up; the interval of the ratio of the means is then wrong."""
+    """Planted failure: with shuffled seeds the interval of the ratio of the means is wrong."""
 
     def width(paired: bool) -> float:
         rng = np.random.default_rng(1)
@@ -155,8 +155,8 @@ def test_ratio_interval_needs_the_same_seeds() -> None:
     assert width(paired=True) < width(paired=False) / 5
 
 
-class Drawn:
-    """Points (time, cost) with noise common to all and of their own: a record that only gives values."""
+class Sampled:
+    """Points (time, cost) with common and independent noise: a record of values only."""
 
     def __init__(self, truth: Sequence[tuple[float, float]], seed: int, own: float) -> None:
         rng = np.random.default_rng(seed)
@@ -182,25 +182,25 @@ class Drawn:
         }
 
 
-def test_the_knee_is_compared_without_the_noise_that_all_share() -> None:
+def test_the_knee_is_compared_without_common_noise() -> None:
     # distances to (100, 10): 0.30 for the ends, 0.06 for the knee
     truth = [(100, 13.5), (104, 10.5), (135, 10)]
-    record = Drawn(truth, 2, own=0.002)
-    by = ByKnee(record, record.mean, ("makespan_s", "cost"), list(record.measures))  # type: ignore[arg-type]
-    found = select(
+    record = Sampled(truth, 2, own=0.002)
+    score = ByKnee(record, record.mean, ("makespan_s", "cost"), list(record.measures))  # type: ignore[arg-type]
+    selection = select(
         list(record.measures),
-        lambda some, n: by.on_seeds(some, range(1, n + 1)),
+        lambda some, n: score.on_seeds(some, range(1, n + 1)),
         most_seeds=5,
         relative=False,
     )
-    assert found.best.candidate == (1,)
-    assert found.best.mean == pytest.approx(np.hypot(np.log(1.04), np.log(1.05)), abs=0.01)
-    assert [c.verdict for c in found.contenders] == ["best", "worse", "worse"]
+    assert selection.best.candidate == (1,)
+    assert selection.best.mean == pytest.approx(np.hypot(np.log(1.04), np.log(1.05)), abs=0.01)
+    assert [c.verdict for c in selection.contenders] == ["best", "worse", "worse"]
 
 
-def noisy_best(seed: int) -> Drawn:
-    """Two configurations: the first is better by 2.5 % in both, and noisy on its own."""
-    record = Drawn([(100, 10), (102.5, 10.25)], seed, own=0.0)
+def noisy_best(seed: int) -> Sampled:
+    """Two configurations: the first is better by 2.5 % in both metrics, with independent noise."""
+    record = Sampled([(100, 10), (102.5, 10.25)], seed, own=0.0)
     rng = np.random.default_rng([seed, 5])
     for s in range(1, 21):
         factor = 1 + 0.05 * rng.standard_normal()
@@ -212,26 +212,26 @@ def noisy_best(seed: int) -> Drawn:
 
 
 def knees(losses: Callable[[ByKnee, list[int]], NDArray[np.float64]]) -> int:
-    """How often of 40 the better one has the smaller mean loss."""
+    """Number of 40 records in which the better one has the smaller mean loss."""
     hits = 0
     for seed in range(40):
         record = noisy_best(seed)
-        by = ByKnee(record, record.mean, ("makespan_s", "cost"), [(0,), (1,)])  # type: ignore[arg-type]
-        mean = losses(by, list(range(1, 21))).mean(axis=1)
+        score = ByKnee(record, record.mean, ("makespan_s", "cost"), [(0,), (1,)])  # type: ignore[arg-type]
+        mean = losses(score, list(range(1, 21))).mean(axis=1)
         hits += mean[0] < mean[1]
     return hits
 
 
-def test_noise_does_not_push_the_best_away_from_the_ideal() -> None:
-    assert knees(lambda by, seeds: by.on_seeds([(0,), (1,)], seeds)) >= 36
+def test_noise_does_not_move_the_best_from_the_ideal() -> None:
+    assert knees(lambda score, seeds: score.on_seeds([(0,), (1,)], seeds)) >= 36
 
 
-def test_planted_failure_distances_seed_by_seed_are_found() -> None:
-    """To an ideal that stays where it is, noise can only enlarge a distance."""
+def test_planted_failure_of_distances_per_seed_is_detected() -> None:
+    """Noise can only enlarge a distance to a fixed ideal."""
 
-    def fixed(by: ByKnee, seeds: list[int]) -> NDArray[np.float64]:
-        values = by._values([(0,), (1,)], seeds)
-        found: NDArray[np.float64] = np.sqrt((np.log(values / by._ideal) ** 2).sum(axis=-1))
-        return found
+    def fixed(score: ByKnee, seeds: list[int]) -> NDArray[np.float64]:
+        values = score._values([(0,), (1,)], seeds)
+        distances: NDArray[np.float64] = np.sqrt((np.log(values / score._ideal) ** 2).sum(axis=-1))
+        return distances
 
     assert knees(fixed) < 30

@@ -1,4 +1,4 @@
-"""Networks put together from pieces are what the platform itself lowers to, candidate by candidate."""
+"""Networks composed of parts equal those that the platform lowers to, for each candidate."""
 
 from __future__ import annotations
 
@@ -52,23 +52,23 @@ def composer(*axes: str, text: str = PLATFORM) -> Composer:
     return Composer(platform(text), make_space([parse_axis(a) for a in axes]))
 
 
-def differing(made: Composer, n: int) -> list[Any]:
-    """Candidates, of n drawn, whose network is not the one that the platform lowers to."""
-    found = []
-    for number in random.Random(1).sample(range(made.space.size), min(n, made.space.size)):
-        candidate = made.space.candidate(number)
-        reason = made.reason(candidate)
+def differing(composed: Composer, n: int) -> list[Any]:
+    """Those of n sampled candidates whose network differs from the platform's."""
+    different = []
+    for number in random.Random(1).sample(range(composed.space.size), min(n, composed.space.size)):
+        candidate = composed.space.candidate(number)
+        reason = composed.reason(candidate)
         try:
-            wanted = made.platform.with_values(made.values(candidate)).lower()
+            expected = composed.platform.with_values(composed.values(candidate)).lower()
         except BadInput:
-            wanted = None
-        mine = json.loads(made.network(candidate)) if reason is None else None
-        if mine != (None if wanted is None else json.loads(json.dumps(wanted))):
-            found.append(made.space.labels(candidate))
-    return found
+            expected = None
+        network = json.loads(composed.network(candidate)) if reason is None else None
+        if network != (None if expected is None else json.loads(json.dumps(expected))):
+            different.append(composed.space.labels(candidate))
+    return different
 
 
-def test_every_candidate_is_what_the_platform_says() -> None:
+def test_every_candidate_equals_the_platform_s_network() -> None:
     assert differing(composer(*AXES), 60) == []
 
 
@@ -89,21 +89,21 @@ def test_groups_with_exceptions_racks_and_roles_in_common() -> None:
     )
 
 
-def test_planted_failure_a_piece_kept_for_the_wrong_candidates_is_found() -> None:
-    made = composer(*AXES)
-    made._own = lambda part, candidate: ()  # type: ignore[method-assign]
-    assert len(differing(made, 60)) > 20
+def test_planted_failure_of_a_part_of_other_candidates_is_detected() -> None:
+    broken = composer(*AXES)
+    broken._own = lambda part, candidate: ()  # type: ignore[method-assign]
+    assert len(differing(broken, 60)) > 20
 
 
-def test_what_cannot_be_built_is_told_apart_from_mistakes() -> None:
-    made = composer("hosts.storage.count=1..4", "store.replicas=1..3", "store.stripe=all,2")
-    reasons = {tuple(made.space.labels(c).values()): made.reason(c) for c in made.space}
+def test_impossible_candidates_are_no_mistakes() -> None:
+    composed = composer("hosts.storage.count=1..4", "store.replicas=1..3", "store.stripe=all,2")
+    reasons = {tuple(composed.space.labels(c).values()): composed.reason(c) for c in composed.space}
     assert reasons["1", "2", "all"] == "more replicas than storage hosts"
     assert reasons["1", "1", "2"] == "a stripe wider than the storage hosts"
     assert reasons["2", "2", "2"] is None
     assert sum(r is None for r in reasons.values()) == 1 + 2 * 2 + 3 * 2 + 3 * 2
-    never = composer("store.replicas=999")
-    assert never.reason((0,)) == "more replicas than storage hosts"
+    impossible = composer("store.replicas=999")
+    assert impossible.reason((0,)) == "more replicas than storage hosts"
 
 
 @pytest.mark.parametrize(
@@ -132,24 +132,24 @@ def test_mistakes_of_an_axis(axis: str, found: str, expected: str) -> None:
 
 
 def test_short_names() -> None:
-    made = composer("scheduler=workqueue,data_location")
-    assert made.values((1,)) == {"scheduler.kind": "data_location"}
+    composed = composer("scheduler=workqueue,data_location")
+    assert composed.values((1,)) == {"scheduler.kind": "data_location"}
     assert set(compose.SHORT) == {"scheduler"}
 
 
-def test_a_candidate_costs_no_validation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """10^4 candidates must not validate 10^4 platforms: as many as there are pieces, and no more."""
-    made = composer(*AXES)
+def test_candidates_are_not_validated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10^4 candidates must not validate 10^4 platforms, but only as many as there are parts."""
+    composed = composer(*AXES)
     calls = 0
-    real = Platform.with_values
+    with_values = Platform.with_values
 
     def counted(self: Platform, values: Any) -> Platform:
         nonlocal calls
         calls += 1
-        return real(self, values)
+        return with_values(self, values)
 
     monkeypatch.setattr(Platform, "with_values", counted)
-    networks = sum(made.network(c) != "" for c in made.space if made.reason(c) is None)
+    networks = sum(composed.network(c) != "" for c in composed.space if composed.reason(c) is None)
     assert networks > 2000
     # hosts: 2 frequencies x 2 profiles x 2 bandwidths; store: 2 x 3 x 3; scheduler: 2
     assert calls <= 8 + 18 + 2
