@@ -1,6 +1,7 @@
-"""What half of the points is worth: errors on points held out, on storages whose every point is known.
+"""Errors of a model from half of the points, on storages with every point measured.
 
-`python -m tests.unit.blackbox_halves` prints them for the recorded grids of tests/golden/blackbox-grid.
+`python -m tests.unit.blackbox_halves` prints them for the recorded grids of
+tests/golden/blackbox-grid.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from penstock.parts.prediction.black_box.space import DIMENSIONS, Point, Space
 from penstock.parts.prediction.black_box.surrogate import completed
 
 RECORDED = Path(__file__).parents[1] / "golden" / "blackbox-grid" / "points.parquet"
-#: (space, known, pool, total, seed) → next points; none when there are enough
+#: (space, measured, pool, total, seed) → next points; none when there are enough
 Choice = Callable[..., list[Point]]
 
 
 @dataclass(frozen=True)
 class Halves:
-    """Mean errors, mean over seeds: the whole pool, half of it chosen, half at random."""
+    """Mean errors over seeds: the complete pool, half of it chosen, half at random."""
 
     grid: float
     chosen: float
@@ -39,7 +40,7 @@ def halves(
     choose: Choice,
     seeds: Sequence[int] = (1, 2, 3),
 ) -> Halves:
-    """The published way on the whole pool (three quarters) beside half of it, chosen and completed."""
+    """Errors with the published complete pool (three quarters), and with half of it."""
     grid, columns = space.grid(), features(space)
 
     def error(points: list[Point], rates: Sequence[float], held_out: list[Point]) -> float:
@@ -52,11 +53,11 @@ def halves(
         order = [grid[i] for i in np.random.default_rng(seed).permutation(len(grid))]
         held_out, pool = order[: len(grid) // 4], order[len(grid) // 4 :]
         half = len(pool) // 2
-        known: dict[Point, float] = {}
-        while new := choose(space, known, pool, half, seed):
-            known.update((p, truth[p]) for p in new)
-        assert len(known) == half
-        points, rates = completed(space, list(known), list(known.values()))
+        measured: dict[Point, float] = {}
+        while new := choose(space, measured, pool, half, seed):
+            measured.update((p, truth[p]) for p in new)
+        assert len(measured) == half
+        points, rates = completed(space, list(measured), list(measured.values()))
         at_random = pool[:half]
         rows.append(
             (
@@ -69,14 +70,14 @@ def halves(
 
 
 def recorded() -> dict[str, tuple[Space, dict[Point, float]]]:
-    """Disks → their space, and throughput [bytes/s] of one client at every point of it, as measured."""
-    found = {}
+    """Disks → their space, and measured bytes/s of one client at each of its points."""
+    by_disk = {}
     for disk, rows in pd.read_parquet(RECORDED).groupby("disk"):
-        names = [d for d in DIMENSIONS if d in rows]  # recorded before there were nodes
-        points = [Point(**one) for one in rows[names].to_dict("records")]
+        names = [d for d in DIMENSIONS if d in rows]  # recorded before nodes were a dimension
+        points = [Point(**row) for row in rows[names].to_dict("records")]
         space = Space.from_dict({d: list(dict.fromkeys(rows[d])) for d in names})
-        found[str(disk)] = (space, dict(zip(points, rows["throughput_bps"], strict=True)))
-    return found
+        by_disk[str(disk)] = (space, dict(zip(points, rows["throughput_bps"], strict=True)))
+    return by_disk
 
 
 if __name__ == "__main__":

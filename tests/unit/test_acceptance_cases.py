@@ -109,8 +109,8 @@ CASES = {
     },
     "bad input: lost runs": {
         f"{UNIT}/test_effects.py": [
-            "test_a_lost_treatment_is_said_and_not_imputed",
-            "test_a_fraction_with_lost_cells_tells_no_effect",
+            "test_a_lost_treatment_is_reported_and_not_imputed",
+            "test_a_fraction_with_lost_cells_estimates_no_effect",
         ]
     },
     "bad input: unbalanced runs": {

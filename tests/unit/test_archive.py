@@ -1,4 +1,4 @@
-"""Bundles, the tables over all runs, the catalogue, removal, and docs/formats.md."""
+"""Bundles, tables over all runs, the catalogue, removal, and docs/formats.md."""
 
 from __future__ import annotations
 
@@ -53,12 +53,16 @@ def make_bundle(out: Path, run_id: str, **more: Any) -> Bundle:
 
 def make_study(out: Path, planned: int = 3) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    about = {"schema": "penstock/campaign/1", "study_id": "tiny-00000000", "planned_runs": planned}
-    (out / "campaign.json").write_text(json.dumps(about))
+    campaign = {
+        "schema": "penstock/campaign/1",
+        "study_id": "tiny-00000000",
+        "planned_runs": planned,
+    }
+    (out / "campaign.json").write_text(json.dumps(campaign))
     (out / "study.yaml").write_text("name: tiny\n")
 
 
-def test_a_bundle_appears_only_when_it_is_finished(tmp_path: Path) -> None:
+def test_a_bundle_appears_when_it_is_finished(tmp_path: Path) -> None:
     place = tmp_path / "runs" / "r001"
     bundle = Bundle.create(place, manifest("r001"))
     bundle.write_table("clocks", pa.table({"point": ["start"]}))
@@ -81,7 +85,7 @@ def test_a_bundle_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_a_directory_without_our_manifest_is_no_bundle(tmp_path: Path) -> None:
+def test_a_directory_without_a_manifest_of_penstock_is_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(PenstockError, match="not a bundle"):
         Bundle.open(tmp_path)
     (tmp_path / "manifest.json").write_text('{"schema": "other/1"}')
@@ -131,7 +135,7 @@ def test_runs_have_a_column_per_factor_and_response(tmp_path: Path) -> None:
     assert runs.schema.field("bandwidth").metadata[b"unit"] == b"MiB/s"
 
 
-def test_an_earlier_attempt_is_kept_and_not_analysed(tmp_path: Path) -> None:
+def test_earlier_attempts_are_stored_and_not_analysed(tmp_path: Path) -> None:
     make_bundle(tmp_path, "r001", valid=False, reason="host saturated")
     set_aside(tmp_path, "r001")
     make_bundle(tmp_path, "r001", attempt=2)
@@ -150,7 +154,7 @@ def test_tables_of_all_runs_are_joined_with_their_keys(tmp_path: Path) -> None:
     assert joined(bundles(tmp_path), "samples") is None
 
 
-def test_the_catalogue_is_what_the_bundles_say(tmp_path: Path) -> None:
+def test_the_catalogue_is_rebuilt_from_the_bundles(tmp_path: Path) -> None:
     out = tmp_path / "a" / "out"
     make_study(out)
     make_bundle(out, "r001")
@@ -169,7 +173,7 @@ def test_the_catalogue_is_what_the_bundles_say(tmp_path: Path) -> None:
         assert before[0]["levels"] == {"disk": "fast"}
 
 
-def test_a_catalogue_of_a_later_penstock_is_left_alone(tmp_path: Path) -> None:
+def test_a_catalogue_of_a_later_penstock_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     with Catalogue(path) as catalogue:
         catalogue.put_study(tmp_path, "tiny", "", "finished", 1)
@@ -183,14 +187,14 @@ def test_a_catalogue_of_a_later_penstock_is_left_alone(tmp_path: Path) -> None:
         assert connection.execute("select count(*) from studies").fetchone() == (1,)
 
 
-def test_what_is_no_catalogue_is_said_so(tmp_path: Path) -> None:
+def test_a_file_that_is_no_catalogue_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     path.write_text("not a database, but long enough to be taken for one" * 20)
     with pytest.raises(PenstockError, match="--rebuild"):
         Catalogue(path)
 
 
-def test_only_what_penstock_wrote_is_removed(tmp_path: Path) -> None:
+def test_only_files_of_penstock_are_removed(tmp_path: Path) -> None:
     out = tmp_path / "out"
     make_study(out)
     make_bundle(out, "r001")
@@ -199,14 +203,14 @@ def test_only_what_penstock_wrote_is_removed(tmp_path: Path) -> None:
     (out / "notes.md").write_text("precious")
     (out / "figures").mkdir()
     (out / "figures" / "pareto.svg").write_text("<svg/>")
-    left = remove(study_removal(out))
+    remaining = remove(study_removal(out))
     assert (out / "runs" / "mine" / "thesis.txt").read_text() == "precious"
-    assert [p.name for p in left] == ["notes.md", "runs"]
+    assert [p.name for p in remaining] == ["notes.md", "runs"]
     assert not (out / "runs" / "r001").exists()
     assert not (out / "figures").exists()
 
 
-def test_a_study_goes_whole_when_nothing_else_is_there(tmp_path: Path) -> None:
+def test_a_study_without_other_files_is_removed_completely(tmp_path: Path) -> None:
     out = tmp_path / "out"
     make_study(out)
     make_bundle(out, "r001")
@@ -229,22 +233,22 @@ def test_no_link_is_followed_out_of_a_study(tmp_path: Path) -> None:
     out, other = tmp_path / "out", tmp_path / "other"
     make_study(out)
     make_study(other)
-    kept = [make_bundle(other, "r001"), other / "figures", other / "work"]
-    for folder in kept[1:]:
+    targets = [make_bundle(other, "r001"), other / "figures", other / "work"]
+    for folder in targets[1:]:
         folder.mkdir()
         (folder / "a.svg").write_text("precious")
     for name in ("runs", "figures", "work"):
         (out / name).symlink_to(other / name)
     before = sorted(other.rglob("*"))
-    left = remove(study_removal(out))
-    assert [p.name for p in left] == ["figures", "runs", "work"]
+    remaining = remove(study_removal(out))
+    assert [p.name for p in remaining] == ["figures", "runs", "work"]
     assert sorted(p for p in other.rglob("*") if p.name != ".lock") == before
     make_study(out)
     with pytest.raises(BadInput, match="no run r001"):
         runs_removal(out, ["r001"])
 
 
-def test_a_link_put_there_while_it_is_removed_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_created_during_a_removal_is_not_followed(tmp_path: Path) -> None:
     out, other = tmp_path / "out", tmp_path / "other"
     make_study(out)
     make_bundle(out, "r001")
@@ -256,18 +260,18 @@ def test_a_link_put_there_while_it_is_removed_is_not_followed(tmp_path: Path) ->
     assert (other / "r001" / "manifest.json").exists()
 
 
-def test_a_work_directory_elsewhere_goes_only_with_its_own_study(tmp_path: Path) -> None:
+def test_a_remote_work_directory_is_removed_with_its_study_only(tmp_path: Path) -> None:
     place = tmp_path / "elsewhere"
     place.mkdir()
     (place / ".penstock-work").write_text(f"{tmp_path / 'out'}\n")
-    for name, gone in (("other", False), ("out", True)):
+    for name, removed in (("other", False), ("out", True)):
         make_study(tmp_path / name)
         (tmp_path / name / ".work").write_text(f"{place}\n")
         remove(study_removal(tmp_path / name))
-        assert place.exists() is not gone
+        assert place.exists() is not removed
 
 
-def test_what_is_no_study_is_not_removed(tmp_path: Path) -> None:
+def test_a_directory_that_is_no_study_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     with pytest.raises(BadInput, match=r"campaign\.json"):
         study_removal(tmp_path)
@@ -287,7 +291,7 @@ def test_a_running_study_is_not_removed(tmp_path: Path) -> None:
     assert (out / "runs" / "r001").exists()
 
 
-def test_every_table_says_its_columns_once() -> None:
+def test_columns_of_tables_are_unique() -> None:
     for table in TABLES.values():
         names = [c.name for c in table.columns]
         assert len(names) == len(set(names)), table.name
@@ -307,6 +311,6 @@ def test_each_table_is_described_once() -> None:
     assert len(names) == len(set(names)) == len(TABLES)
 
 
-def test_the_page_of_formats_is_that_of_the_schemas() -> None:
+def test_the_page_of_formats_matches_the_schemas() -> None:
     page = (ROOT / "docs" / "formats.md").read_text()
     assert page == formats(), "run: python -m penstock.archive.formats > docs/formats.md"

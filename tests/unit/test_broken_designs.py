@@ -1,4 +1,4 @@
-"""Answers of fractions, and of designs of which combinations have no valid run."""
+"""Answers for fractions, and for designs with combinations without a valid run."""
 
 from __future__ import annotations
 
@@ -44,36 +44,37 @@ def analysed(study: Planted, place: Path) -> Analysis:
     return analyse(study.write(place / "out"), report=False)
 
 
-def said(result: Analysis) -> str:
+def statements(result: Analysis) -> str:
     return " ".join(f.statement for f in result.findings)
 
 
 LOST = (("sata-ssd", "WAL", "FULL", "1"), ("sata-ssd", "DELETE", "FULL", "20"))
 
 
-def test_a_broken_fraction_tells_no_effect(tmp_path: Path) -> None:
+def test_a_broken_fraction_reports_no_effect(tmp_path: Path) -> None:
     result = analysed(orders(*LOST, fraction=1), tmp_path)
-    (one,) = (f for f in result.findings if f.code == "effect-undetermined")
-    assert one.statement.rstrip(".") in " ".join(result.answer)
-    assert "of the 8 combinations of the half fraction, 2 have no valid run (t05 and t07)" in said(
-        result
+    (finding,) = (f for f in result.findings if f.code == "effect-undetermined")
+    assert finding.statement.rstrip(".") in " ".join(result.answer)
+    assert (
+        "of the 8 combinations of the half fraction, 2 have no valid run (t05 and t07)"
+        in statements(result)
     )
     assert "effect-dominant" not in {f.code for f in result.findings}
-    assert "shows" not in said(result)
-    assert "may still be" not in said(result)
+    assert "shows" not in statements(result)
+    assert "may still be" not in statements(result)
 
 
-def test_a_full_design_says_what_it_assumes(tmp_path: Path) -> None:
+def test_a_full_design_names_its_assumption(tmp_path: Path) -> None:
     result = analysed(orders(LOST[0]), tmp_path)
     assert (
         "Of the 16 combinations, 1 has no valid run (t13): statements about effects on orders hold only if "
         "the interaction of all 4 factors is 0, which these runs do not show"
     ) in " ".join(result.answer)
     assert "effect-dominant" not in {f.code for f in result.findings}
-    assert "nan" not in said(result)
+    assert "nan" not in statements(result)
 
 
-def test_a_full_design_without_a_level_is_told_of_the_other(tmp_path: Path) -> None:
+def test_a_full_design_without_a_level_reports_the_other(tmp_path: Path) -> None:
     study = orders()
     lost = Planted(**{**vars(study), "failed": lambda v: v["disk"] == "hdd-7200"})
     result = analysed(lost, tmp_path)
@@ -84,7 +85,7 @@ def test_a_full_design_without_a_level_is_told_of_the_other(tmp_path: Path) -> N
     assert "effect-dominant" not in {f.code for f in result.findings}
 
 
-def test_a_fraction_says_that_it_is_one(tmp_path: Path) -> None:
+def test_a_fraction_is_named(tmp_path: Path) -> None:
     result = analysed(orders(fraction=1), tmp_path)
     assert (
         "8 of 16 combinations were run (half fraction, resolution IV): each effect is aliased with others, "
@@ -93,7 +94,7 @@ def test_a_fraction_says_that_it_is_one(tmp_path: Path) -> None:
     assert "the 8 combinations that the half fraction left out" in " ".join(result.answer)
 
 
-def test_a_quick_run_says_that_it_is_one(tmp_path: Path) -> None:
+def test_a_quick_run_is_named(tmp_path: Path) -> None:
     result = analysed(orders(quick=True), tmp_path)
     assert "8 of 16 combinations were run (the quick size: half fraction" in " ".join(
         result.lines()
@@ -118,25 +119,27 @@ def predicted(place: Path, note: str, ratios: list[float]) -> Outcome:
     return dataclasses.replace(outcome, predictions=table)
 
 
-def judged(outcome: Outcome) -> tuple[str, bool, bool]:
-    """The sentence of the report, and whether there is a tile and a finding."""
+def evaluated(outcome: Outcome) -> tuple[str, bool, bool]:
+    """The sentence of the report, and true if there is a tile and a finding."""
     section = prediction(outcome)
     assert section is not None
     tile = any(t["label"] == "predicted within 15 %" for t in tiles(outcome))
     return section["sentence"], tile, any("prediction" in f.code for f in findings(outcome))
 
 
-def test_what_could_not_be_judged_is_not_scored(tmp_path: Path) -> None:
-    assert judged(predicted(tmp_path / "a", "writes", [math.nan] * 3)) == ("", False, False)
-    said, tile, found = judged(
+def test_predictions_without_evaluation_are_not_scored(tmp_path: Path) -> None:
+    assert evaluated(predicted(tmp_path / "a", "writes", [math.nan] * 3)) == ("", False, False)
+    sentence, tile, finding = evaluated(
         predicted(tmp_path / "b", "assumed: the whole run, nothing explains", [0.5] * 4)
     )
-    assert (tile, found) == (False, False)
-    assert said.startswith("orders: nothing in the trace comes near its number, so it is assumed")
-    assert "%" not in said
-    said, tile, found = judged(predicted(tmp_path / "c", "writes", [0.5]))
-    assert "0 of 1 other treatments came within 15 %" in said
-    assert (tile, found) == (False, False)
-    said, tile, found = judged(predicted(tmp_path / "d", "writes", [0.5, 1.0, 1.0]))
-    assert "2 of 3 other treatments (67 %) came within 15 %" in said
-    assert (tile, found) == (True, True)
+    assert (tile, finding) == (False, False)
+    assert sentence.startswith(
+        "orders: nothing in the trace comes near its number, so it is assumed"
+    )
+    assert "%" not in sentence
+    sentence, tile, finding = evaluated(predicted(tmp_path / "c", "writes", [0.5]))
+    assert "0 of 1 other treatments came within 15 %" in sentence
+    assert (tile, finding) == (False, False)
+    sentence, tile, finding = evaluated(predicted(tmp_path / "d", "writes", [0.5, 1.0, 1.0]))
+    assert "2 of 3 other treatments (67 %) came within 15 %" in sentence
+    assert (tile, finding) == (True, True)

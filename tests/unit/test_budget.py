@@ -1,4 +1,4 @@
-"""Rules of the test run: no skip without a kernel's reason, every test in one target, costs compared."""
+"""Rules of the test run: reasons of skips, every test in one target, comparison of costs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Run = Callable[..., pytest.RunResult]
 
 
 def plant(place: Path, suite: str) -> None:
-    """Write a suite beside the project's conftest."""
+    """Write a suite next to the project's conftest."""
     shutil.copy(ROOT / "conftest.py", place)
     (place / "pytest.ini").write_text(INI)
     (place / "test_planted.py").write_text(suite)
@@ -35,7 +35,7 @@ def plant(place: Path, suite: str) -> None:
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs of a planted suite with options, in this process."""
+    """Run a planted suite with options, in this process."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setattr(costs, "_files", copy.deepcopy(costs._files))
 
@@ -49,16 +49,16 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
 def run_apart(
     place: Path, suite: str, *options: str, before: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run a planted suite in a process of its own."""
+    """Run a planted suite in its own process."""
     plant(place, suite)
-    words = [*before, sys.executable, "-m", "pytest", "-q", f"--rootdir={place}", *options, "."]
+    argv = [*before, sys.executable, "-m", "pytest", "-q", f"--rootdir={place}", *options, "."]
     environment = {
         **os.environ,
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PYTHONPATH": str(ROOT),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    return subprocess.run(words, cwd=place, env=environment, capture_output=True, text=True)
+    return subprocess.run(argv, cwd=place, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_only_a_missing_kernel_feature_or_a_busy_host_excuses_a_skip(
     run: Run, reason: str, options: tuple[str, ...], status: int
 ) -> None:
     suite = f"import pytest\ndef test_it(): pytest.skip({reason!r})\ndef test_other(): pass\n"
-    done = run(suite, *options)
-    assert done.ret == status
-    assert ("skipped, though not for the kernel" in done.stdout.str()) == bool(status)
+    result = run(suite, *options)
+    assert result.ret == status
+    assert ("skipped, though not for the kernel" in result.stdout.str()) == bool(status)
 
 
 def test_long_tests_are_not_started_after_the_deadline(
@@ -90,10 +90,10 @@ def test_long_tests_are_not_started_after_the_deadline(
         "def test_short(): assert True\n"
     )
     monkeypatch.setenv("PENSTOCK_TEST_DEADLINE", "1")
-    late = run(suite, "--strict-skips", "-rs")
-    assert late.ret == 0
-    assert "1 passed, 1 skipped" in late.stdout.str()
-    assert "out of time: " in late.stdout.str()
+    result = run(suite, "--strict-skips", "-rs")
+    assert result.ret == 0
+    assert "1 passed, 1 skipped" in result.stdout.str()
+    assert "out of time: " in result.stdout.str()
     monkeypatch.setenv("PENSTOCK_TEST_DEADLINE", "99999999999")
     assert run(suite, "--strict-skips").ret == 1
 
@@ -107,7 +107,7 @@ def test_no_test_is_run_again() -> None:
 
 @pytest.mark.parametrize("number", ["HUP", "INT"])
 def test_tests_rely_on_signals_that_the_caller_ignores(tmp_path: Path, number: str) -> None:
-    """Breaks where a suite started by nohup, or in the background of a shell, hands the disposition on."""
+    """Fails if a suite started by nohup, or in the background, inherits the disposition."""
     suite = (
         "import signal, subprocess, sys\n"
         "def test_it():\n"
@@ -117,18 +117,18 @@ def test_tests_rely_on_signals_that_the_caller_ignores(tmp_path: Path, number: s
     )
     shell = ("sh", "-c", f'trap "" {number}; exec "$@"', "sh")
     assert signal.getsignal(getattr(signal, f"SIG{number}")) is not signal.SIG_IGN
-    done = run_apart(tmp_path, suite, before=shell)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = run_apart(tmp_path, suite, before=shell)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_every_test_is_in_one_target() -> None:
-    """Each target runs a part by marks; together the parts are all tests, and no test is in two."""
+    """Each target runs a part selected by marks; each test is in exactly one part."""
     parts, selected = [], []
     for target in ("pytest", "test-long"):
-        done = subprocess.run(
+        listing = subprocess.run(
             ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
         )
-        lines = [line for line in done.stdout.splitlines() if " -m pytest " in line]
+        lines = [line for line in listing.stdout.splitlines() if " -m pytest " in line]
         parts += [line.split(' -m "')[1].split('"')[0] for line in lines]
         selected += [set(re.findall(r"--files-marked (\w+)", line)) for line in lines]
     assert len(parts) == 4
@@ -145,16 +145,16 @@ def test_every_test_is_in_one_target() -> None:
 def test_only_files_that_name_a_mark_are_collected(run: Run, pytester: pytest.Pytester) -> None:
     (pytester.path / "test_broken.py").write_text("raise AssertionError('collected')\n")
     suite = "import pytest\n@pytest.mark.long\ndef test_it(): pass\n"
-    done = run(suite, "--files-marked", "long")
-    assert (done.ret, "1 passed" in done.stdout.str()) == (0, True)
+    result = run(suite, "--files-marked", "long")
+    assert (result.ret, "1 passed" in result.stdout.str()) == (0, True)
     assert run(suite).ret == 2
 
 
 def test_a_file_names_the_marks_of_its_tests(run: Run) -> None:
     suite = "import pytest\npytestmark = getattr(pytest.mark, 'lo' + 'ng')\ndef test_it(): pass\n"
-    done = run(suite)
-    assert done.ret == 4
-    assert "expected pytest.mark.long in the file" in done.stdout.str() + done.stderr.str()
+    result = run(suite)
+    assert result.ret == 4
+    assert "expected pytest.mark.long in the file" in result.stdout.str() + result.stderr.str()
 
 
 @pytest.mark.parametrize("folder", ["tests", "studies/tests", "bench/tests"])
@@ -164,7 +164,7 @@ def test_tests_are_collected_without_a_folder(folder: str) -> None:
 
 
 def test_a_file_that_costs_more_is_named(tmp_path: Path) -> None:
-    """A machine of another speed is not growth; a file that grew by more than half is."""
+    """A machine of another speed is no growth; a file that grew by more than half is."""
     recorded = {f"test_{i}.py": {"tests": 1, "cpu_s": 20.0, "wall_s": 20.0} for i in range(9)}
     slower = {name: {**row, "cpu_s": 50.0} for name, row in recorded.items()}
     assert test_costs.grown(slower, recorded) == []
@@ -193,7 +193,7 @@ def test_a_file_that_costs_twice_as_much_fails(
 
 
 def test_costs_are_measured_per_file(tmp_path: Path) -> None:
-    """Processor time of the test's own process and of its children, in a run of two workers."""
+    """Processor time of the test's process and of its children, in a run with two workers."""
     suite = (
         "import subprocess, sys\n"
         "BURN = 'import time\\nend = time.process_time() + 0.4\\nwhile time.process_time() < end: pass'\n"
@@ -201,8 +201,8 @@ def test_costs_are_measured_per_file(tmp_path: Path) -> None:
         "def test_own(): exec(BURN, {})\n"
     )
     written = tmp_path / "costs.json"
-    done = run_apart(tmp_path, suite, "-p", "xdist", "-n", "2", "--costs", str(written))
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = run_apart(tmp_path, suite, "-p", "xdist", "-n", "2", "--costs", str(written))
+    assert result.returncode == 0, result.stdout + result.stderr
     row = json.loads(written.read_text())["files"]["test_planted.py"]
     assert row["tests"] == 2
     assert row["cpu_s"] > 0.75

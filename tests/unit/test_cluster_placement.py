@@ -57,10 +57,10 @@ any_node = st.builds(
 
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[ClusterSpec, dict[str, str], list[PhysicalHost]]:
-    several = draw(st.lists(any_node, min_size=1, max_size=24))
+    specs = draw(st.lists(any_node, min_size=1, max_size=24))
     nodes = [
-        NodeSpec(**{**vars(one), "name": f"{draw(st.sampled_from('ab'))}-{i}"})
-        for i, one in enumerate(several)
+        NodeSpec(**{**vars(spec), "name": f"{draw(st.sampled_from('ab'))}-{i}"})
+        for i, spec in enumerate(specs)
     ]
     hosts = [
         host(
@@ -86,12 +86,12 @@ def try_to_place(
 def summed(spec: ClusterSpec, placement: Placement) -> np.ndarray:
     """Demands by host, summed from the specification without the matrices of the placement."""
     rows = {h.name: np.zeros(len(RESOURCES)) for h in placement.hosts}
-    for one in spec.nodes:
-        sums = [one.cpus or 0.0, one.memory_bytes or 0]
-        sums.append(sum(d.size_bytes or 0 for d in one.disks))
+    for node_spec in spec.nodes:
+        sums = [node_spec.cpus or 0.0, node_spec.memory_bytes or 0]
+        sums.append(sum(d.size_bytes or 0 for d in node_spec.disks))
         for limit in ("read_bps", "write_bps", "read_iops", "write_iops"):
-            sums.append(sum(getattr(d.limits, limit) or 0.0 for d in one.disks))
-        rows[placement.by_node()[one.name]] += np.array(sums)
+            sums.append(sum(getattr(d.limits, limit) or 0.0 for d in node_spec.disks))
+        rows[placement.by_node()[node_spec.name]] += np.array(sums)
     return np.array([rows[h.name] for h in placement.hosts])
 
 
@@ -156,7 +156,7 @@ def test_overcommitment_is_allowed_and_reported(
 
 
 def test_exactly_full_hosts_are_filled() -> None:
-    """Four hosts of 16 processors for 4 × (8 + 5 + 3): best fit puts 5 + 5 + 5 on one host and fails."""
+    """Four hosts of 16 processors for 4 × (8 + 5 + 3); best fit puts 5 + 5 + 5 on one and fails."""
     nodes = [
         node(f"{kind}-{i}", cpus) for kind, cpus in (("a", 8), ("b", 5), ("c", 3)) for i in range(4)
     ]
@@ -234,7 +234,7 @@ def test_traffic_inside_a_host_needs_no_link() -> None:
 
 
 def test_traffic_is_bounded_by_both_ends() -> None:
-    """Of a host with 3 × 10 B/s out, opposite one node with 12 B/s in and 5 out, leave 12 and enter 5."""
+    """3 × 10 B/s out of a host, opposite a node with 12 B/s in and 5 out: 12 leave, 5 enter."""
     nodes = [
         *(NodeSpec(f"a-{i}", links=(LinkSpec(out_bps=10, in_bps=10),)) for i in range(3)),
         NodeSpec("b-0", links=(LinkSpec(out_bps=5, in_bps=12),)),

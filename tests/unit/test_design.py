@@ -1,4 +1,4 @@
-"""Designs against the mathematics: published tables, resolutions, aliases, power."""
+"""Designs compared with mathematics: published tables, resolutions, aliases, power."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TABLE_6_2 = "---+++- --++--+ -+--+-+ -++--+- +----++ +-+-+-- ++-+--- +++++++".sp
 
 def study(names: list[str], kind: str = "full", extra: str = "", levels: str = "[1, 2]"):
     factors = "\n".join(f'  "{n}": {{levels: {levels}}}' for n in names)
-    used = " ".join(f"{{{n}}}" for n in names)
+    placeholders = " ".join(f"{{{n}}}" for n in names)
     text = f"""penstock: 1
 name: plain
 question: Which?
@@ -56,7 +56,7 @@ design:
   kind: {kind}
 {extra}
 platform: {{nodes: [{{name: n}}]}}
-workload: {{command: 'echo {used}', expected: 2s}}
+workload: {{command: 'echo {placeholders}', expected: 2s}}
 responses: {{wall: {{from: wall_s, unit: s, better: lower}}}}
 """
     return read_study(text.encode(), Path("plain.study.yaml"))
@@ -107,7 +107,7 @@ def test_two_flipped_signs_are_refused_too():
         check_columns(matrix, ["A", "B", "C"])
 
 
-def test_verify_refuses_a_lower_resolution_than_asked_for():
+def test_verify_refuses_a_lower_resolution_than_requested():
     matrix = two_level(4, generators("D = A*B", "ABCD"))
     with pytest.raises(PenstockError, match="resolution 3, 4 was requested"):
         verify(matrix, 8, 4)
@@ -163,11 +163,11 @@ def test_smallest_design(factors: int, grade: int, runs: int):
     best = max(added for added in range(factors) if reaches(added))
     assert 2 ** (factors - best) == runs
     chosen = choose_generators(factors, best)
-    found = resolution(defining_relation(g.relation for g in chosen))
-    verify(two_level(factors, chosen), runs, found)
+    best_resolution = resolution(defining_relation(g.relation for g in chosen))
+    verify(two_level(factors, chosen), runs, best_resolution)
 
 
-def test_a_fraction_without_room_is_refused():
+def test_a_fraction_with_too_few_runs_is_refused():
     with pytest.raises(NoFraction):
         choose_generators(4, 2)
 
@@ -175,9 +175,9 @@ def test_a_fraction_without_room_is_refused():
 def test_pydoe_gives_the_same_half_fraction():
     from pydoe import fracfact
 
-    theirs = {tuple(row) for row in fracfact("a b c abc").astype(int).tolist()}
-    ours = {tuple(row) for row in two_level(4, choose_generators(4, 1)).tolist()}
-    assert theirs == ours
+    of_pydoe = {tuple(row) for row in fracfact("a b c abc").astype(int).tolist()}
+    of_penstock = {tuple(row) for row in two_level(4, choose_generators(4, 1)).tolist()}
+    assert of_pydoe == of_penstock
 
 
 # ---------------------------------------------------------------- aliases
@@ -185,11 +185,11 @@ def test_pydoe_gives_the_same_half_fraction():
 
 def test_aliases_of_table_6_2():
     names = ["Version", "Storage", "Synchronicity", "IO size", "File size", "Latency"]
-    own = (
+    declared = (
         '["IO size = Version*Storage", "File size = Version*Synchronicity", '
         '"Latency = Storage*Synchronicity"]'
     )
-    plan = make_plan(study(names, "{fraction: 3}", f"  generators: {own}\n  replicates: 5"))
+    plan = make_plan(study(names, "{fraction: 3}", f"  generators: {declared}\n  replicates: 5"))
     assert plan.resolution == 3
     assert len(plan.rows) == 40
     assert plan.word_lengths == {3: 4, 4: 3}
@@ -216,7 +216,7 @@ def test_aliases_of_table_6_2():
     assert "Storage with Synchronicity × Latency" in cautions
     assert "Synchronicity with Storage × Latency" in cautions
     assert "Storage × Synchronicity × Latency" in cautions
-    # intervals of t with 28 and 252 degrees of freedom, passes being blocks; 32 and 256 where they are not
+    # t intervals with 28 and 252 degrees of freedom with replicates as blocks; 32 and 256 without
     assert "2.942 times as wide as the full design's" in cautions
     assert "2.926 times without blocks" in cautions
 
@@ -233,24 +233,26 @@ def fractions(draw: st.DrawFn) -> tuple[int, list[Generator]]:
     basic = draw(st.integers(2, 5))
     words = [w for w in words_up_to(basic, basic) if w.bit_count() >= 2]
     chosen = draw(st.lists(st.sampled_from(words), min_size=1, max_size=4, unique=True))
-    drawn = [Generator(basic + i, w, draw(st.sampled_from([-1, 1]))) for i, w in enumerate(chosen)]
-    return basic + len(drawn), drawn
+    chosen_generators = [
+        Generator(basic + i, w, draw(st.sampled_from([-1, 1]))) for i, w in enumerate(chosen)
+    ]
+    return basic + len(chosen_generators), chosen_generators
 
 
 @settings(max_examples=60)
 @given(fractions())
-def test_relation_by_algebra_is_the_one_in_the_matrix(case: tuple[int, list[Generator]]):
-    factors, drawn = case
-    matrix = two_level(factors, drawn)
-    relation = defining_relation(g.relation for g in drawn)
+def test_relation_by_algebra_equals_that_of_the_matrix(case: tuple[int, list[Generator]]):
+    factors, chosen = case
+    matrix = two_level(factors, chosen)
+    relation = defining_relation(g.relation for g in chosen)
     assert constant_words(matrix) == relation
-    brute = {
+    by_enumeration = {
         w: int(np.prod(matrix[0, [i for i in range(factors) if w >> i & 1]], initial=1))
         for w in range(1 << factors)
         if len(np.unique(np.prod(matrix[:, [i for i in range(factors) if w >> i & 1]], axis=1)))
         == 1
     }
-    assert brute == relation
+    assert by_enumeration == relation
     for group in alias_words(matrix, 3):
         first = group[0][0]
         for word, sign in group:
@@ -271,8 +273,8 @@ def test_no_choice_of_generators_is_better(case: tuple[int, int]):
         return word_lengths(defining_relation(pairs), factors)
 
     best = min(pattern(c) for c in itertools.combinations(words, added))
-    ours = defining_relation(g.relation for g in choose_generators(factors, added))
-    assert word_lengths(ours, factors) == best
+    relation = defining_relation(g.relation for g in choose_generators(factors, added))
+    assert word_lengths(relation, factors) == best
 
 
 # ---------------------------------------------------------------- order, power, plan
@@ -290,7 +292,7 @@ def test_every_round_is_a_complete_pass(treatments: int, replicates: int, seed: 
         assert sorted(t for _, t in part) == list(range(treatments))
 
 
-def test_rounds_are_shuffled_afresh():
+def test_each_round_has_its_own_order():
     order = run_order(16, 3, 5, "interleaved")
     rounds = [[t for _, t in order[i * 16 : i * 16 + 16]] for i in range(3)]
     assert len({tuple(r) for r in rounds}) == 3
@@ -314,8 +316,8 @@ def test_power_by_simulation():
     t = (y @ x[:, 0] / (n * r)) / np.sqrt(s2 / (n * r))
     from scipy import stats
 
-    found = np.mean(np.abs(t) > stats.t.ppf(0.975, n * (r - 1)))
-    assert found == pytest.approx(power(delta, n, r), abs=0.015)
+    simulated = np.mean(np.abs(t) > stats.t.ppf(0.975, n * (r - 1)))
+    assert simulated == pytest.approx(power(delta, n, r), abs=0.015)
 
 
 def test_plan_of_a_full_design():

@@ -33,7 +33,7 @@ def plan_of(
     levels: str = "[low, high]",
 ) -> Plan:
     factors = "\n".join(f'  "{n}": {{levels: {levels}}}' for n in names)
-    used = " ".join(f"{{{n}}}" for n in names)
+    placeholders = " ".join(f"{{{n}}}" for n in names)
     text = f"""penstock: 1
 name: plain
 question: Which?
@@ -41,7 +41,7 @@ factors:
 {factors}
 design: {{kind: {kind}, generators: {generators}, replicates: {replicates}, order: {order}, seed: 9}}
 platform: {{nodes: [{{name: n}}]}}
-workload: {{command: 'echo {used}'}}
+workload: {{command: 'echo {placeholders}'}}
 responses: {{y: {{from: wall_s, unit: s, better: lower}}}}
 """
     return make_plan(read_study(text.encode(), Path("plain.study.yaml")))
@@ -51,11 +51,11 @@ def runs_of(
     plan: Plan, y: dict[tuple[str, ...], list[float]] | None = None, model=None
 ) -> pd.DataFrame:
     """The runs of a plan with y by treatment (levels in the order of the factors) or by a model."""
-    left = {k: list(v) for k, v in (y or {}).items()}
+    remaining = {k: list(v) for k, v in (y or {}).items()}
     rows = []
     for run in plan.rows:
         key = tuple(run.levels[f.name] for f in plan.factors)
-        value = model(run.coded) if model is not None else left[key].pop(0)
+        value = model(run.coded) if model is not None else remaining[key].pop(0)
         rows.append(
             {
                 "run_id": run.run_id,
@@ -114,12 +114,12 @@ def test_swapped_levels_change_signs_only():
     plan = plan_of(["A", "B"], 3)
     runs = runs_of(plan, CELLS)
     swapped = runs.assign(A=runs["A"].map({"low": "high", "high": "low"}))
-    one, other = (by_term(effects(r, plan, "y")) for r in (runs, swapped))
-    assert other.loc["A", "coefficient"] == pytest.approx(-21.5)
-    assert other.loc["B", "coefficient"] == pytest.approx(9.5)
-    assert other.loc["A:B", "coefficient"] == pytest.approx(-5)
-    np.testing.assert_allclose(one["variation_share"], other["variation_share"])
-    np.testing.assert_allclose(one["p_value"], other["p_value"])
+    original, relabelled = (by_term(effects(r, plan, "y")) for r in (runs, swapped))
+    assert relabelled.loc["A", "coefficient"] == pytest.approx(-21.5)
+    assert relabelled.loc["B", "coefficient"] == pytest.approx(9.5)
+    assert relabelled.loc["A:B", "coefficient"] == pytest.approx(-5)
+    np.testing.assert_allclose(original["variation_share"], relabelled["variation_share"])
+    np.testing.assert_allclose(original["p_value"], relabelled["p_value"])
 
 
 def test_three_factors():
@@ -145,8 +145,8 @@ def test_one_replicate_is_judged_by_lenth():
     assert measure.pse == pytest.approx(2.625)
     assert measure.me == pytest.approx(6.748, abs=5e-4)
     assert measure.sme == pytest.approx(13.699, abs=5e-4)
-    sure = table[(table["effect_ci_low"] > 0) | (table["effect_ci_high"] < 0)]
-    assert set(sure.index) == set(large)
+    significant = table[(table["effect_ci_low"] > 0) | (table["effect_ci_high"] < 0)]
+    assert set(significant.index) == set(large)
     assert (table["effect"].abs() > measure.sme).sum() == 4
     assert set(table.drop("residual")["method"]) == {"lenth"}
 
@@ -197,8 +197,8 @@ def test_known_truth_in_the_fraction():
     assert runs["y"].tolist() == [227.5, 41.5, 227.5, 121.5, 154.5, 128.5, 146.5, 200.5]
     assert runs["y"].mean() == 156
     table = by_term(effects(runs, plan, "y"))
-    found = table.loc[list("ECFBDA"), "coefficient"].tolist()
-    assert found == pytest.approx([40, -33, 20, 18, -2, 1.5])
+    coefficients = table.loc[list("ECFBDA"), "coefficient"].tolist()
+    assert coefficients == pytest.approx([40, -33, 20, 18, -2, 1.5])
     (free,) = [t for t in table.index if ":" in t]
     assert table.loc[free, "coefficient"] == pytest.approx(0, abs=1e-9)
     assert "C:F" in table.loc["B", "aliases"]
@@ -216,12 +216,12 @@ def test_fraction_of_the_full_design_is_the_signed_coset_sum(added: int):
     for row in table.to_dict("records"):
         parts = [p for p in row["aliased_with"].split(", ") if p]
         total = full[row["term"]] + sum((1 if p[0] == "+" else -1) * full[p[1:]] for p in parts)
-        if added < 3:  # otherwise a term's coset holds no word that is its mean's
+        if added < 3:  # else the coset of a term may contain a word of the mean
             assert row["fraction"] == pytest.approx(total, abs=1e-9)
         assert row["fraction"] == pytest.approx(row["coset_sum"], abs=1e-9)
 
 
-def test_fraction_says_where_it_would_have_been_wrong():
+def test_fraction_reports_where_it_differs():
     plan = plan_of(SIX, 2)
     runs = runs_of(plan, model=truth)
     runs["y"] += np.random.default_rng(1).normal(0, 2, len(runs))
@@ -229,8 +229,8 @@ def test_fraction_says_where_it_would_have_been_wrong():
     assert table.loc["B", "fraction"] != pytest.approx(table.loc["B", "full"], abs=5)
     assert "C × F" in table.loc["B", "statement"]
     assert not table.loc["B", "agrees"]
-    wrong = table[~table["agrees"]]
-    assert (wrong["fault"] != "").all()
+    disagreeing = table[~table["agrees"]]
+    assert (disagreeing["fault"] != "").all()
     assert (table[table["agrees"]]["fault"] == "").all()
 
 
@@ -274,13 +274,13 @@ def test_equal_to_an_independent_fit(
     runs.loc[runs["replicate"].eq(1).to_numpy().nonzero()[0][:lost], "valid"] = False
     params, fit = by_statsmodels(runs, plan)
     shuffled = runs.sample(frac=1, random_state=seed % 1000)
-    with mock.patch.object(Fit, "unequal", None):  # statsmodels supposes equal spread
+    with mock.patch.object(Fit, "unequal", None):  # statsmodels assumes equal spread
         table = by_term(effects(shuffled, plan, "y"))
     terms = [t for t in table.index if t not in ("block", "residual")]
     np.testing.assert_allclose(
         table.loc[terms, "coefficient"], params[terms], rtol=1e-9, atol=1e-9 * size
     )
-    if fit.df_resid < 1:  # no pure error: by Lenth, of which statsmodels knows nothing
+    if fit.df_resid < 1:  # no pure error: by Lenth, which statsmodels lacks
         assert set(table.loc[terms, "method"]) == {"lenth"}
         return
     interval = fit.conf_int()
@@ -290,7 +290,7 @@ def test_equal_to_an_independent_fit(
     )
     np.testing.assert_allclose(table.loc[terms, "p_value"], fit.pvalues[terms], atol=1e-7)
     assert table.loc["residual", "df"] == fit.df_resid
-    # a hint of unequal spread makes intervals wider only, and those of balanced runs not at all
+    # unequal spread only widens intervals, and never those of balanced runs
     error = by_term(effects(shuffled, plan, "y")).loc[terms, "standard_error"]
     assert (error >= table.loc[terms, "standard_error"] * (1 - 1e-9)).all()
     if lost == 0:
@@ -318,13 +318,13 @@ def without(runs: pd.DataFrame, *treatments: str) -> pd.DataFrame:
     return runs.assign(valid=~signs.isin(treatments))
 
 
-def told_of(table: pd.DataFrame) -> list[str]:
-    """The terms that have an estimate."""
+def estimated(table: pd.DataFrame) -> list[str]:
+    """Terms with an estimate."""
     of_terms = table[~table["term"].isin(["block", "residual"])]
     return list(of_terms[of_terms["effect"].notna()]["term"])
 
 
-def test_a_lost_treatment_is_said_and_not_imputed():
+def test_a_lost_treatment_is_reported_and_not_imputed():
     plan = plan_of(["A", "B"], 2)
     runs = without(runs_of(plan, {k: v[:2] for k, v in CELLS.items()}), "++")
     table = by_term(effects(runs, plan, "y"))
@@ -332,7 +332,7 @@ def test_a_lost_treatment_is_said_and_not_imputed():
         "A",
         "B",
         "A:B",
-    ):  # of A one half would be A alone, the other A and its interaction
+    ):  # half of A would be A alone, half A with its interaction
         assert table.loc[term, ["effect", "ci_low", "p_value", "variation_share"]].isna().all()
         assert NOT_ESTIMABLE in table.loc[term, "aliases"]
     assert table.loc["residual", "df"] == 3
@@ -340,13 +340,13 @@ def test_a_lost_treatment_is_said_and_not_imputed():
 
 @pytest.mark.parametrize("lost", [["++++"], ["+--+", "++--"]])
 @pytest.mark.parametrize("order", ["standard", "interleaved"])
-def test_a_fraction_with_lost_cells_tells_no_effect(lost: list[str], order: str):
+def test_a_fraction_with_lost_cells_estimates_no_effect(lost: list[str], order: str):
     plan = plan_of(list("ABCD"), 2, "{fraction: 1}", order=order)
     runs = runs_of(plan, model=lambda c: 100 + 60 * c["A"] + 40 * c["D"] + 40 * c["A"] * c["D"])
     runs["y"] += np.random.default_rng(3).normal(0, 1, len(runs))
-    assert len(told_of(effects(runs, plan, "y"))) == 7
+    assert len(estimated(effects(runs, plan, "y"))) == 7
     table = effects(without(runs, *lost), plan, "y")
-    assert told_of(table) == []
+    assert estimated(table) == []
     assert table[table["term"] != "residual"]["variation_share"].isna().all()
     assert table["ci_low"].isna().all()
 
@@ -361,13 +361,13 @@ def test_a_full_design_with_a_lost_cell_assumes_the_highest_interaction_0():
     assert table["variation_share"].isna().all()
 
 
-def test_a_full_design_with_many_lost_cells_tells_nothing():
+def test_a_full_design_with_many_lost_cells_estimates_nothing():
     plan = plan_of(list("ABC"), 2)
     runs = without(runs_of(plan, model=lambda c: 10 + 3 * c["A"]), "+++", "++-")
-    assert told_of(effects(runs, plan, "y")) == []
+    assert estimated(effects(runs, plan, "y")) == []
 
 
-def test_a_full_design_without_a_level_is_one_of_the_rest():
+def test_a_full_design_without_a_level_is_that_of_the_others():
     plan = plan_of(list("ABC"), 2)
     runs = runs_of(plan, model=lambda c: 10 + 3 * c["A"] + c["B"] - 2 * c["A"] * c["C"])
     table = by_term(effects(runs.assign(valid=runs["A"] == "low"), plan, "y"))
@@ -386,7 +386,7 @@ def test_three_levels_of_which_one_is_lost():
     assert set(table.loc[["A", "B", "A:B"], "method"]) == {"not estimable"}
 
 
-def test_shares_never_add_up_to_more_than_all():
+def test_shares_add_up_to_at_most_all():
     plan = plan_of(list("ABC"), 3)
     for seed in range(20):
         random = np.random.default_rng(seed)
@@ -405,12 +405,12 @@ def test_mixed_levels_equal_statsmodels_anova():
     from statsmodels.formula.api import ols
     from statsmodels.stats.anova import anova_lm
 
-    theirs = anova_lm(ols("y ~ C(A, Sum) * C(B, Sum)", runs).fit(), typ=3)
+    expected = anova_lm(ols("y ~ C(A, Sum) * C(B, Sum)", runs).fit(), typ=3)
     table = by_term(effects(runs, plan, "y"))
-    for ours, name in (("A", "C(A, Sum)"), ("B", "C(B, Sum)"), ("A:B", "C(A, Sum):C(B, Sum)")):
-        assert table.loc[ours, "sum_of_squares"] == pytest.approx(theirs.loc[name, "sum_sq"])
-        assert table.loc[ours, "p_value"] == pytest.approx(theirs.loc[name, "PR(>F)"])
-        assert table.loc[ours, "df"] == theirs.loc[name, "df"]
+    for term, name in (("A", "C(A, Sum)"), ("B", "C(B, Sum)"), ("A:B", "C(A, Sum):C(B, Sum)")):
+        assert table.loc[term, "sum_of_squares"] == pytest.approx(expected.loc[name, "sum_sq"])
+        assert table.loc[term, "p_value"] == pytest.approx(expected.loc[name, "PR(>F)"])
+        assert table.loc[term, "df"] == expected.loc[name, "df"]
 
 
 def test_holm_is_never_below_the_raw_value():
@@ -432,7 +432,7 @@ def test_invalid_runs_are_left_out():
 
 
 @pytest.mark.parametrize("column", ["A", "y"])
-def test_a_missing_column_is_said(column: str):
+def test_a_missing_column_is_reported(column: str):
     plan = plan_of(["A", "B"], 3)
     with pytest.raises(PenstockError, match=column):
         effects(runs_of(plan, CELLS).drop(columns=column), plan, "y")
@@ -444,13 +444,13 @@ def test_intervals_cover_the_truth():
     plan = plan_of(SIX, 5)
     runs = runs_of(plan, model=truth)
     random = np.random.default_rng(20261121)
-    sure = {":".join(w): q for w, q in TRUTH.items()}
+    planted = {":".join(w): q for w, q in TRUTH.items()}
     hits = total = 0
     for _ in range(40):
         noisy = runs.assign(y=runs["y"] + random.normal(0, 10, len(runs)))
         table = effects(noisy, plan, "y")
         table = table[table["term"] != "residual"]
-        q = table["term"].map(sure).fillna(0.0)
+        q = table["term"].map(planted).fillna(0.0)
         hits += int(((table["ci_low"] <= q) & (q <= table["ci_high"])).sum())
         total += len(table)
     assert 0.935 <= hits / total <= 0.965
