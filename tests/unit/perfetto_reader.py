@@ -1,4 +1,4 @@
-"""A trace file as Perfetto's own protocol buffers read it: slices, tracks, counters and clocks."""
+"""Reader of a trace file by Perfetto's protocol buffers: slices, tracks, counters, clocks."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 
 def unknown(message: Message) -> list[str]:
     """Fields that Perfetto does not have, as `message.number`."""
-    found = [f"{message.DESCRIPTOR.name}.{f.field_number}" for f in UnknownFieldSet(message)]
+    fields = [f"{message.DESCRIPTOR.name}.{f.field_number}" for f in UnknownFieldSet(message)]
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:
             for inner in value if field.is_repeated else [value]:
-                found += unknown(inner)
-    return found
+                fields += unknown(inner)
+    return fields
 
 
 class PerfettoTrace:
-    """What a trace file holds. AssertionError where Perfetto would drop or misread some of it."""
+    """Contents of a trace file. AssertionError where Perfetto would drop or misread some of it."""
 
     def __init__(self, data: bytes):
         self.tracks: dict[int, dict[str, Any]] = {}
@@ -39,8 +39,8 @@ class PerfettoTrace:
         self._open: dict[int, list[tuple[int, int, dict[str, Any]]]] = {}
         ends: list[tuple[int, int, int]] = []
         trace = Trace.FromString(data)
-        odd = unknown(trace)
-        assert not odd, f"Perfetto has no {', '.join(odd)}"
+        unknown_fields = unknown(trace)
+        assert not unknown_fields, f"Perfetto has no {', '.join(unknown_fields)}"
         for order, packet in enumerate(trace.packet):
             if packet.sequence_flags & TracePacket.SEQ_INCREMENTAL_STATE_CLEARED:
                 self._names, self._notes, self._strings = {}, {}, {}
@@ -51,7 +51,7 @@ class PerfettoTrace:
                 self._track(packet.track_descriptor)
             if packet.HasField("track_event"):
                 self._event(packet.timestamp, packet.track_event, order, ends)
-        # a begin and an end on one track pair up in order of time, as in the trace processor
+        # a begin and an end on one track match in order of time, as in the trace processor
         for track, begins in self._open.items():
             marks = [(t, o, 1, slice_) for t, o, slice_ in begins]
             marks += [(t, o, 0, {}) for t, o, u in ends if u == track]
@@ -69,15 +69,15 @@ class PerfettoTrace:
         self._strings |= {entry.iid: entry.str for entry in data.debug_annotation_string_values}
 
     def _track(self, data: TrackDescriptor) -> None:
-        made: dict[str, Any] = {"parent": data.parent_uuid or None, "name": data.name}
+        track: dict[str, Any] = {"parent": data.parent_uuid or None, "name": data.name}
         if data.HasField("process"):
-            made |= {"kind": "process", "pid": data.process.pid, "name": data.process.process_name}
+            track |= {"kind": "process", "pid": data.process.pid, "name": data.process.process_name}
         elif data.HasField("thread"):
-            made |= {"kind": "thread", "pid": data.thread.pid, "tid": data.thread.tid}
-            made["name"] = data.thread.thread_name
+            track |= {"kind": "thread", "pid": data.thread.pid, "tid": data.thread.tid}
+            track["name"] = data.thread.thread_name
         else:
-            made["kind"] = "counter" if data.HasField("counter") else "track"
-        self.tracks[data.uuid] = made
+            track["kind"] = "counter" if data.HasField("counter") else "track"
+        self.tracks[data.uuid] = track
 
     def _event(
         self, t_ns: int, data: TrackEvent, order: int, ends: list[tuple[int, int, int]]
@@ -95,7 +95,7 @@ class PerfettoTrace:
                 interned = note.HasField("string_value_iid")
                 value = self._strings[note.string_value_iid] if interned else note.int_value
                 notes[self._notes[note.name_iid]] = value
-            made = {
+            slice_ = {
                 "track": track,
                 "name": self._names[data.name_iid],
                 "category": data.categories[0],
@@ -103,5 +103,5 @@ class PerfettoTrace:
                 "flows": list(data.flow_ids),
                 **notes,
             }
-            self.slices.append(made)
-            self._open.setdefault(track, []).append((t_ns, order, made))
+            self.slices.append(slice_)
+            self._open.setdefault(track, []).append((t_ns, order, slice_))

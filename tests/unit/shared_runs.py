@@ -1,4 +1,4 @@
-"""Experiments and a study to share, compare and derive from, in a store of the test's own."""
+"""Experiments and a study to share, compare and derive from, in a store of the test."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ def made(
     start_ns: int = T0,
     params: Mapping[str, Any] | None = None,
 ) -> Experiment:
-    """An experiment that has ended: of (metric, node) the times [s] and the values."""
-    begun = store.start(name, local_user(), at_ns=start_ns, params=params)
+    """An experiment that has ended, with times [s] and values by (metric, node)."""
+    running = store.start(name, local_user(), at_ns=start_ns, params=params)
     for number, ((metric, node), (at_s, values)) in enumerate(series.items()):
-        at = start_ns + np.round(np.asarray(at_s, float) * S).astype(np.int64)
+        utc_ns = start_ns + np.round(np.asarray(at_s, float) * S).astype(np.int64)
         label = canonical_labels({"node": node}) if node else "{}"
-        table = points(metric=metric, labels=label, utc_ns=at, float=values, unit=unit)
-        if len(at) != len(values):
+        table = points(metric=metric, labels=label, utc_ns=utc_ns, float=values, unit=unit)
+        if len(utc_ns) != len(values):
             table = pa.table(table)
-        store.sink(begun).write(Batch("test", number, table))
+        store.sink(running).write(Batch("test", number, table))
     for phase, (low, high) in (phases or {}).items():
-        store.mark(begun, "begin", phase, start_ns + round(low * S))
-        store.mark(begun, "end", phase, start_ns + round(high * S))
-    return store.stop(begun, at_ns=start_ns + round(lasted_s * S))
+        store.mark(running, "begin", phase, start_ns + round(low * S))
+        store.mark(running, "end", phase, start_ns + round(high * S))
+    return store.stop(running, at_ns=start_ns + round(lasted_s * S))
 
 
 def study(place: Path, walls: Mapping[str, list[float]]) -> Path:
-    """A study's results: of each treatment the wall times of its runs [s]."""
+    """Results of a study, with wall times [s] of the runs of each treatment."""
     number = 0
     for treatment, times in walls.items():
         for wall in times:
@@ -77,17 +77,17 @@ def study(place: Path, walls: Mapping[str, list[float]]) -> Path:
     return place
 
 
-def penstock(*words: str) -> Result:
-    """What a command does and says."""
-    result = CliRunner().invoke(_build(), list(words))
+def penstock(*arguments: str) -> Result:
+    """Result of a command."""
+    result = CliRunner().invoke(_build(), list(arguments))
     if isinstance(result.exception, Exception) and not isinstance(result.exception, BadInput):
         raise result.exception
     return result
 
 
-def refused(*words: str) -> str:
-    """The one line with which a command refuses."""
-    result = penstock(*words)
+def refused(*arguments: str) -> str:
+    """The one line of a command's refusal."""
+    result = penstock(*arguments)
     assert isinstance(result.exception, BadInput), result.output
     assert "\n" not in str(result.exception)
     return str(result.exception)

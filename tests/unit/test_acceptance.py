@@ -1,4 +1,4 @@
-"""Acceptance cases of experiment monitoring that no other test has."""
+"""Acceptance cases of experiment monitoring that are in no other test."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_a_quarter_of_a_second_at_a_hundred_hertz(server: Server) -> None:
-    """Start and end are the nanoseconds that were sent; points at 100 Hz inside of them are 25 or 26 rows."""
+    """Start and end keep their nanoseconds; points at 100 Hz between them are 25 or 26 rows."""
     start, end = 1512056178_123456789, 1512056178_373456789
-    begun = server.http.post("/exp/q", content='{"utc_time": 1512056178.123456789}')
-    assert begun.status_code == 201
+    response = server.http.post("/exp/q", content='{"utc_time": 1512056178.123456789}')
+    assert response.status_code == 201
     times = [start - 5_000_000 + 10_000_000 * k for k in range(40)]
     assert server.push("q", 0, times, list(range(40))).status_code == 201
     assert (
         server.http.put("/exp/q", content='{"utc_time": 1512056178.373456789}').status_code == 201
     )
-    found = server.http.get("/api/v1/experiments/q").json()
-    assert (found["start_ns"], found["end_ns"]) == (start, end)
+    experiment = server.http.get("/api/v1/experiments/q").json()
+    assert (experiment["start_ns"], experiment["end_ns"]) == (start, end)
     rows = server.get("q", metric="m").text.splitlines()[1:]
     inside = [t for t in times if start <= t <= end]
     assert [r.split(",")[0] for r in rows] == [f"{t // S}.{t % S:09}".rstrip("0") for t in inside]
@@ -41,13 +41,13 @@ def test_a_quarter_of_a_second_at_a_hundred_hertz(server: Server) -> None:
 def test_series_that_begin_late_and_end_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From 0, 3 and 5 s on, one of them to 7 s: empty cells outside, values on their own rows."""
+    """Series from 0, 3 and 5 s, one of them to 7 s: empty cells outside, values in their rows."""
     monkeypatch.chdir(tmp_path)
     store = own_store(tmp_path, monkeypatch)
     series = {}
     for node, low, high in (("a", 0, 10), ("b", 3, 10), ("c", 5, 7)):
-        at = np.arange(low, high + 1.0)
-        series["m", node] = (at, at * 10)
+        times = np.arange(low, high + 1.0)
+        series["m", node] = (times, times * 10)
     made(store, "late", series, lasted_s=10)
     penstock(*"monitor get late -m m --label node --type duration -o late.csv".split())
     rows = Path("late.csv").read_text().splitlines()
@@ -61,7 +61,7 @@ def test_series_that_begin_late_and_end_early(
 def test_a_hundred_curves_from_a_file_and_from_a_server(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """100 curves in the SVG; the same bytes twice, from the archived file and from the live server."""
+    """100 curves in the SVG; the same bytes from the archived file and from the live server."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PENSTOCK_RUNTIME", server.environment["PENSTOCK_RUNTIME"])
     assert server.http.post("/exp/torrent", json={"utc_time": T0 // S}).status_code == 201
@@ -69,10 +69,10 @@ def test_a_hundred_curves_from_a_file_and_from_a_server(
     for peer in range(100):
         value = [min(100, max(0, t - peer)) for t in range(0, 300, 5)]
         labels = {"node": f"peer{peer:02}"}
-        more = {"labels": labels, "source": f"p{peer}"}
-        assert server.push("torrent", 0, times, value, metric="done", **more).status_code == 201
+        options = {"labels": labels, "source": f"p{peer}"}
+        assert server.push("torrent", 0, times, value, metric="done", **options).status_code == 201
     url = f"{server.url}/exp/torrent/data?metric=done&type=duration"
-    # live: it still runs
+    # live: the experiment is running
     first = penstock("plot", url, "lines", "-o", "live.svg")
     assert first.exit_code == 0, first.output
     Path("done.csv").write_bytes(server.http.get(url.removeprefix(server.url)).content)

@@ -1,4 +1,4 @@
-"""penstock from Python: what is there, what it gives, and that it is what the command line gives."""
+"""penstock as a Python package: names, results, and agreement with the command line."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_tables_are_those_of_the_directory(campaign: penstock.Campaign) -> None:
 def test_the_answer_is_that_of_the_command_line(campaign: penstock.Campaign) -> None:
     assert campaign.answer[0].startswith("Choose fast: ")
     line = [sys.executable, "-m", "penstock", "analyse", str(campaign.out), "--json"]
-    done = commands.run(line, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["answer"] == campaign.answer
+    result = commands.run(line, capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout)["answer"] == campaign.answer
 
 
 def test_a_directory_without_a_campaign(tmp_path: Path) -> None:
@@ -58,8 +58,8 @@ def test_a_plan_has_a_column_for_each_factor() -> None:
     assert len(plan) == 32
     assert {"run_id", "treatment_id", "disk", "pattern", "block_size", "jobs"} <= set(plan)
     assert study.design.estimated_s > 0
-    more = penstock.Study.load(study.checked.source_path, ["design.replicates=3"])
-    assert len(more.plan()) == 48
+    with_replicates = penstock.Study.load(study.checked.source_path, ["design.replicates=3"])
+    assert len(with_replicates.plan()) == 48
 
 
 def test_a_mistake_in_a_study_is_bad_input(tmp_path: Path) -> None:
@@ -70,16 +70,16 @@ def test_a_mistake_in_a_study_is_bad_input(tmp_path: Path) -> None:
 
 def test_predict_and_explore(tmp_path: Path) -> None:
     _, workflow, _, platform = write_files(tmp_path)
-    made = penstock.predict_workflow(workflow, platform, seeds=20)
-    assert made.makespan_s > 0
-    found = penstock.explore(
+    prediction = penstock.predict_workflow(workflow, platform, seeds=20)
+    assert prediction.makespan_s > 0
+    exploration = penstock.explore(
         workflow, platform, ["hosts.app.count=2..3"], objective="time", seeds=4
     )
-    assert len(found.record.space.axes) == 1
-    assert found.calibration is None
+    assert len(exploration.record.space.axes) == 1
+    assert exploration.calibration is None
     pairs = [Pair(f"w{i}", "cluster", 10.0, 10.5 + i / 100) for i in range(9)]
     add_pairs(tmp_path / "pairs.json", pairs)
-    beside = penstock.explore(
+    calibrated = penstock.explore(
         workflow,
         platform,
         ["hosts.app.count=2..3"],
@@ -87,11 +87,11 @@ def test_predict_and_explore(tmp_path: Path) -> None:
         seeds=4,
         calibration=tmp_path / "pairs.json",
     )
-    assert beside.calibration is not None
-    assert beside.calibration.half_width == pytest.approx(0.058)
+    assert calibrated.calibration is not None
+    assert calibrated.calibration.half_width == pytest.approx(0.058)
 
 
-def test_nothing_is_imported_before_it_is_asked_for() -> None:
+def test_modules_are_imported_on_demand() -> None:
     code = "import sys, penstock; assert not {'pandas', 'numpy', 'penstock.api'} & set(sys.modules)"
     commands.run([sys.executable, "-c", code], check=True)
     assert set(dir(penstock)) >= {

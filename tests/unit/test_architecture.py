@@ -1,4 +1,4 @@
-"""docs/architecture.md speaks of the code that is there."""
+"""docs/architecture.md describes the existing code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGE = PROJECT / "python" / "penstock"
 TEXT = (PROJECT / "docs" / "architecture.md").read_text()
 
 
-def rooms() -> list[str]:
+def layer_names() -> list[str]:
     contracts = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"][
         "contracts"
     ]
@@ -21,23 +21,23 @@ def rooms() -> list[str]:
     return [room.strip() for layer in layers for room in layer.split("|")]
 
 
-def test_the_picture_has_every_room_in_order() -> None:
+def test_the_picture_has_every_layer_in_order() -> None:
     picture = (PROJECT / "docs" / "figures" / "architecture.svg").read_text()
     names = re.findall(r'class="name"[^>]*>([^<]*)<', picture)
-    drawn = [room.strip() for name in names for room in re.split(r"[|·]", name)]
-    assert drawn[: len(rooms())] == rooms()
+    shown = [layer.strip() for name in names for layer in re.split(r"[|·]", name)]
+    assert shown[: len(layer_names())] == layer_names()
     crates = {path.parent.name for path in (PROJECT / "crates").glob("*/Cargo.toml")}
-    assert set(drawn[len(rooms()) :]) == crates
+    assert set(shown[len(layer_names()) :]) == crates
 
 
-def test_every_file_it_names_is_there() -> None:
-    room = ""
+def test_every_named_file_exists() -> None:
+    layer = ""
     named = re.findall(r"`([a-z_./]+\.(?:py|rs))`", TEXT)
     assert len(named) > 30
     for path in named:
         if "/" in path and (PACKAGE / path.split("/")[0]).is_dir():
-            room = path.split("/")[0]
-        places = [PROJECT / path, PACKAGE / path, PACKAGE / room / path]
+            layer = path.split("/")[0]
+        places = [PROJECT / path, PACKAGE / path, PACKAGE / layer / path]
         places += [
             PACKAGE / "observe" / "trace" / path,
             PROJECT / "crates" / "probe" / "src" / path,
@@ -45,6 +45,6 @@ def test_every_file_it_names_is_there() -> None:
         assert any(place.is_file() for place in places), path
 
 
-@pytest.mark.parametrize("room", rooms())
-def test_every_room_is_there(room: str) -> None:
-    assert (PACKAGE / room).is_dir() or (PACKAGE / f"{room}.py").is_file()
+@pytest.mark.parametrize("layer", layer_names())
+def test_every_layer_exists(layer: str) -> None:
+    assert (PACKAGE / layer).is_dir() or (PACKAGE / f"{layer}.py").is_file()

@@ -1,4 +1,4 @@
-"""Back ends of emulated disks: which one is taken, what a patch may say, limits as the kernel has them."""
+"""Back ends of emulated disks: their choice, valid patches, and limits in the kernel's format."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ PROFILE: dict[str, Any] = json.loads(load_profile("service-5ms").json)
 LOOP = BlockDevice((7, 0), "loop0")
 
 
-def test_the_model_is_taken_where_it_can_be_used() -> None:
+def test_the_model_is_chosen_where_possible() -> None:
     assert choose(DiskSpec("d"), {}).name == "fuse"
     shaped = choose(DiskSpec("d", profile=PROFILE, profile_name="service-5ms"), {})
     assert shaped.name == "fuse"
     assert "service-5ms" in shaped.reason
 
 
-def test_plain_limits_go_to_a_throttle_where_there_is_no_model() -> None:
+def test_plain_limits_use_a_throttle_without_the_model() -> None:
     disk = DiskSpec("d", limits=Limits(read_bps=1e6))
     choice = choose(disk, {"fuse": "no /dev/fuse"})
     assert choice.name == "cgroup2"
@@ -45,7 +45,7 @@ def test_plain_limits_go_to_a_throttle_where_there_is_no_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("disk", "host", "says"),
+    ("disk", "host", "message"),
     [
         (DiskSpec("d", profile=PROFILE), {"fuse": NONE}, "limits and nothing else"),
         (DiskSpec("d", backend="cgroup2"), {"cgroup2": NONE}, "backend: fuse"),
@@ -54,12 +54,12 @@ def test_plain_limits_go_to_a_throttle_where_there_is_no_model() -> None:
         (DiskSpec("d"), {"fuse": NONE, "cgroup2": NONE, "cgroup1": NONE}, "penstock doctor"),
     ],
 )
-def test_what_none_can_honour_is_refused_with_an_alternative(
-    disk: DiskSpec, host: dict[str, str], says: str
+def test_unsupported_disks_are_refused_with_an_alternative(
+    disk: DiskSpec, host: dict[str, str], message: str
 ) -> None:
     with pytest.raises(BadInput) as refused:
         choose(disk, host)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("backend", ["auto", "cgroup1"])
@@ -72,8 +72,10 @@ def test_buffered_write_limits_of_v1_are_refused_unless_overridden(backend: Any)
     assert "io: direct" in str(refused.value)
     direct = choose(DiskSpec("d", backend=backend, limits=limits, io="direct"), host)
     assert (direct.name, direct.warnings) == ("cgroup1", ())
-    known = choose(DiskSpec("d", backend="cgroup1", limits=limits, allow_unhonoured=True), host)
-    assert "cannot limit buffered writes" in known.warnings[0]
+    overridden = choose(
+        DiskSpec("d", backend="cgroup1", limits=limits, allow_unhonoured=True), host
+    )
+    assert "cannot limit buffered writes" in overridden.warnings[0]
     patched = DiskSpec("d", backend=backend, patch={"limits": {"write_iops": 10}})
     with pytest.raises(BadInput):
         choose(patched, host)
@@ -98,12 +100,12 @@ def test_a_hierarchy_without_the_controllers_offers_nothing(tmp_path: Path) -> N
         {"read_bps": True},
     ],
 )
-def test_limits_that_are_none_are_refused(limits: dict[str, Any]) -> None:
+def test_invalid_limits_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(BadInput):
         LimitPatch.of(limits)
 
 
-def test_a_patch_names_what_it_sets_and_what_it_clears() -> None:
+def test_a_patch_has_set_and_cleared_keys() -> None:
     change = LimitPatch.of({"read_bps": 5, "write_bps": "max", "write_iops": None})
     assert change.set == {"read_bps": 5.0}
     assert change.clear == ["write_bps", "write_iops"]
@@ -145,17 +147,17 @@ def test_v1_has_a_file_for_each_limit_and_reaches_the_groups_inside(tmp_path: Pa
     assert limits.counts() == Counts(4096, 0, 1, 0)
 
 
-def test_read_back_finds_what_was_not_set_and_what_was_touched() -> None:
+def test_read_back_detects_departures() -> None:
     change = LimitPatch.of({"read_bps": 5})
     assert _departure(change, {"write_bps": 7}, {"read_bps": 5, "write_bps": 7}) == ""
     assert "read_bps" in _departure(change, {}, {"read_bps": 4})
-    # the fault of the original: setting one direction took the other's limit away
+    # the original fault: setting one direction removed the limit of the other
     assert "write_bps" in _departure(change, {"write_bps": 7}, {"read_bps": 5})
     assert "read_bps" in _departure(LimitPatch.of({"read_bps": "max"}), {}, {"read_bps": 5})
 
 
 class Moving:
-    """Counters that move at a rate, and a limit that is kept to only once it is set again."""
+    """Counters that move at a rate; a limit that counts as applied only after it is set again."""
 
     def __init__(self, rate_bps: float, limit_bps: int) -> None:
         self.began, self.rate_bps, self.limit_bps = time.monotonic(), rate_bps, limit_bps
@@ -168,7 +170,7 @@ class Moving:
         return Counter(self.counts, lambda: {"read_bps": self.limit_bps}, self.again.append)
 
 
-def test_windows_say_what_was_delivered_and_the_limit() -> None:
+def test_windows_have_delivered_bytes_and_the_limit() -> None:
     moving = Moving(1e6, 1_000_000)
     recorder = Recorder("d", moving.counter(), window_s=0.1)
     time.sleep(0.35)
@@ -193,14 +195,14 @@ def test_a_limit_that_is_not_in_force_is_set_again() -> None:
 
 
 class Lumps(Moving):
-    """The same in lumps, one in every second window of 0.1 s: the mean is that of the limit."""
+    """The same in lumps, one in every second window of 0.1 s: the mean equals the limit."""
 
     def counts(self) -> Counts:
         lumps = int((time.monotonic() - self.began + 0.15) / 0.2)
         return Counts(read_bytes=int(lumps * 0.2 * self.rate_bps))
 
 
-def test_a_window_that_makes_up_for_the_one_before_leaves_the_limit_alone() -> None:
+def test_a_window_that_balances_the_previous_one_keeps_the_limit() -> None:
     lumps = Lumps(1e6, 1_000_000)
     recorder = Recorder("d", lumps.counter(), window_s=0.1)
     time.sleep(0.85)
@@ -211,15 +213,15 @@ def test_a_window_that_makes_up_for_the_one_before_leaves_the_limit_alone() -> N
 
 
 def test_the_timetable_keeps_order_and_time() -> None:
-    seen: list[tuple[str, int]] = []
+    calls: list[tuple[str, int]] = []
     last = threading.Event()
     table = Timetable()
     now = time.monotonic_ns()
     for name, at_ns in (("c", now + 60_000_000), ("a", now + 20_000_000), ("b", now + 20_000_000)):
-        table.at(at_ns, lambda n=name, t=at_ns: seen.append((n, time.monotonic_ns() - t)))
+        table.at(at_ns, lambda n=name, t=at_ns: calls.append((n, time.monotonic_ns() - t)))
     table.at(now + 70_000_000, last.set)
-    table.at(now + 10**12, lambda: seen.append(("never", 0)))
+    table.at(now + 10**12, lambda: calls.append(("never", 0)))
     assert last.wait(5)
     table.stop()
-    assert [name for name, _ in seen] == ["a", "b", "c"]
-    assert all(late_ns >= 0 for _, late_ns in seen)
+    assert [name for name, _ in calls] == ["a", "b", "c"]
+    assert all(late_ns >= 0 for _, late_ns in calls)

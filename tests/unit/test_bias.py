@@ -1,4 +1,4 @@
-"""Degraded runs in means, rankings and effects: what these say holds for any bias within the bounds."""
+"""Degraded runs in means, rankings and effects: conclusions hold for any bias within the bounds."""
 
 from __future__ import annotations
 
@@ -37,17 +37,20 @@ def frame(plan: Plan) -> pd.DataFrame:
 
 
 def planted(plan: Plan, ratio: float, rng: np.random.Generator, share: float) -> pd.DataFrame:
-    """Times of true mean 10 s, `ratio` times that at a = z, noise of 4 %; half of the runs of one level are
-    delayed by up to `share` of their time, by a bound that is up to half again as large."""
+    """Times of true mean 10 s, `ratio` times that at a = z, noise of 4 %.
+
+    Half of the runs of one level are delayed by up to `share` of their time. Their bounds are up to
+    half again as large.
+    """
     runs = frame(plan)
     at_z = runs["a"].eq("z").to_numpy()
     true = 10 * np.where(at_z, ratio, 1.0) * np.exp(rng.normal(0, 0.04, len(runs)))
-    hit = (at_z == (rng.random() < 0.5)) & (rng.random(len(runs)) < 0.5)
-    late = true * rng.uniform(0, share, len(runs)) * hit
-    runs = runs.assign(y=true + late)
-    runs["y:low"] = runs["y"] - late * rng.uniform(1, 1.5, len(runs))
+    degraded = (at_z == (rng.random() < 0.5)) & (rng.random(len(runs)) < 0.5)
+    delay_s = true * rng.uniform(0, share, len(runs)) * degraded
+    runs = runs.assign(y=true + delay_s)
+    runs["y:low"] = runs["y"] - delay_s * rng.uniform(1, 1.5, len(runs))
     runs["y:high"] = runs["y"]
-    return runs.assign(validity=np.where(hit, "degraded", "valid"))
+    return runs.assign(validity=np.where(degraded, "degraded", "valid"))
 
 
 def outcome_of(plan: Plan, runs: pd.DataFrame, scale: str | None = None) -> Outcome:
@@ -56,11 +59,11 @@ def outcome_of(plan: Plan, runs: pd.DataFrame, scale: str | None = None) -> Outc
 
 
 def compared(outcome: Outcome) -> tuple[float, float, bool]:
-    """The interval of the time at z over that at x, and whether the two are told apart."""
+    """The interval of the time at z over that at x, and true if the difference is significant."""
     ranked = ranking(outcome, outcome.responses[0])
-    one = {t.levels["a"]: t for t in ranked.treatments}
-    _, low, high = ranked.better(one["x"], one["z"])
-    return low, high, ranked.apart(one["x"], one["z"])
+    by_level = {t.levels["a"]: t for t in ranked.treatments}
+    _, low, high = ranked.better(by_level["x"], by_level["z"])
+    return low, high, ranked.apart(by_level["x"], by_level["z"])
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1.3, 4.0])
@@ -73,38 +76,40 @@ def test_the_true_ratio_lies_within_the_interval_and_no_conclusion_is_wrong(
     for number in range(studies):
         runs = planted(plan, ratio, rng, 0.4)
         outcome = outcome_of(plan, runs, "log")
-        low, high, sure = compared(outcome)
+        low, high, significant = compared(outcome)
         covered += low <= ratio <= high
-        apart += sure
+        apart += significant
         assert outcome.effects is not None
         row = outcome.effects.set_index("term").loc["a"]
         by_effect += row["ratio_ci_low"] <= ratio <= row["ratio_ci_high"]
         slower = row["effect"] > 0
-        wrong += sure and (ratio == 1 or not slower)
-        if number < studies // 2:  # the same without the bounds
-            blind = outcome_of(plan, runs.drop(columns=["y:low", "y:high"]), "log")
-            low, high, _ = compared(blind)
+        wrong += significant and (ratio == 1 or not slower)
+        if number < studies // 2:  # the same runs without bounds
+            without_bounds = outcome_of(plan, runs.drop(columns=["y:low", "y:high"]), "log")
+            low, high, _ = compared(without_bounds)
             blind_covered += low <= ratio <= high
     assert covered >= 0.95 * studies
     assert by_effect >= 0.95 * studies
     assert wrong <= 0.05 * studies * (ratio == 1)
-    assert blind_covered < 0.9 * (studies // 2)  # the bias shows
+    assert blind_covered < 0.9 * (studies // 2)  # without bounds, the bias is visible
     if ratio == 4:
-        assert apart == studies  # a large effect is told although runs are degraded
+        assert apart == studies  # a large effect is significant despite degraded runs
 
 
 def test_intervals_reach_from_all_measured_to_all_corrected(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, 2)
     runs = frame(plan).assign(y=[10.0, 20.0, 10.5, 21.0][: len(plan.rows)])
     runs["y"] = np.where(runs["a"].eq("x"), 10.0, 20.0) + 0.2 * runs["replicate"]
-    plain = ranking(outcome_of(plan, runs), outcome_of(plan, runs).responses[0]).treatments
+    measured = ranking(outcome_of(plan, runs), outcome_of(plan, runs).responses[0]).treatments
     runs["y:low"], runs["y:high"] = runs["y"], runs["y"]
-    hit = runs.index[runs["a"].eq("z")][0]
-    runs.loc[hit, "y:low"] -= 4.0
-    wide = ranking(outcome_of(plan, runs), outcome_of(plan, runs).responses[0]).treatments
-    assert (wide[0].low, wide[0].high) == (plain[0].low, plain[0].high)
-    assert wide[1].high == plain[1].high
-    assert wide[1].low == pytest.approx(plain[1].low * (plain[1].mean - 2.0) / plain[1].mean)
+    degraded = runs.index[runs["a"].eq("z")][0]
+    runs.loc[degraded, "y:low"] -= 4.0
+    bounded = ranking(outcome_of(plan, runs), outcome_of(plan, runs).responses[0]).treatments
+    assert (bounded[0].low, bounded[0].high) == (measured[0].low, measured[0].high)
+    assert bounded[1].high == measured[1].high
+    assert bounded[1].low == pytest.approx(
+        measured[1].low * (measured[1].mean - 2.0) / measured[1].mean
+    )
 
 
 def test_a_bound_that_could_reverse_a_conclusion_withholds_it(tmp_path: Path) -> None:
@@ -112,17 +117,17 @@ def test_a_bound_that_could_reverse_a_conclusion_withholds_it(tmp_path: Path) ->
     runs = frame(plan)
     runs["y"] = np.where(runs["a"].eq("x"), 10.0, 13.0) + 0.1 * runs["replicate"]
     assert compared(outcome_of(plan, runs))[2]
-    for low, sure in ((0.9, True), (0.7, False)):
+    for low, significant in ((0.9, True), (0.7, False)):
         bounded = runs.assign(**{"y:high": runs["y"], "y:low": runs["y"]})
         bounded.loc[bounded["a"].eq("z"), "y:low"] *= low
         outcome = outcome_of(plan, bounded)
-        assert compared(outcome)[2] is sure
+        assert compared(outcome)[2] is significant
         assert outcome.effects is not None
         terms = outcome.effects[outcome.effects["term"] == "a"]
-        assert bool(is_sure(terms).iloc[0]) is sure
+        assert bool(is_sure(terms).iloc[0]) is significant
         cost = factor_cost(outcome, outcome.responses[0], "a")
         assert cost is not None
-        assert cost.average.sure is sure
+        assert cost.average.sure is significant
 
 
 def test_the_bias_of_an_effect_is_the_worst_of_all_corrections(tmp_path: Path) -> None:
@@ -135,7 +140,7 @@ def test_the_bias_of_an_effect_is_the_worst_of_all_corrections(tmp_path: Path) -
     below, above = fit.bias(0) or (np.zeros(1), np.zeros(1))
     lowest, highest = np.inf, -np.inf
     sides = np.vstack([runs["y:low"], runs["y:high"]])
-    for number in range(2 ** len(runs)):  # every corner
+    for number in range(2 ** len(runs)):  # every corner of the bounds
         corner = [sides[number >> i & 1, i] for i in range(len(runs))]
         q = fitted(runs.assign(y=corner)[list(runs.columns[:-2])], plan, "y").coefficients[1]
         lowest, highest = min(lowest, q), max(highest, q)
@@ -162,5 +167,5 @@ def test_ends_on_a_scale_hold_the_corrected_value(scale: str) -> None:
     assert (below >= 0).all()
     assert (above >= 0).all()
     assert (below > 0).any()
-    same = scaled_ends(values, values, values, scale, 0.5)
-    assert np.allclose(same, 0)
+    zero_bounds = scaled_ends(values, values, values, scale, 0.5)
+    assert np.allclose(zero_bounds, 0)

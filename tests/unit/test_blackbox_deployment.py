@@ -1,4 +1,4 @@
-"""Nodes and storages as dimensions: which are refused, and the study that measures them."""
+"""Nodes and storages as dimensions: refused values, and the study that measures the others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def platform(tmp_path: Path) -> Path:
     return file
 
 
-def test_points_of_nodes_have_names_that_lead_back() -> None:
+def test_points_of_nodes_are_restored_from_their_names() -> None:
     assert len(SPACE.grid()) == 16
     assert [run_of(p.name) for p in SPACE.grid()] == SPACE.grid()
     assert "x1" not in Point("read", "sequential", "buffered", 0, 4096, MIB).name
@@ -67,7 +67,7 @@ def refusal(ground: Ground, **values: Any) -> str:
     return str(refused.value)
 
 
-def test_what_a_directory_cannot_be(tmp_path: Path) -> None:
+def test_invalid_dimensions_of_a_directory(tmp_path: Path) -> None:
     ground = Ground(tmp_path)
     assert "expected 1, or a platform file" in refusal(ground, storage=["local"])
     assert "expected --mount nfs=DIR" in refusal(ground, nodes=[1], storage=["local", "nfs"])
@@ -78,7 +78,7 @@ def test_what_a_directory_cannot_be(tmp_path: Path) -> None:
     assert mounted.archive(tmp_path, Deployment(1, "nfs")) == tmp_path / "nodes-1-nfs"
 
 
-def test_what_a_platform_cannot_be(platform: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_dimensions_of_a_platform(platform: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ground = Ground(platform)
     ground.check(SPACE)
     assert "at most 3, the clients" in refusal(ground, nodes=[1, 4])
@@ -88,8 +88,8 @@ def test_what_a_platform_cannot_be(platform: Path, monkeypatch: pytest.MonkeyPat
     assert "expected a directory with it" in refusal(Ground(platform, {"a": platform.parent}))
     monkeypatch.setattr(type(STORE_ENGINES), "__iter__", lambda _: iter(()))
     monkeypatch.setattr(type(STORE_ENGINES), "__contains__", lambda *_: False)
-    without = refusal(ground)
-    assert "none: the part that adds it is not installed" in without
+    without_engines = refusal(ground)
+    assert "none: the part that adds it is not installed" in without_engines
 
 
 def test_study_of_local_disks(platform: Path) -> None:
@@ -109,32 +109,32 @@ def test_study_of_a_store(platform: Path) -> None:
     store, workload = study.document["platform"]["store"], study.document["workload"]
     assert (store["engine"], store["chunk"], store["manager"]) == ("directory", "1MiB", ["head-0"])
     assert store["storage"] == store["clients"] == ["node-0", "node-1", "node-2"]
-    # the data of a node are written by another one, which has them in its cache
+    # another node writes the data of a node, and has them in its cache
     (layout,) = workload["services"]
     assert layout["on"] == ["node-1", "node-2"]
     assert "node-1) to=node-0;; node-2) to=node-1;;" in layout["command"]
     assert workload["mutates"] is True
-    other = site_of(platform, Deployment(1, "moosefs"))
-    assert "chunk" not in other.platform["store"]  # a parameter of another engine
+    of_moosefs = site_of(platform, Deployment(1, "moosefs"))
+    assert "chunk" not in of_moosefs.platform["store"]  # a parameter of the other engine
 
 
 def test_deployments_have_two_points_each() -> None:
     grid = SPACE.grid()
-    one = next(p for p in grid if of_point(p) == Deployment(2, "directory"))
-    new = _paired([], [one], SPACE)
-    assert new[0] == one
+    point = next(p for p in grid if of_point(p) == Deployment(2, "directory"))
+    new = _paired([], [point], SPACE)
+    assert new[0] == point
     assert [of_point(p) for p in new] == [Deployment(2, "directory")] * 2
     assert _paired(new, [], SPACE) == []
     with pytest.raises(BadInput, match="found one point of nodes-2-directory"):
         _paired(
             [],
-            [one],
-            SPACE.with_values(operation=[one.operation], request_bytes=[one.request_bytes]),
+            [point],
+            SPACE.with_values(operation=[point.operation], request_bytes=[point.request_bytes]),
         )
 
 
 def test_a_model_of_nodes_predicts_jobs() -> None:
-    """Local disks do not share; a store does."""
+    """Nodes share a store, but not their local disks."""
 
     def rate(p: Point) -> float:
         return 1e8 if p.storage == "local" else 1e8 / p.nodes

@@ -15,7 +15,7 @@ LEVEL = 0.9
 
 
 def truth(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points of a storage whose throughput falls with clients, rises with the request, and varies."""
+    """Points of a storage: throughput falls with clients, rises with the request, and varies."""
     x = np.column_stack(
         [rng.integers(0, 2, n), rng.integers(0, 5, n), 4096 * 2.0 ** rng.integers(0, 9, n)]
     )
@@ -24,11 +24,13 @@ def truth(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def split_covers(rng: np.random.Generator, planted: bool) -> bool:
-    """Whether a new point lies inside; 19 points are set aside, of which the 18th residual counts."""
+    """True if a new point lies inside; of the 19 points set aside the 18th residual counts."""
     x, y = truth(rng, 40)
     model = learner("tree").fit(x[:20], y[:20])
-    aside = slice(0, 19) if planted else slice(20, 39)
-    half = conformal_half_width(np.abs(np.log(model.predict(x[aside]) / y[aside])).tolist(), LEVEL)
+    held_out = slice(0, 19) if planted else slice(20, 39)
+    half = conformal_half_width(
+        np.abs(np.log(model.predict(x[held_out]) / y[held_out])).tolist(), LEVEL
+    )
     assert half is not None
     return bool(abs(np.log(model.predict(x[39:]) / y[39:]))[0] <= half)
 
@@ -61,11 +63,11 @@ def cross_covers(rng: np.random.Generator, planted: bool) -> bool:
 
 @pytest.mark.long
 def test_cross_conformal_covers_at_least_its_level() -> None:
-    """What CV+ guarantees is less (80 % less sqrt(2/n)); what it reaches is not below 90 %."""
+    """CV+ guarantees less (80 % less sqrt(2/n)), but reaches at least 90 %."""
     rng = np.random.default_rng(22)
     hits = sum(cross_covers(rng, planted=False) for _ in range(TRIALS))
     assert binomtest(hits, TRIALS, LEVEL, alternative="less").pvalue > 0.05
-    assert hits / TRIALS < 0.97  # and it is not bought by width
+    assert hits / TRIALS < 0.97  # and not because intervals are too wide
 
 
 @pytest.mark.long
@@ -76,27 +78,27 @@ def test_planted_folds_that_saw_their_points_do_not_cover() -> None:
 
 
 def test_jackknife_plus_by_hand() -> None:
-    """Nine points, 80 %: ranks 2 and 8 of what is left of the centres and right of them."""
+    """Nine points, 80 %: ranks 2 and 8 of the lower and of the upper ends."""
     residual = np.array([0.1, 0.5, 0.2, 0.9, 0.3, 0.8, 0.4, 0.7, 0.6])
     centre = np.arange(9.0)[:, None]
-    found = CrossConformal(np.arange(9), residual)
-    low, high = found.interval(centre, 0.8)
+    conformal = CrossConformal(np.arange(9), residual)
+    low, high = conformal.interval(centre, 0.8)
     assert low[0] == pytest.approx(sorted(np.arange(9) - residual)[1])
     assert high[0] == pytest.approx(sorted(np.arange(9) + residual)[7])
-    assert found.method == "jackknife+"
-    assert "at least 80 %" in found.guarantee(0.9)
-    low, high = found.interval(centre, 0.95)
+    assert conformal.method == "jackknife+"
+    assert "at least 80 %" in conformal.guarantee(0.9)
+    low, high = conformal.interval(centre, 0.95)
     assert (low[0], high[0]) == (-np.inf, np.inf)
 
 
 def test_a_class_has_the_interval_of_its_own_residuals() -> None:
     residual = np.concatenate([np.full(20, 0.1), np.full(20, 2.0), np.full(3, 9.0)])
-    found = CrossConformal(np.arange(43), residual)
+    conformal = CrossConformal(np.arange(43), residual)
     easy = np.arange(43) < 20
-    low, high = found.among(easy, 0.9).interval(np.zeros((43, 1)), 0.9)
+    low, high = conformal.among(easy, 0.9).interval(np.zeros((43, 1)), 0.9)
     assert (low[0], high[0]) == pytest.approx((-0.1, 0.1))
-    few = np.arange(43) >= 40
-    assert found.among(few, 0.9) is found  # three points are no class
+    three_points = np.arange(43) >= 40
+    assert conformal.among(three_points, 0.9) is conformal  # three points are no class
 
 
 def test_folds_are_even_and_few_points_have_one_each() -> None:

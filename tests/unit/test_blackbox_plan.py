@@ -1,4 +1,4 @@
-"""Which points are measured: balance, sub-sampling, Algorithm 1, and what the adaptive choice saves."""
+"""Choice of measured points: balance, sub-sampling, Algorithm 1, savings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STORAGES = ["hdd-7200", "sata-ssd", "network-volume", "nvme"]
 SPACE = DEFAULT.with_values(request_bytes=(4096, 16384, 65536, 262144, MIB))
 
 
-def test_a_balanced_choice_has_all_values_about_equally_often() -> None:
+def test_a_balanced_choice_has_all_values_equally_often() -> None:
     grid = DEFAULT.grid()
     chosen = balanced(grid, 48, seed=1)
     assert len(set(chosen)) == 48
@@ -40,8 +40,8 @@ def test_a_balanced_choice_has_all_values_about_equally_often() -> None:
     assert set(balanced(grid, 10_000, seed=1)) == set(grid)
 
 
-def test_sub_sampling_keeps_what_varies() -> None:
-    """Mytilinis 2015: any other point along the dimension must not cause a significant variation."""
+def test_sub_sampling_keeps_variation() -> None:
+    """Mytilinis 2015: omitting every second point must cause no significant variation."""
     assert thinned([1, 2, 4, 8, 16], [100, 101, 99, 100, 100]) == [1, 16]
     assert thinned([1, 2, 4, 8, 16], [100, 100, 40, 100, 100]) == [1, 2, 4, 8, 16]
     knee = thinned([0, 1, 3, 7, 15], [100, 100, 100, 20, 20], tolerance=0.1)
@@ -49,18 +49,18 @@ def test_sub_sampling_keeps_what_varies() -> None:
     assert thinned([4, 8], [1, 9]) == [4, 8]
 
 
-def test_values_that_make_no_difference_are_dropped() -> None:
+def test_values_without_effect_are_dropped() -> None:
     first = exploratory(DEFAULT)
     assert len(first) == len(set(first)) < len(DEFAULT.grid())
 
     def flat_but_for_clients(p: Point) -> float:
         return 1e8 / (1 + p.clients) ** 2
 
-    kept = subspace(DEFAULT, {p: flat_but_for_clients(p) for p in first})
-    assert kept.clients[0] == 0
-    assert len(kept.clients) >= 2
-    assert (kept.request_bytes, kept.data_bytes) == ((4096, MIB), DEFAULT.data_bytes)
-    assert kept.operation == DEFAULT.operation
+    reduced = subspace(DEFAULT, {p: flat_but_for_clients(p) for p in first})
+    assert reduced.clients[0] == 0
+    assert len(reduced.clients) >= 2
+    assert (reduced.request_bytes, reduced.data_bytes) == ((4096, MIB), DEFAULT.data_bytes)
+    assert reduced.operation == DEFAULT.operation
 
 
 def test_algorithm_1_makes_one_model_per_storage() -> None:
@@ -76,14 +76,14 @@ def test_algorithm_1_makes_one_model_per_storage() -> None:
     assert np.median(ssd / hdd) > 3
 
 
-def test_each_next_place_is_the_widest_once_the_others_are_measured() -> None:
-    # 0 and 1 are nearly the same thing: measuring one tells the other
+def test_each_next_point_is_the_widest_given_the_others() -> None:
+    # 0 and 1 are nearly equal: measuring one determines the other
     covariance = np.array([[1.0, 0.99, 0.0], [0.99, 1.0, 0.0], [0.0, 0.0, 0.5]])
     assert widest(covariance, 2) == [0, 2]
     assert widest(covariance, 9) == [0, 2, 1]
 
 
-def judged(kind: str, name: str, choose: Choice) -> Halves:
+def errors_of(kind: str, name: str, choose: Choice) -> Halves:
     """`halves` on a simulated storage."""
     profile = load_profile(name)
     truth = {p: simulated_bps(profile, p, requests=400) for p in SPACE.grid()}
@@ -92,23 +92,25 @@ def judged(kind: str, name: str, choose: Choice) -> Halves:
 
 @pytest.mark.parametrize("name", STORAGES)
 def test_half_of_the_points_reach_the_error_of_the_grid(name: str) -> None:
-    found = judged("tree", name, next_round)
-    assert found.chosen <= found.grid
-    assert found.chosen < found.random
+    errors = errors_of("tree", name, next_round)
+    assert errors.chosen <= errors.grid
+    assert errors.chosen < errors.random
 
 
 def test_boosting_too_and_better_than_half_at_random() -> None:
-    found = judged("boosted", "hdd-7200", next_round)
-    assert found.chosen <= found.grid
-    assert found.chosen < 0.8 * found.random
+    errors = errors_of("boosted", "hdd-7200", next_round)
+    assert errors.chosen <= errors.grid
+    assert errors.chosen < 0.8 * errors.random
 
 
-def test_planted_choice_where_most_is_known_does_not_reach_it() -> None:
+def test_planted_choice_of_one_corner_misses_the_error() -> None:
     def narrow(
-        space: Space, known: dict[Point, float], pool: list[Point], total: int, seed: int
+        space: Space, measured: dict[Point, float], pool: list[Point], total: int, seed: int
     ) -> list[Point]:
-        """All of one corner: what lies next to what is known."""
-        return [] if known else sorted(pool, key=lambda p: (p.pattern, p.clients, p.name))[:total]
+        """All of one corner: neighbours of measured points."""
+        return (
+            [] if measured else sorted(pool, key=lambda p: (p.pattern, p.clients, p.name))[:total]
+        )
 
-    found = judged("boosted", "hdd-7200", narrow)
-    assert found.chosen > found.grid
+    errors = errors_of("boosted", "hdd-7200", narrow)
+    assert errors.chosen > errors.grid

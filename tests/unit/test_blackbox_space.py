@@ -1,4 +1,4 @@
-"""Table I as points: names, files and options of it, and the jobs that fio is given."""
+"""Points of Table I: their names, files and options, and their fio jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.simulated_storage import offsets
 SKEWED = Point("read", "skew-90-10", "buffered", 2, 4096, 64 * MIB)
 
 
-def test_the_published_dimensions_are_there() -> None:
+def test_the_published_dimensions() -> None:
     assert TABLE_I.operation == ("read", "write")
     assert TABLE_I.pattern == ("sequential", "skew-50-50", "skew-90-10")
     assert TABLE_I.clients == (0, 1, 2, 3, 4)
@@ -40,15 +40,15 @@ def test_the_published_dimensions_are_there() -> None:
 
 
 @pytest.mark.parametrize("space", [DEFAULT, QUICK, TABLE_I])
-def test_every_point_has_a_name_that_leads_back(space: Space) -> None:
+def test_points_are_restored_from_their_names(space: Space) -> None:
     grid = space.grid()
     names = [p.name for p in grid]
     assert len(set(names)) == len(grid)
     assert max(map(len, names)) <= 64
     assert [run_of(n) for n in names] == grid
     assert Space.from_dict(json.loads(json.dumps(space.to_dict()))) == space
-    odd = Point("read", "sequential", "direct", 0, 512 * 3, 100_000_256)
-    assert run_of(odd.name) == odd
+    unusual = Point("read", "sequential", "direct", 0, 512 * 3, 100_000_256)
+    assert run_of(unusual.name) == unusual
     computing = Computing(grid[0], 4.7943)
     assert run_of(computing.name) == computing
     with pytest.raises(BadInput, match="expected a point"):
@@ -64,7 +64,7 @@ def test_requests_larger_than_the_data_are_no_points() -> None:
     }
 
 
-def test_fio_is_asked_for_what_the_point_says() -> None:
+def test_options_of_fio_for_a_point() -> None:
     (job,) = operations(f"fio {fio_options(SKEWED, 1.5)}") or []
     assert (job.rw, job.bs_bytes, job.numjobs) == ("randread", 4096, 3)
     assert (job.size_bytes, job.runtime_s, job.direct) == (64 * MIB, 1.5, False)
@@ -80,30 +80,30 @@ def test_fio_is_asked_for_what_the_point_says() -> None:
 
 
 def test_skewed_offsets_are_skewed() -> None:
-    at = offsets(SKEWED, 20_000, seed=1)
+    positions = offsets(SKEWED, 20_000, seed=1)
     hot = SKEWED.data_bytes // 10
-    assert (at < hot).mean() == pytest.approx(0.9, abs=0.01)
-    assert at.max() < SKEWED.data_bytes
-    even = offsets(Point(**{**vars(SKEWED), "pattern": "skew-50-50"}), 20_000, seed=1)
-    assert (even < hot).mean() == pytest.approx(0.1, abs=0.01)
+    assert (positions < hot).mean() == pytest.approx(0.9, abs=0.01)
+    assert positions.max() < SKEWED.data_bytes
+    uniform = offsets(Point(**{**vars(SKEWED), "pattern": "skew-50-50"}), 20_000, seed=1)
+    assert (uniform < hot).mean() == pytest.approx(0.1, abs=0.01)
 
 
-def test_the_study_says_how_much_room_it_needs(tmp_path: Path) -> None:
+def test_the_study_has_disks_of_sufficient_size(tmp_path: Path) -> None:
     runs = [SKEWED, Computing(Point("read", "sequential", "buffered", 0, 65536, 128 * MIB), 2.5)]
     study = learn_study(tmp_path, runs, 1.0)
     first = resolve(study, {"point": SKEWED.name})
     assert first.disks[0].size_bytes == 128 * MIB * 3
     assert "zoned:90/10:10/90" in first.command
     assert "--cpu-ns-per-byte 2.5" in resolve(study, {"point": runs[1].name}).command
-    # more levels at the end leave the earlier ones as they were
-    more = learn_study(tmp_path, [*runs, DEFAULT.grid()[0]], 1.0)
-    assert more.document["factors"]["point"]["levels"].items() >= (
+    # more levels at the end leave the earlier ones unchanged
+    extended = learn_study(tmp_path, [*runs, DEFAULT.grid()[0]], 1.0)
+    assert extended.document["factors"]["point"]["levels"].items() >= (
         study.document["factors"]["point"]["levels"].items()
     )
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("text", "message"),
     [
         ("colour=red", "expected NAME=value"),
         ("clients", "expected NAME=value"),
@@ -117,9 +117,9 @@ def test_the_study_says_how_much_room_it_needs(tmp_path: Path) -> None:
         ("size=nan", "at least 1 MiB"),
     ],
 )
-def test_a_dimension_that_is_none_is_refused(said: str, message: str) -> None:
+def test_invalid_dimensions_are_refused(text: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        with_dimensions(DEFAULT, [said])
+        with_dimensions(DEFAULT, [text])
 
 
 def test_dimensions_from_the_command_line() -> None:
@@ -142,19 +142,22 @@ def test_a_space_file_and_its_mistakes_with_their_lines(tmp_path: Path) -> None:
     )
     with pytest.raises(BadInput) as error:
         read_space(file)
-    said = [(m.line, m.found) for m in error.value.mistakes]
-    assert [line for line, _ in said] == [1, 3, 4, 5]
-    assert said[1][1] == "'x'"
+    mistakes = [(m.line, m.found) for m in error.value.mistakes]
+    assert [line for line, _ in mistakes] == [1, 3, 4, 5]
+    assert mistakes[1][1] == "'x'"
     with pytest.raises(BadInput, match="expected a space file"):
         read_space(tmp_path / "none.yaml")
 
 
-def test_the_generator_reads_all_and_computes_what_is_asked(tmp_path: Path) -> None:
+def test_the_generator_reads_all_and_computes_as_requested(tmp_path: Path) -> None:
     file = tmp_path / "data"
     file.write_bytes(bytes(3 * MIB + 17))
-    found = read_and_compute(str(file), 1 << 40, 65536, 10.0)
-    assert found["bytes"] == 3 * MIB + 17
-    assert found["computing_s"] >= 10e-9 * found["bytes"] * 0.95
-    assert found["cpu_s"] >= found["computing_s"]
-    plain = read_and_compute(str(file), MIB, 65536, 0.0)
-    assert (plain["bytes"], plain["computing_s"]) == (MIB, pytest.approx(0.0, abs=1e-3))
+    stats = read_and_compute(str(file), 1 << 40, 65536, 10.0)
+    assert stats["bytes"] == 3 * MIB + 17
+    assert stats["computing_s"] >= 10e-9 * stats["bytes"] * 0.95
+    assert stats["cpu_s"] >= stats["computing_s"]
+    without_computing = read_and_compute(str(file), MIB, 65536, 0.0)
+    assert (without_computing["bytes"], without_computing["computing_s"]) == (
+        MIB,
+        pytest.approx(0.0, abs=1e-3),
+    )

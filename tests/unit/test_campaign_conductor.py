@@ -1,4 +1,4 @@
-"""The order of effects of a campaign, with an executor that only writes down what it is asked."""
+"""Order of effects of a campaign, with an executor that records its calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Planned:
 
 
 class Recorder:
-    """Writes down each call; raises at `fail_at`; `judge` says what becomes of an attempt."""
+    """Records each call; raises at `fail_at`; `judge` returns the outcome of an attempt."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ def launches(recorder: Recorder) -> list[str]:
     return [c.removeprefix("launch ") for c in recorder.calls if c.startswith("launch")]
 
 
-def test_each_run_goes_through_all_steps_once_in_the_order_of_the_plan() -> None:
+def test_runs_execute_all_steps_in_the_order_of_the_plan() -> None:
     recorder = Recorder()
     outcomes = conduct(PLAN, {}, {}, recorder, recorder)
     expected = ["open"]
@@ -110,7 +110,7 @@ def test_each_run_goes_through_all_steps_once_in_the_order_of_the_plan() -> None
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_a_failure_at_any_step_still_takes_everything_back_and_stops(
+def test_a_failure_at_any_step_is_cleaned_up_and_stops(
     step: str, error: type[BaseException]
 ) -> None:
     recorder = Recorder((step, "r002"), error)
@@ -127,7 +127,7 @@ def test_a_failure_at_any_step_still_takes_everything_back_and_stops(
     assert "ended r001.1" in recorder.calls
 
 
-def test_two_failures_still_take_everything_back() -> None:
+def test_two_failures_are_cleaned_up() -> None:
     class Twice(Recorder):
         def disarm(self, attempt: Attempt[Planned]) -> None:
             super().disarm(attempt)
@@ -139,31 +139,31 @@ def test_two_failures_still_take_everything_back() -> None:
     assert recorder.calls[-4:] == ["disarm r001.1", "detach r001.1", "discard r001.1", "close"]
 
 
-def test_no_room_begins_nothing() -> None:
+def test_without_free_space_no_run_starts() -> None:
     recorder = Recorder(("room", "r002"))
     with pytest.raises(RuntimeError):
         conduct(PLAN, {}, {}, recorder, recorder)
     assert recorder.calls[-2:] == ["ended r001.1", "close"]
 
 
-def test_what_fails_to_open_is_closed() -> None:
+def test_a_failed_open_is_closed() -> None:
     recorder = Recorder(("open", ""))
     with pytest.raises(RuntimeError):
         conduct(PLAN, {}, {}, recorder, recorder)
     assert recorder.calls == ["open", "close"]
 
 
-def test_finished_runs_are_not_made_again_and_nothing_is_opened_for_them() -> None:
-    made = {r.run_id: PriorAttempts(Outcome(r.run_id, 1, "finished", True), 1) for r in PLAN}
+def test_finished_runs_are_not_repeated_and_open_nothing() -> None:
+    prior = {r.run_id: PriorAttempts(Outcome(r.run_id, 1, "finished", True), 1) for r in PLAN}
     recorder = Recorder()
-    assert conduct(PLAN, made, {}, recorder, recorder) == []
+    assert conduct(PLAN, prior, {}, recorder, recorder) == []
     assert recorder.calls == []
-    del made["r002"]
-    conduct(PLAN, made, {"r002": 1}, recorder, recorder)
-    assert launches(recorder) == ["r002.2"]  # the attempt that was interrupted counts
+    del prior["r002"]
+    conduct(PLAN, prior, {"r002": 1}, recorder, recorder)
+    assert launches(recorder) == ["r002.2"]  # the interrupted attempt counts
 
 
-def test_failed_runs_are_kept_and_not_repeated() -> None:
+def test_failed_runs_are_stored_and_not_repeated() -> None:
     recorder = Recorder(judge=lambda run, n: Outcome(run, n, "failed", False, "status 1"))
     outcomes = conduct(PLAN, {}, {}, recorder, recorder)
     assert launches(recorder) == ["r001.1", "r002.1", "r003.1"]
@@ -180,8 +180,8 @@ def test_invalid_runs_are_repeated_once_at_the_end_of_their_round() -> None:
     assert launches(recorder) == ["r001.1", "r002.1", "r001.2", "r003.1", "r003.2"]
 
 
-def test_runs_are_made_again_as_often_as_was_said_beforehand() -> None:
-    """Breaks where a reason is repeated more or less often than its policy, or before its round has ended."""
+def test_runs_are_repeated_as_often_as_their_policy_allows() -> None:
+    """Fails if a run is repeated more or less often than allowed, or before its round ends."""
 
     def judge(run: str, number: int) -> Outcome:
         good = (run, number) in {("r002", 3), ("r003", 1)}
@@ -196,49 +196,47 @@ def test_runs_are_made_again_as_often_as_was_said_beforehand() -> None:
     assert still_to_make(PLAN[:1], {"r001": PriorAttempts(judge("r001", 3), 3)}) == []
 
 
-def test_a_resumed_campaign_repeats_an_invalid_run_only_if_that_was_not_done() -> None:
+def test_a_resumed_campaign_repeats_an_invalid_run_once() -> None:
     invalid = Outcome("r001", 1, "finished", False, "lost events", True)
-    again = Outcome("r001", 2, "finished", False, "lost events", True)
-    fine = {
+    repeated = Outcome("r001", 2, "finished", False, "lost events", True)
+    valid = {
         "r002": PriorAttempts(Outcome("r002", 1, "finished", True), 1),
         "r003": PriorAttempts(Outcome("r003", 1, "finished", True), 1),
     }
     recorder = Recorder()
-    conduct(PLAN, {"r001": PriorAttempts(invalid, 1), **fine}, {}, recorder, recorder)
+    conduct(PLAN, {"r001": PriorAttempts(invalid, 1), **valid}, {}, recorder, recorder)
     assert launches(recorder) == ["r001.2"]
-    assert still_to_make(PLAN, {"r001": PriorAttempts(again, 2), **fine}) == []
+    assert still_to_make(PLAN, {"r001": PriorAttempts(repeated, 2), **valid}) == []
 
 
-def test_a_resumed_campaign_makes_once_more_what_the_host_spoilt() -> None:
+def test_a_resumed_campaign_repeats_runs_that_the_host_disturbed() -> None:
     failed = Outcome("r001", 1, "failed", False, "status 1")
     spoilt = Outcome("r002", 2, "finished", False, "host saturated", True)
-    made = {
+    prior = {
         "r001": PriorAttempts(failed, 1),
         "r002": PriorAttempts(spoilt, 2),
         "r003": PriorAttempts(Outcome("r003", 2, "finished", True), 2),
     }
     recorder = Recorder(judge=lambda run, n: Outcome(run, n, "finished", False, "again", True))
-    conduct(PLAN, once_more(made), {}, recorder, recorder)
-    assert launches(recorder) == [
-        "r002.3"
-    ]  # once in a call, and neither what failed nor what is valid
+    conduct(PLAN, once_more(prior), {}, recorder, recorder)
+    assert launches(recorder) == ["r002.3"]  # once in a call, and neither failed nor valid runs
 
 
-def test_degraded_runs_are_made_once_more_only_where_that_is_asked_for() -> None:
+def test_degraded_runs_are_repeated_only_on_request() -> None:
     def degraded(run: str, number: int, again: int = 0) -> Outcome:
         return Outcome(run, number, "finished", True, "busy host", again=again, degraded=True)
 
-    made = {run.run_id: PriorAttempts(degraded(run.run_id, 1), 1) for run in PLAN}
-    assert still_to_make(PLAN, once_more(made)) == []
+    prior = {run.run_id: PriorAttempts(degraded(run.run_id, 1), 1) for run in PLAN}
+    assert still_to_make(PLAN, once_more(prior)) == []
     recorder = Recorder(judge=degraded)
-    conduct(PLAN, once_more(made, degraded=True), {}, recorder, recorder)
+    conduct(PLAN, once_more(prior, degraded=True), {}, recorder, recorder)
     assert launches(recorder) == [f"{run.run_id}.2" for run in PLAN]  # each once
     by_study = Recorder(judge=lambda run, number: degraded(run, number, again=1))
     conduct(PLAN[:1], {}, {}, by_study, by_study)
     assert launches(by_study) == ["r001.1", "r001.2"]
 
 
-def test_own_time_leaves_out_what_is_the_users() -> None:
+def test_own_time_excludes_the_user_s_phases() -> None:
     attempt = Attempt(PLAN[0], 1)
     for name in ("prepare", "workload", "rest"):
         with attempt.phase(name):

@@ -1,4 +1,4 @@
-"""The poller of Cassandra's statistics against programs that print, or do not print, what nodetool does."""
+"""The poller of Cassandra's statistics with valid and invalid output of nodetool."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ OUTPUTS = [
 
 
 def nodetool(tmp_path: Path, script: str) -> list[str]:
-    """A program that prints what the file `tables` or `pools` holds, after `script`."""
+    """A program that runs `script` and then prints the file `tables` or `pools`."""
     for name, text in (("tables", OUTPUTS[0]), ("pools", OUTPUTS[1])):
         (tmp_path / name).write_text(text)
     program = tmp_path / "nodetool"
-    here = shlex.quote(str(tmp_path))
+    directory = shlex.quote(str(tmp_path))
     program.write_text(
-        f'#!/bin/sh\ncd {here}\necho "$@" >> called\n{script}\n'
+        f'#!/bin/sh\ncd {directory}\necho "$@" >> called\n{script}\n'
         'case "$*" in *tablestats*) cat tables ;; *) cat pools ;; esac\n'
     )
     program.chmod(0o700)
@@ -44,7 +44,7 @@ def nodetool(tmp_path: Path, script: str) -> list[str]:
 def polled(
     sink: MemorySink, until: Callable[[CassandraPoller], bool], **settings: object
 ) -> CassandraPoller:
-    async def one() -> CassandraPoller:
+    async def poll() -> CassandraPoller:
         poller = CassandraPoller("db", {"interval_s": 0.1, "timeout_s": 20, **settings})
         await poller.start(sink)
         while not until(poller):
@@ -52,18 +52,18 @@ def polled(
         await poller.stop()
         return poller
 
-    return asyncio.run(asyncio.wait_for(one(), 120))
+    return asyncio.run(asyncio.wait_for(poll(), 120))
 
 
-def lacking(sink: MemorySink) -> dict[str, int]:
-    """By metric, how many points were due and are not there."""
+def missing_points(sink: MemorySink) -> dict[str, int]:
+    """Number of missing points by metric."""
     batches = [sink.batches[key] for key in sorted(sink.batches)]
-    begun = min(t for b in batches for t in b.points["utc_ns"].to_pylist())
-    rows = recorded(batches, begun, time.time_ns()).series.to_pylist()
+    begin_ns = min(t for b in batches for t in b.points["utc_ns"].to_pylist())
+    rows = recorded(batches, begin_ns, time.time_ns()).series.to_pylist()
     return {r["metric"]: r["expected"] - r["stored"] for r in rows}
 
 
-def test_every_poll_keeps_what_nodetool_prints(tmp_path: Path) -> None:
+def test_every_poll_stores_the_numbers_of_nodetool(tmp_path: Path) -> None:
     command = [*nodetool(tmp_path, ""), "-h", "db1"]
     sink = MemorySink()
     poller = polled(
@@ -83,12 +83,12 @@ def test_every_poll_keeps_what_nodetool_prints(tmp_path: Path) -> None:
     success = {r["float"] for r in sink.rows() if r["metric"] == "cassandra_success"}
     assert success == {1.0}
     assert poller.intake.receipt.counted["failed"] == 0
-    # every number is kept each time, and no more is expected of a series than was polled
-    assert set(lacking(sink).values()) == {poller.intake.receipt.counted["missed"]}
+    # every number is stored each time, and only polled points are expected
+    assert set(missing_points(sink).values()) == {poller.intake.receipt.counted["missed"]}
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [
         ("echo 'Failed to connect' >&2; exit 1", "status 1: Failed to connect"),
         ("exit 3", "status 3"),
@@ -100,9 +100,7 @@ def test_every_poll_keeps_what_nodetool_prints(tmp_path: Path) -> None:
         ("head -c 17000000 /dev/zero; exit 0", "printed more than"),
     ],
 )
-def test_what_is_no_statistics_is_counted_and_the_poller_lives(
-    script: str, said: str, tmp_path: Path
-) -> None:
+def test_invalid_statistics_are_counted(script: str, message: str, tmp_path: Path) -> None:
     command = nodetool(tmp_path, f"if [ -e broken ]; then {script}; fi")
     (tmp_path / "broken").touch()
     sink = MemorySink()
@@ -114,17 +112,17 @@ def test_what_is_no_statistics_is_counted_and_the_poller_lives(
 
     poller = polled(sink, until, command=command, statistics=["tablestats"])
     receipt = poller.intake.receipt
-    assert any(said in told for told in receipt.errors), receipt.errors
+    assert any(message in error for error in receipt.errors), receipt.errors
     success = [r["float"] for r in sink.rows() if r["metric"] == "cassandra_success"]
     assert success.count(0.0) == receipt.counted["failed"]
-    # what failed before the first success was due, too
-    lacks, missed = lacking(sink), receipt.counted["missed"]
-    assert lacks["cassandra_local_write_count"] == receipt.counted["failed"] + missed
-    assert lacks["cassandra_success"] == missed
+    # failures before the first success were due, too
+    missing, missed = missing_points(sink), receipt.counted["missed"]
+    assert missing["cassandra_local_write_count"] == receipt.counted["failed"] + missed
+    assert missing["cassandra_success"] == missed
 
 
-def test_a_nodetool_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
-    # as nodetool does: a shell that waits for its Java
+def test_a_hanging_nodetool_is_ended_with_its_children(tmp_path: Path) -> None:
+    # as nodetool: a shell that waits for its Java process
     command = nodetool(tmp_path, "sleep 1000 & echo $! >> children; wait")
     poller = polled(
         MemorySink(),
@@ -138,12 +136,12 @@ def test_a_nodetool_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> 
 
 
 def check_ended(pids: Path) -> None:
-    """Each process is gone, or dead. One that was killed may take a while on a busy host."""
+    """Check that each process has ended. A killed process may take a while on a busy host."""
     for child in map(int, pids.read_text().split()):
-        until = time.monotonic() + 20
-        while (state := state_of(child)) not in ("", "Z") and time.monotonic() < until:
+        deadline = time.monotonic() + 20
+        while (state := state_of(child)) not in ("", "Z") and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert state in ("", "Z"), f"process {child} goes on"
+        assert state in ("", "Z"), f"process {child} is still running"
 
 
 def state_of(pid: int) -> str:
@@ -154,27 +152,27 @@ def state_of(pid: int) -> str:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 6])
-def test_a_nodetool_that_is_being_started_is_ended_with_what_it_started(
-    steps: int, tmp_path: Path
-) -> None:
-    """The collector is stopped while asyncio still connects to a program that already runs. asyncio ends the
-    shell then, and not its child."""
+def test_a_starting_nodetool_is_ended_with_its_children(steps: int, tmp_path: Path) -> None:
+    """The collector stops while asyncio still connects to a program that already runs.
+
+    asyncio then ends the shell, but not its child.
+    """
     command = nodetool(tmp_path, "sleep 1000 & echo $! >> children; wait")
 
-    async def stopped() -> None:
+    async def start_and_stop() -> None:
         poller = CassandraPoller("db", {"command": command, "statistics": ["tpstats"]})
         await poller.start(MemorySink())
         for _ in range(steps):
             await asyncio.sleep(0)
-        time.sleep(0.3)  # the program goes on, the loop does not
+        time.sleep(0.3)  # the program continues, the loop does not
         await poller.stop()
 
-    asyncio.run(stopped())
+    asyncio.run(start_and_stop())
     if (tmp_path / "children").exists():
         check_ended(tmp_path / "children")
 
 
-def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_program_is_reported(tmp_path: Path) -> None:
     poller = polled(
         MemorySink(),
         lambda p: p.intake.receipt.counted["failed"] >= 1,
@@ -186,10 +184,10 @@ def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_it_keeps_to_the_protocol_and_wrong_settings_are_told(tmp_path: Path) -> None:
+def test_protocol_and_invalid_settings(tmp_path: Path) -> None:
     check_collector(CassandraPoller, {"command": nodetool(tmp_path, ""), "interval_s": 0.1})
-    wrong: dict[str, object]
-    for wrong in (
+    invalid: dict[str, object]
+    for invalid in (
         {"command": []},
         {"command": "nodetool"},
         {"command": ["x\0"]},
@@ -201,20 +199,20 @@ def test_it_keeps_to_the_protocol_and_wrong_settings_are_told(tmp_path: Path) ->
         {"labels": 3},
     ):
         with pytest.raises(BadInput, match="expected"):
-            CassandraPoller("db", wrong)
+            CassandraPoller("db", invalid)
 
 
-def test_each_statistic_gives_the_numbers_that_it_printed() -> None:
+def test_values_of_each_statistic() -> None:
     tables = {(v.entity, v.metric): v for v in cassandra.values_of("tablestats", OUTPUTS[0])}
-    said = json.loads(OUTPUTS[0])
-    own = said["bench"]["tables"]["t"]
-    assert tables["bench.t", "local_write_count"].value == own["local_write_count"] == 4099
-    assert tables["bench.t", "space_used_live"].value == int(own["space_used_live"])
+    document = json.loads(OUTPUTS[0])
+    table = document["bench"]["tables"]["t"]
+    assert tables["bench.t", "local_write_count"].value == table["local_write_count"] == 4099
+    assert tables["bench.t", "space_used_live"].value == int(table["space_used_live"])
     assert tables["bench.t", "percent_repaired"].unit == "%"
     assert ("bench.t", "sai_disk_used_bytes") not in tables, "null is no number"
     pools = {(v.entity, v.metric): v.value for v in cassandra.values_of("tpstats", OUTPUTS[1])}
-    done = json.loads(OUTPUTS[1])["ThreadPools"]["ReadStage"]["CompletedTasks"]
-    assert pools["ReadStage", "CompletedTasks"] == done
+    completed = json.loads(OUTPUTS[1])["ThreadPools"]["ReadStage"]["CompletedTasks"]
+    assert pools["ReadStage", "CompletedTasks"] == completed
     assert pools["READ_REQ", "Dropped"] == 0
     for name in ("tablestats", "tpstats"):
         with pytest.raises(ValueError, match="no JSON"):

@@ -1,4 +1,4 @@
-"""What changes of factors make necessary before each run, and that `plan --show` prints just that."""
+"""Actions that changes of factors require before each run, and their output by `plan --show`."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def study(tmp_path: Path, **changed: str) -> Study:
 
 
 def planned(tmp_path: Path, order: str = "interleaved") -> tuple[Study, Plan]:
-    found = study(tmp_path, order=f"order: interleaved -> order: {order}")
-    return found, make_plan(found)
+    loaded = study(tmp_path, order=f"order: interleaved -> order: {order}")
+    return loaded, make_plan(loaded)
 
 
 def test_an_action_runs_only_where_a_factor_that_needs_it_changes(tmp_path: Path) -> None:
-    # an action too many, or one left out, breaks this: the rule is worked out by hand for each pair of runs
+    # expected actions for each pair of runs; fails if one is missing or unnecessary
     loaded, plan = planned(tmp_path)
     steps = list(sequence(loaded.factors, plan.rows))
     assert steps[0].actions == ("redeploy", "reformat", "restart", "remount")
@@ -61,11 +61,11 @@ def test_an_action_runs_only_where_a_factor_that_needs_it_changes(tmp_path: Path
         else:
             expected = ("remount",) if "cache" in differs else ()
         assert step.actions == expected
-    assert any(not s.actions for s in steps)  # jobs alone
+    assert any(not s.actions for s in steps)  # only jobs changes
     assert any(s.actions == ("remount",) for s in steps)
 
 
-def test_after_a_run_that_failed_everything_is_done(tmp_path: Path) -> None:
+def test_after_a_failed_run_all_actions_are_repeated(tmp_path: Path) -> None:
     loaded, plan = planned(tmp_path)
     changes = Changes(loaded.factors, plan.rows)
     changes.completed(plan.rows[0])
@@ -74,8 +74,8 @@ def test_after_a_run_that_failed_everything_is_done(tmp_path: Path) -> None:
     assert changes.step(plan.rows[0]).actions == ACTIONS[::-1]
 
 
-def test_a_whole_plot_is_made_anew_and_nothing_is_made_within_it(tmp_path: Path) -> None:
-    # without it two whole plots of one setting in a row are one, and their error is not that of settings
+def test_a_redeployment_starts_each_whole_plot(tmp_path: Path) -> None:
+    # without a redeployment, consecutive whole plots of one setting would be one
     loaded, plan = planned(tmp_path, "split-plot")
     assert plan.whole_plot_factors
     before = None
@@ -86,34 +86,34 @@ def test_a_whole_plot_is_made_anew_and_nothing_is_made_within_it(tmp_path: Path)
         before = row
 
 
-def test_what_a_strip_makes_is_made_once_in_a_pass(tmp_path: Path) -> None:
+def test_actions_of_a_strip_run_once_in_a_replicate(tmp_path: Path) -> None:
     loaded, plan = planned(tmp_path, "strip-plot")
     assert plan.strip_factors == ["data"]
-    made: dict[int, int] = {}
+    seen_strips: dict[int, int] = {}
     before = None
     for row, step in zip(plan.rows, sequence(loaded.factors, plan.rows), strict=True):
-        new = before is None or row.strip not in made
-        made[row.strip] = 1
+        new = before is None or row.strip not in seen_strips
+        seen_strips[row.strip] = 1
         if before is not None and "redeploy" not in step.actions:
             assert ("reformat" in step.actions) == (new and "data" in step.changed)
         before = row
-    assert len(made) == 4  # two settings in each of two passes
+    assert len(seen_strips) == 4  # two settings in each of two replicates
 
 
-def test_plan_show_prints_the_sequence_that_is_run(tmp_path: Path) -> None:
+def test_plan_show_prints_the_executed_sequence(tmp_path: Path) -> None:
     loaded, plan = planned(tmp_path)
     line = [sys.executable, "-m", "penstock", "plan", str(tmp_path / "study.yaml"), "--show"]
-    shown = commands.run(line, capture_output=True, text=True, check=True).stdout
-    assert max(map(len, shown.splitlines())) <= 100
-    said = json.loads(
+    output = commands.run(line, capture_output=True, text=True, check=True).stdout
+    assert max(map(len, output.splitlines())) <= 100
+    printed = json.loads(
         commands.run([*line, "--json"], capture_output=True, text=True, check=True).stdout
     )["sequence"]
     expected = [s.to_json() for s in sequence(loaded.factors, plan.rows)]
-    assert said == json.loads(json.dumps(expected))
-    runs = shown.split("Runs, in the order they will be made\n")[1]
-    for one in expected:
-        assert f"{one['run_id']}: " in runs
-    assert "remount (cache): disks are mounted again; echo {cache}" in shown
+    assert printed == json.loads(json.dumps(expected))
+    runs = output.split("Runs, in the order they will be made\n")[1]
+    for step in expected:
+        assert f"{step['run_id']}: " in runs
+    assert "remount (cache): disks are mounted again; echo {cache}" in output
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,6 @@ def test_bad_input(tmp_path: Path, old: str, new: str, expected: str) -> None:
     assert old in STUDY
     (tmp_path / "study.yaml").write_text(STUDY.replace(old, new))
     line = [sys.executable, "-m", "penstock", "plan", str(tmp_path / "study.yaml")]
-    done = commands.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert expected in done.stderr, done.stderr
+    result = commands.run(line, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert expected in result.stderr, result.stderr

@@ -65,7 +65,7 @@ def test_segments_differ_and_do_not_depend_on_the_order() -> None:
 
 
 def test_networks_with_an_address_of_the_host_are_routed() -> None:
-    """Each host has a router with an address in each of them, also in one without nodes of its own."""
+    """Each host has a router with an address in each network, also in one without own nodes."""
     networks = (NetworkSpec("a", host=True), NetworkSpec("b", host=True), NetworkSpec("c"))
     nodes = tuple(NodeSpec(f"{n}-0", links=(LinkSpec(n),)) for n in "abc")
     spec = cluster(*nodes, networks=networks)

@@ -1,4 +1,4 @@
-"""Completion as it is installed, asked for by the shells themselves."""
+"""The installed completion, requested by the shells themselves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-#: by shell: how it is asked what could follow {line}, after what was installed is loaded
-ASKED = {
+#: by shell: script that prints the completions of {line} after loading the installed file
+SCRIPTS = {
     "bash": """
         source ~/.bashrc
         COMP_WORDS=({line}''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
@@ -31,7 +31,7 @@ ASKED = {
 }
 
 
-@pytest.fixture(params=ASKED)
+@pytest.fixture(params=SCRIPTS)
 def shell(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     if shutil.which(name) is None:
@@ -39,40 +39,40 @@ def shell(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def told(shell: str, home: Path, script: str) -> str:
-    """What a script in that shell prints, whose `penstock` is the one under test."""
+def output_of(shell: str, home: Path, script: str) -> str:
+    """Output of a script in a shell in which `penstock` is the version under test."""
     program = home / "bin" / "penstock"
     if not program.exists():
         program.parent.mkdir()
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -m penstock "$@"\n')
         program.chmod(0o755)
     path = f"{program.parent}:{os.environ['PATH']}"
-    done = subprocess.run(
+    result = subprocess.run(
         [shell, *(["-f"] if shell == "zsh" else []), "-c", script],
         env={**os.environ, "HOME": str(home), "PATH": path, "XDG_CONFIG_HOME": f"{home}/.config"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
-def test_what_is_installed_completes(shell: str, tmp_path: Path) -> None:
-    assert "installed" in told(shell, tmp_path, "penstock --install-completion; true")
+def test_the_installed_completion_works(shell: str, tmp_path: Path) -> None:
+    assert "installed" in output_of(shell, tmp_path, "penstock --install-completion; true")
 
-    def after(line: str) -> str:
-        return told(shell, tmp_path, ASKED[shell].format(line=line))
+    def completions(line: str) -> str:
+        return output_of(shell, tmp_path, SCRIPTS[shell].format(line=line))
 
-    verbs = after("penstock ")
+    verbs = completions("penstock ")
     assert {"run", "trace", "explore"} <= set(verbs.replace('"', " ").split())
     assert ("Plan, run, observe" in verbs) == (shell != "bash")  # bash shows no descriptions
-    assert "schedule" in after("penstock disk ")
-    assert "run" not in after("penstock disk ").replace('"', " ").split()
+    assert "schedule" in completions("penstock disk ")
+    assert "run" not in completions("penstock disk ").replace('"', " ").split()
 
 
-def test_what_is_shown_is_what_is_installed(shell: str, tmp_path: Path) -> None:
-    told(shell, tmp_path, "penstock --install-completion; true")
-    shown = told(shell, tmp_path, "penstock --show-completion; true")
+def test_the_shown_completion_is_the_installed_one(shell: str, tmp_path: Path) -> None:
+    output_of(shell, tmp_path, "penstock --install-completion; true")
+    shown = output_of(shell, tmp_path, "penstock --show-completion; true")
     installed = [f for f in tmp_path.rglob("*penstock*") if f.is_file() and f.parent.name != "bin"]
     assert [f.read_text().strip() for f in installed] == [shown.strip()]

@@ -110,7 +110,7 @@ def test_energy_needs_powers() -> None:
 
 
 def test_a_published_limit_gives_its_break_even() -> None:
-    """Up to 20 % longer if it stores 30 % less: on from max(30 %, r - 20 %)."""
+    """Up to 20 % more time for 30 % less space: on from max(30 %, r - 20 %)."""
     utility = Utility((0.0, -1.0, 0.0), (Limit("time", 1.2), Limit("space", 0.7)))
     for r in (0.1, 0.3, 0.5, 0.6, 0.9, 1.2):
         for percent in range(1, 100):
@@ -119,7 +119,7 @@ def test_a_published_limit_gives_its_break_even() -> None:
             assert (on > off) == (z > max(0.3, r - 0.2))
 
 
-def test_off_remains_if_nothing_respects_the_limits() -> None:
+def test_off_remains_if_nothing_meets_the_limits() -> None:
     utility = Utility((-1.0, 0.0, 0.0), (Limit("space", 0.5),))
     assert utility.values([(1.0, 1.0, 0.0), (0.5, 0.8, 0.0)], 0) == [-1.0, -float("inf")]
 

@@ -1,4 +1,4 @@
-"""Goals of the online controller on a simulated store: overhead, regret, choice of the best configuration."""
+"""Online controller on a simulated store: overhead, regret, choice of the best configuration."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STATIC_OFF, STATIC_ON = "always off", f"always {FIXED}"
 
 
 def run(r: float, z: str, settings: Settings | None = None, **options: Any) -> Simulation:
-    """One deduplicating configuration."""
+    """Simulate one deduplicating configuration."""
     return simulate(Scenario({FIXED: r}, {FIXED: z}, **options), settings or Settings())
 
 
@@ -85,7 +85,7 @@ def test_published_probes_take_the_published_share(r: float, share: float) -> No
         reference=published(reprobe_after=95),
     )
     assert result.excess(PUBLISHED) == pytest.approx(share, rel=0.02)
-    # probes that end early at doubling intervals, and samples
+    # probes end early at doubling intervals, plus samples
     assert result.excess() < 0.6 * share
 
 
@@ -193,19 +193,19 @@ def invoke(verb: Any, *argv: str) -> Any:
 
 def test_the_verb_writes_a_log_and_a_figure(tmp_path: Path) -> None:
     log, figure = tmp_path / "log.jsonl", tmp_path / "log.svg"
-    done = invoke(
+    result = invoke(
         simulate_verb, "-n", "300", "-z", "steps:70%,0%,100", "--testbed", "new", "--json",
         "--log", str(log), "--figure", str(figure),
     )  # fmt: skip
-    document = json.loads(done.stdout)
+    document = json.loads(result.stdout)
     assert len(log.read_text().splitlines()) == document["decisions"] > 2
     assert figure.read_bytes().startswith(b"<?xml")
     names = [outcome["name"] for outcome in document["outcomes"]]
     assert names == [AUTO, PUBLISHED, STATIC_OFF, STATIC_ON, ORACLE]
-    shown = invoke(simulate_verb, "-n", "200", "--testbed", "old")
-    assert "energy" in shown.stdout.splitlines()[0]
-    assert f"published: +0.00 % compared with {STATIC_ON}" in shown.stdout
-    assert max(map(len, shown.stdout.splitlines())) <= 100
+    table = invoke(simulate_verb, "-n", "200", "--testbed", "old")
+    assert "energy" in table.stdout.splitlines()[0]
+    assert f"published: +0.00 % compared with {STATIC_ON}" in table.stdout
+    assert max(map(len, table.stdout.splitlines())) <= 100
 
 
 @pytest.mark.parametrize(
@@ -223,8 +223,8 @@ def test_the_verb_writes_a_log_and_a_figure(tmp_path: Path) -> None:
     ],
 )
 def test_options_are_checked(argv: list[str], message: str) -> None:
-    done = invoke(simulate_verb, *argv)
-    assert message in str(done.exception)
+    result = invoke(simulate_verb, *argv)
+    assert message in str(result.exception)
 
 
 def test_the_conflict_verb_prints_the_interval() -> None:
@@ -240,8 +240,8 @@ def test_the_conflict_verb_prints_the_interval() -> None:
     assert "expected new or old" in str(
         invoke(energy_verb, "--testbed", "new", "-r", "1").exception
     )
-    words = ("--idle", "188 W", "--hash", "223 W", "--io", "216 W")
+    powers = ("--idle", "188 W", "--hash", "223 W", "--io", "216 W")
     for ratio in ("inf", "nan", "1e18"):
-        done = invoke(energy_verb, "-r", ratio, *words)
-        assert (done.exit_code, done.stdout) == (2, "")
+        result = invoke(energy_verb, "-r", ratio, *powers)
+        assert (result.exit_code, result.stdout) == (2, "")
     assert METRICS == ("time", "space", "energy")

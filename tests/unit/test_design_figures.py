@@ -1,4 +1,4 @@
-"""Pictures of the design, of surfaces and of means: what is drawn is what the tables say."""
+"""Figures of the design, of surfaces and of means show the values of the tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.test_surface import opposed
 def two_level(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     factors = dict.fromkeys("abcd", "{levels: [low, high]}")
     text = study_text(factors, "{kind: full, replicates: 2, seed: 3}")
-    drawn = np.random.default_rng(1)
+    random = np.random.default_rng(1)
     out = record(
         tmp_path_factory.mktemp("two"),
         text,
@@ -30,7 +30,7 @@ def two_level(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
             - 5 * r.coded["a"]
             + 4 * r.coded["b"] * r.coded["c"]
             + 2 * r.coded["c"]
-            + drawn.normal()
+            + random.normal()
         },
     )
     analyse(out, report=False)
@@ -41,18 +41,18 @@ def tips(fig) -> list[str]:
     return [t for texts in fig.penstock_tips.values() for t in texts]
 
 
-def test_the_cube_has_the_means_of_the_three_weightiest_factors(two_level: Outcome) -> None:
+def test_the_cube_has_means_of_the_three_largest_factors(two_level: Outcome) -> None:
     fig = figures.draw(two_level, "cube", style.WIDE_INCHES)
-    said = tips(fig)
-    assert len(said) == 8
-    assert not any(" d " in s or s.startswith("d ") for s in said)  # the factor that does nothing
+    labels = tips(fig)
+    assert len(labels) == 8
+    assert not any(" d " in s or s.startswith("d ") for s in labels)  # the factor without effect
     best = two_level.measured.query("b == 'low' and a == 'high' and c == 'high'")["y"].mean()
     (corner,) = (
-        s for s in said if "b = low" in s or "b low" in s if "a high" in s and "c high" in s
+        s for s in labels if "b = low" in s or "b low" in s if "a high" in s and "c high" in s
     )
     assert f"{best:.3g}" in corner
-    orange = [t for a in fig.axes for t in a.texts if t.get_fontweight() == "bold"]
-    assert [t.get_text() for t in orange] == [f"{best:.1f}"]
+    bold = [t for a in fig.axes for t in a.texts if t.get_fontweight() == "bold"]
+    assert [t.get_text() for t in bold] == [f"{best:.1f}"]
 
 
 def test_the_design_shows_every_treatment_and_every_run(two_level: Outcome) -> None:
@@ -64,8 +64,8 @@ def test_the_design_shows_every_treatment_and_every_run(two_level: Outcome) -> N
     assert len(figures.draw(two_level, "main-effects", style.WIDE_INCHES).axes) == 4
 
 
-def test_the_star_stands_at_the_best_of_the_surface(tmp_path: Path) -> None:
-    drawn = np.random.default_rng(2)
+def test_the_star_is_at_the_best_of_the_surface(tmp_path: Path) -> None:
+    random = np.random.default_rng(2)
     text = study_text(
         {"a": "{levels: [0, 5, 10]}", "b": "{levels: [0, 5, 10]}"},
         "{kind: central-composite, replicates: 3}",
@@ -78,7 +78,7 @@ def test_the_star_stands_at_the_best_of_the_surface(tmp_path: Path) -> None:
             "y": 50
             - (float(r.levels["a"]) - 6) ** 2
             - 2 * (float(r.levels["b"]) - 3) ** 2
-            + 0.1 * drawn.normal()
+            + 0.1 * random.normal()
         },
     )
     analyse(out, report=False)
@@ -90,12 +90,12 @@ def test_the_star_stands_at_the_best_of_the_surface(tmp_path: Path) -> None:
         figures.draw(Outcome.read(out), "contour", style.WIDE_INCHES), "svg"
     )
     for width in (style.WIDE_INCHES, style.NARROW_INCHES):
-        drawn_again = figures.draw(Outcome.read(out), "contour", width)
-        render.published(drawn_again, "png")
-        assert drawn_again.get_tightbbox().x1 * drawn_again.dpi <= drawn_again.bbox.x1 + 2
+        figure = figures.draw(Outcome.read(out), "contour", width)
+        render.published(figure, "png")
+        assert figure.get_tightbbox().x1 * figure.dpi <= figure.bbox.x1 + 2
 
 
-def test_what_cannot_be_drawn_says_why(two_level: Outcome, tmp_path: Path) -> None:
+def test_figures_without_data_have_a_reason(two_level: Outcome, tmp_path: Path) -> None:
     with pytest.raises(style.NotDrawn, match="two factors of numbers"):
         figures.draw(two_level, "contour", style.WIDE_INCHES)
     with pytest.raises(style.NotDrawn, match="no stages"):

@@ -1,4 +1,4 @@
-"""Verdicts in device order and why they differ, on requests made by hand."""
+"""Verdicts in device order and reasons for differences, on hand-made requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def requests(offsets: np.ndarray, op: str, size: int, named: bool = False) -> pa
     n = len(offsets)
     t_ns = np.arange(n) * 1000 + 5
     columns = {
-        "t_ns": pa.array(t_ns[::-1]),  # whatever order the table has
+        "t_ns": pa.array(t_ns[::-1]),  # rows in reverse order
         "done_ns": pa.array(t_ns[::-1] + 400),
         "op": pa.array([op] * n),
         "offset_bytes": pa.array(offsets[::-1].copy()),
@@ -40,31 +40,33 @@ def requests(offsets: np.ndarray, op: str, size: int, named: bool = False) -> pa
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize(("op", "reason"), [("read", "readahead"), ("write", "merge")])
 def test_small_calls_in_order_become_large_requests(op: str, reason: str, named: bool) -> None:
-    asked = judge_events(calls(np.arange(6400) * 4 * KIB, f"p{op}64", 4 * KIB))
-    got = judge_device(requests(np.arange(200) * 128 * KIB, op, 128 * KIB, named), {"data": 3})
-    (row,) = with_reasons(got, asked)
+    of_calls = judge_events(calls(np.arange(6400) * 4 * KIB, f"p{op}64", 4 * KIB))
+    of_device = judge_device(
+        requests(np.arange(200) * 128 * KIB, op, 128 * KIB, named), {"data": 3}
+    )
+    (row,) = with_reasons(of_device, of_calls)
     assert (row["file_id"], row["basis"], row["together"]["class"]) == (3, "device", "consecutive")
     evidence = row["together"]["evidence"]
     assert (evidence["reason"], evidence["size_ratio"], evidence["bytes_ratio"]) == (reason, 32, 1)
     assert row["time_ns"] == 200 * 400
 
 
-def test_a_cache_that_saves_and_a_scheduler_that_mixes() -> None:
+def test_reasons_cache_and_reorder() -> None:
     draws = np.random.default_rng(1)
     order = np.arange(1000) * 4 * KIB
-    asked = judge_events(calls(order, "pread64", 4 * KIB))
+    of_calls = judge_events(calls(order, "pread64", 4 * KIB))
     shuffled = requests(draws.permutation(order), "read", 4 * KIB)
-    (mixed,) = with_reasons(judge_device(shuffled, {}), asked)
-    assert mixed["together"]["evidence"]["reason"] == "reorder"
-    assert mixed["together"]["evidence"]["of_calls"] == "consecutive"
-    few = requests(draws.permutation(order)[:400], "read", 4 * KIB)
-    (saved,) = with_reasons(judge_device(few, {}), asked)
+    (reordered,) = with_reasons(judge_device(shuffled, {}), of_calls)
+    assert reordered["together"]["evidence"]["reason"] == "reorder"
+    assert reordered["together"]["evidence"]["of_calls"] == "consecutive"
+    cached = requests(draws.permutation(order)[:400], "read", 4 * KIB)
+    (saved,) = with_reasons(judge_device(cached, {}), of_calls)
     assert saved["together"]["evidence"]["reason"] == "cache"
-    # the same order and size: nothing to explain
-    (same,) = with_reasons(judge_device(requests(order, "read", 4 * KIB), {}), asked)
-    assert "reason" not in same["together"]["evidence"]
+    # the same order and size: no reason
+    (unchanged,) = with_reasons(judge_device(requests(order, "read", 4 * KIB), {}), of_calls)
+    assert "reason" not in unchanged["together"]["evidence"]
 
 
-def test_flushes_and_unknown_files_are_left_out() -> None:
+def test_flushes_and_unknown_files_are_omitted() -> None:
     assert judge_device(requests(np.arange(50) * 4096, "flush", 1), {}) == []
     assert judge_device(requests(np.arange(50) * 4096, "read", 1, named=True), {"other": 3}) == []

@@ -1,4 +1,4 @@
-"""Changes of a disk as words: exact units, and what makes no sense refused."""
+"""Changes of a disk as assignments: exact units, and refusal of invalid values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from penstock.platform.disk_keys import patch_of
 
 
 def test_units_are_exact():
-    words = ["limits.read=10MB/s", "limits.write=10MiB/s", "limits.read_iops=500 IOPS"]
-    assert patch_of(words) == {
+    assignments = ["limits.read=10MB/s", "limits.write=10MiB/s", "limits.read_iops=500 IOPS"]
+    assert patch_of(assignments) == {
         "limits": {"read_bps": 10_000_000.0, "write_bps": 10_485_760.0, "read_iops": 500.0}
     }
     assert patch_of(["limits.read=80Mbit/s"])["limits"]["read_bps"] == 10e6
 
 
-def test_features_and_what_puts_them_back():
+def test_features_and_their_reset():
     assert patch_of(
         ["slow.stall.period=2s", "slow.stall.length=200ms", "bad_space.share=50%", "cache=off"]
     ) == {
@@ -38,7 +38,7 @@ def test_features_and_what_puts_them_back():
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("assignments", "message"),
     [
         (["limits.read=10"], "with its unit"),
         (["limits.read=-10MB/s"], "MB/s"),
@@ -56,7 +56,7 @@ def test_features_and_what_puts_them_back():
         (["read_only"], "key=value"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_words(words: list[str], why: str):
+def test_invalid_assignments_are_refused(assignments: list[str], message: str):
     with pytest.raises(BadInput) as refused:
-        patch_of(words)
-    assert why in str(refused.value)
+        patch_of(assignments)
+    assert message in str(refused.value)

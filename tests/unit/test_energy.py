@@ -1,4 +1,4 @@
-"""Energy and cost of a run: the equations' vectors, peak, proportional hosts."""
+"""Energy and cost of a run: values of the equations, peak, proportional hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.platform.power import Power, Price, power_of
 
 
 def levels(idle: float, app: float, storage: float, network: float, **more: Any) -> Power:
-    """From what a meter shows of the whole host in each state, as a platform file gives it."""
+    """Power model of a platform file from metered powers of the complete host in each state."""
     names = {"idle": idle, "app": app, "storage": storage, "network": network}
     return power_of(PowerFile.model_validate({k: f"{v} W" for k, v in names.items()} | more))
 
@@ -32,22 +32,22 @@ def nodes(
 
 def test_vector() -> None:
     rows = nodes(10)
-    found = run_energy(60, rows, {r["name"]: TB11 for r in rows})
-    assert found.hosts[0].total_j == pytest.approx(7_084.5, rel=1e-6)
-    assert found.total_j == pytest.approx(70_845, rel=1e-6)
-    by_state = found.by_state()
+    energy = run_energy(60, rows, {r["name"]: TB11 for r in rows})
+    assert energy.hosts[0].total_j == pytest.approx(7_084.5, rel=1e-6)
+    assert energy.total_j == pytest.approx(70_845, rel=1e-6)
+    by_state = energy.by_state()
     assert by_state["idle"] == pytest.approx(10 * 91.6 * 60)
     assert by_state["app"] == pytest.approx(10 * 33.6 * 20)
     assert by_state["capped"] == 0
 
 
-def test_powers_above_idle_are_not_whole_powers() -> None:
-    """A planted fault: the table's whole-host powers taken as powers above idle miss the vector."""
-    wrong = Power(91.6, 125.2, 129.1, 127.7)
-    assert host_energy("n", wrong, 60, 20, 10, 15).total_j != pytest.approx(7_084.5, rel=0.1)
+def test_powers_above_idle_are_not_total_powers() -> None:
+    """Planted fault: powers of the complete host, read as powers above idle, miss the value."""
+    above_idle = Power(91.6, 125.2, 129.1, 127.7)
+    assert host_energy("n", above_idle, 60, 20, 10, 15).total_j != pytest.approx(7_084.5, rel=0.1)
 
 
-def test_manager_is_left_out_unless_it_is_asked_for() -> None:
+def test_the_manager_is_omitted_by_default() -> None:
     rows = [*nodes(2), {"name": "manager", "app_s": 0.0, "storage_s": 0.0, "network_s": 1.0}]
     powers = {r["name"]: TB11 for r in rows}
     without = run_energy(60, rows, {k: v for k, v in powers.items() if k != "manager"})
@@ -59,10 +59,10 @@ def test_manager_is_left_out_unless_it_is_asked_for() -> None:
 
 def test_peak_caps_overlapping_states() -> None:
     power = levels(100, 200, 150, 120, peak="210 W", cap=True)
-    # computing, storing and sending all the time would draw 270 W
-    found = host_energy("n", power, 10, 10, 10, 10)
-    assert found.total_j == pytest.approx(2100)
-    assert found.capped_j == pytest.approx(-600)
+    # computing, storing and sending at the same time would draw 270 W
+    energy = host_energy("n", power, 10, 10, 10, 10)
+    assert energy.total_j == pytest.approx(2100)
+    assert energy.capped_j == pytest.approx(-600)
     assert host_energy("n", power, 10, 10, 0, 0).capped_j == 0
     free = levels(100, 200, 150, 120, peak="210 W")
     assert host_energy("n", free, 10, 10, 10, 10).total_j == pytest.approx(2700)
@@ -78,7 +78,7 @@ def test_proportional_hosts_draw_idle_power_while_they_work(share: float, expect
 
 
 def test_slower_computes_longer() -> None:
-    """Signs of DVFS: computing bound, the lowest frequency takes more energy; I/O bound, it saves."""
+    """Effects of DVFS: at the lowest frequency, computing takes more energy and I/O takes less."""
     low = levels(80, 100, 100, 100)
     high = levels(91.6, 125.2, 129.1, 127.7)
 
@@ -95,18 +95,18 @@ def test_slower_computes_longer() -> None:
 
 def test_cost_is_hosts_times_time_times_price() -> None:
     prices = {f"n{i}": Price(0.10, "EUR") for i in range(20)} | {"m": Price(0.40, "EUR")}
-    found = run_cost(1800, prices)
-    assert found is not None
-    assert found.amount == pytest.approx(0.5 * (2.0 + 0.4))
-    assert (found.hosts, found.currency) == (21, "EUR")
+    cost = run_cost(1800, prices)
+    assert cost is not None
+    assert cost.amount == pytest.approx(0.5 * (2.0 + 0.4))
+    assert (cost.hosts, cost.currency) == (21, "EUR")
     assert run_cost(1800, {}) is None
 
 
 @pytest.mark.parametrize(("seconds", "hours"), [(1.0, 1), (3600.0, 1), (3600.1, 2), (7200.0, 2)])
 def test_started_hours_are_paid_in_full(seconds: float, hours: int) -> None:
-    found = run_cost(seconds, {"n": Price(2.0, "USD", started_hours=True)})
-    assert found is not None
-    assert found.amount == pytest.approx(2.0 * hours)
+    cost = run_cost(seconds, {"n": Price(2.0, "USD", started_hours=True)})
+    assert cost is not None
+    assert cost.amount == pytest.approx(2.0 * hours)
 
 
 def test_two_currencies_are_refused() -> None:

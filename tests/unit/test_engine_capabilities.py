@@ -1,4 +1,4 @@
-"""Settings and hints that engines refuse: the engines, predictions and explorations decide alike."""
+"""Settings and hints refused by engines: engines, predictions and explorations agree."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "cache": ("1MiB", "64MiB"),
     "prefetch": (4,),
 }
-#: by engine and parameter, from the documentation of the engines
+#: accepted values by engine and parameter, from the documentation of the engines
 ACCEPTED: dict[str, dict[str, tuple[Any, ...]]] = {
     "moosefs": {
         "chunk": (),
@@ -135,8 +135,8 @@ def test_predictions_refuse_the_values_that_engines_refuse(engine: str, key: str
             pass
         else:
             accepted["by the engine"].append(value)
-        where = platform(engine, **{path_of(key).replace(".", "__"): value})
-        if not refusals(engine, settings(where), circumstances_of(where)):
+        with_value = platform(engine, **{path_of(key).replace(".", "__"): value})
+        if not refusals(engine, settings(with_value), circumstances_of(with_value)):
             accepted["by a prediction"].append(value)
     expected = list(ACCEPTED[engine].get(key, VALUES[key]))
     assert accepted == {"by the engine": expected, "by a prediction": expected}
@@ -170,11 +170,13 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hdfs, "HdfsFiles", _Files)
     monkeypatch.setattr(hdfs, "request", lambda *_: None)
     monkeypatch.setattr(hdfs, "of", lambda _, path: path)
-    laid: list[tuple[int, int]] = [(0, 0)]
+    layout_of_file: list[tuple[int, int]] = [(0, 0)]
     facts = {"directory": False, "chunk": None, "path": "/f", "id": "1"}
     monkeypatch.setattr(GlusterFS, "_facts", lambda *_: facts)
-    monkeypatch.setattr(GlusterFS, "_parts", lambda *_: _Parts(laid[0][0], {}, (laid[0][1],)))
-    monkeypatch.setattr(GlusterFS, "_lay", lambda *a: laid.__setitem__(0, (a[-2], a[-1])))
+    monkeypatch.setattr(
+        GlusterFS, "_parts", lambda *_: _Parts(layout_of_file[0][0], {}, (layout_of_file[0][1],))
+    )
+    monkeypatch.setattr(GlusterFS, "_lay", lambda *a: layout_of_file.__setitem__(0, (a[-2], a[-1])))
     chunk = CAPABILITIES["cephfs"].chunk_bytes
     layout = {"stripe_unit": chunk, "stripe_count": 1, "object_size": chunk, "pool": "data"}
     monkeypatch.setattr(cephfs, "layout_of", lambda *_: dict(layout))
@@ -199,12 +201,12 @@ def tagged(engine: str, key: str, text: str, roles: Roles = ROLES) -> Support:
     return reply
 
 
-def predicted_hints(where: Platform, key: str, text: str) -> Hints | None:
+def predicted_hints(store_platform: Platform, key: str, text: str) -> Hints | None:
     """The hints of a file that a prediction keeps, of the one equivalent to a tag."""
     hint = STORE_HINTS.load(key)
     hints = Hints(**hint.model(hint.parse(text)))
     task = Task("t", (Operation("write", "f", 0, 1 << 20),))
-    workload, _ = supported(Workload("w", (File("f", hints=hints),), (task,)), where)
+    workload, _ = supported(Workload("w", (File("f", hints=hints),), (task,)), store_platform)
     return workload.files[0].hints
 
 
@@ -213,34 +215,34 @@ def predicted_hints(where: Platform, key: str, text: str) -> Hints | None:
 @pytest.mark.parametrize("key", HINTS)
 def test_predictions_drop_the_hints_that_engines_refuse(engine: str, key: str) -> None:
     for text in HINTS[key]:
-        own = tagged(engine, key, text)
+        reply = tagged(engine, key, text)
         if key in ("CacheSize", "deduplication"):  # predictions ignore these
             circumstances = Circumstances(NODES, NODES)
             verdict = CAPABILITIES[engine].of(key, text, circumstances)
-            assert own == verdict
-            assert own.how == "refused"
+            assert reply == verdict
+            assert reply.how == "refused"
             continue
-        kept = predicted_hints(platform(engine), key, text)
-        assert (kept is None) == (own.how == "refused"), (text, own, kept)
+        hints = predicted_hints(platform(engine), key, text)
+        assert (hints is None) == (reply.how == "refused"), (text, reply, hints)
 
 
 @pytest.mark.usefixtures("nothing_runs")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_clients_that_store_nothing_have_no_local_files(engine: str) -> None:
-    apart = document(engine)
-    apart["hosts"][1]["roles"] = ["storage"]
-    apart["hosts"].append({"group": "app", "count": 1, "roles": ["client"]})
-    where = Platform.from_dict(apart)
+    separate = document(engine)
+    separate["hosts"][1]["roles"] = ["storage"]
+    separate["hosts"].append({"group": "app", "count": 1, "roles": ["client"]})
+    separate_platform = Platform.from_dict(separate)
     roles = Roles(("head-0",), NODES, ("app-0",))
     for text in ("local", "host app-0"):
         assert tagged(engine, "DP", text, roles).how == "refused"
-        assert predicted_hints(where, "DP", text) is None
-    kept = predicted_hints(where, "DP", "collocation g")
-    assert (kept is None) == (engine == "directory")
+        assert predicted_hints(separate_platform, "DP", text) is None
+    hints = predicted_hints(separate_platform, "DP", "collocation g")
+    assert (hints is None) == (engine == "directory")
 
 
 def test_hints_of_one_file_are_decided_together() -> None:
-    """CephFS puts a file on one node or over a width; a width has as many nodes as copies or more."""
+    """CephFS puts a file on one node or over a width of at least as many nodes as copies."""
     for hints, expected in (
         (Hints(placement="local", stripe_width=2), Hints(placement="local")),
         (Hints(replicas=3, stripe_width=2), Hints(replicas=3)),
@@ -266,78 +268,82 @@ def test_hints_that_a_task_sets_are_dropped_too() -> None:
     )
 
 
-def test_a_file_has_the_engines_own_values_in_place_of_refused_ones() -> None:
-    where = platform("moosefs", store__chunk="1MiB", store__placement="striped", store__stripe=1)
-    changed, notes = as_supported(where)
+def test_refused_values_are_replaced_by_those_of_the_engine() -> None:
+    refused_values = platform(
+        "moosefs", store__chunk="1MiB", store__placement="striped", store__stripe=1
+    )
+    changed, notes = as_supported(refused_values)
     store = changed.lower()["store"]
-    own = ready_store(None, "moosefs")
-    assert (store["chunk_bytes"], store["placement"]) == (256 * 1024, own["placement"])
+    engine_store = ready_store(None, "moosefs")
+    assert (store["chunk_bytes"], store["placement"]) == (256 * 1024, engine_store["placement"])
     assert [note.split(":")[0] for note in notes] == ["store.chunk 1MiB", "store.placement striped"]
     assert notes[0].endswith("; predicted with 256KiB")
-    same, none = as_supported(platform("moosefs", store__chunk="256KiB"))
-    assert (none, same.plain["store"]["chunk"]) == ([], "256KiB")
-    like, notes = as_supported(platform("cephfs", store__like="mosastore"))
-    assert like.lower()["store"]["replication"] == "parallel"
+    unchanged, no_notes = as_supported(platform("moosefs", store__chunk="256KiB"))
+    assert (no_notes, unchanged.plain["store"]["chunk"]) == ([], "256KiB")
+    of_mosastore, notes = as_supported(platform("cephfs", store__like="mosastore"))
+    assert of_mosastore.lower()["store"]["replication"] == "parallel"
     assert {"store.replication chain", "store.placement striped"} == {
         n.split(":")[0] for n in notes
     }
-    crowd = document("moosefs")
-    crowd["hosts"][1]["count"] = 27
-    assert as_supported(Platform.from_dict(crowd))[1] == [
+    many_hosts = document("moosefs")
+    many_hosts["hosts"][1]["count"] = 27
+    assert as_supported(Platform.from_dict(many_hosts))[1] == [
         "moosefs refuses this store: found 27 storage nodes; expected at most 26 (labels are letters)"
     ]
 
 
 def written(tmp_path: Path, engine: str) -> tuple[str, str]:
     """A platform file and a workload whose file is to be spread over four nodes."""
-    where, work = tmp_path / "p.json", tmp_path / "w.json"
-    where.write_text(json.dumps(document(engine)))
+    platform_file, workload_file = tmp_path / "p.json", tmp_path / "w.json"
+    platform_file.write_text(json.dumps(document(engine)))
     size = 8 << 20
     files = (File("f", hints=Hints(stripe_width=4)),)
     tasks = (
         Task("a", (Operation("write", "f", 0, size),)),
         Task("b", (Operation("read", "f", 0, size),)),
     )
-    work.write_text(Workload("w", files, tasks).to_json())
-    return str(where), str(work)
+    workload_file.write_text(Workload("w", files, tasks).to_json())
+    return str(platform_file), str(workload_file)
 
 
 def test_values_of_the_command_line_are_refused(tmp_path: Path) -> None:
-    where, _ = written(tmp_path, "moosefs")
-    require_supported(load_platform(where, ["store.replicas=2", "network.sharing=fair"]))
+    platform_file, _ = written(tmp_path, "moosefs")
+    require_supported(load_platform(platform_file, ["store.replicas=2", "network.sharing=fair"]))
     with pytest.raises(
         BadInput, match=r"--set store\.chunk=1MiB.*moosefs refuses it: chunks are as"
     ):
-        require_supported(load_platform(where, ["store.chunk=1MiB"]))
+        require_supported(load_platform(platform_file, ["store.chunk=1MiB"]))
 
 
 def penstock(*arguments: str) -> tuple[int, str, str]:
     """Exit status, output and errors of a command."""
     line = (sys.executable, "-m", "penstock", *arguments)
-    done = commands.run(line, capture_output=True, text=True)
-    return done.returncode, done.stdout, done.stderr
+    result = commands.run(line, capture_output=True, text=True)
+    return result.returncode, result.stdout, result.stderr
 
 
 def test_predict_leaves_out_refused_hints_with_a_note(tmp_path: Path) -> None:
-    where, work = written(tmp_path, "moosefs")
-    options = ("-p", where, "--seeds", "1", "--no-explain")
-    _, text, _ = penstock("predict", work, *options, "--json")
+    platform_file, workload_file = written(tmp_path, "moosefs")
+    options = ("-p", platform_file, "--seeds", "1", "--no-explain")
+    _, text, _ = penstock("predict", workload_file, *options, "--json")
     prediction = json.loads(text)
     notes = [r["text"] for r in prediction["applies"]["reasons"] if r["severity"] == "note"]
     assert any(n.startswith("the hint StripeWidth=4 of 1 file (f): moosefs") for n in notes)
-    plain = tmp_path / "plain.json"
-    plain.write_text(Path(work).read_text().replace('"stripe_width": 4', ""))
-    _, text, _ = penstock("predict", str(plain), *options, "--json")
+    without_hint = tmp_path / "plain.json"
+    without_hint.write_text(Path(workload_file).read_text().replace('"stripe_width": 4', ""))
+    _, text, _ = penstock("predict", str(without_hint), *options, "--json")
     assert json.loads(text)["makespan_s"] == prediction["makespan_s"]
-    status, _, errors = penstock("predict", work, *options, "--set", "store.stripe=4")
+    status, _, errors = penstock("predict", workload_file, *options, "--set", "store.stripe=4")
     assert status == 2
     assert "moosefs refuses it: each server of a chunk has all of it" in errors
 
 
 def explored(tmp_path: Path, engine: str, *axes: str) -> tuple[int, str, str]:
-    where, work = written(tmp_path, engine)
-    vary = [word for axis in axes for word in ("--vary", axis)]
-    return penstock("explore", work, "-p", where, *vary, "--seeds", "1", "--objective", "time")
+    platform_file, workload_file = written(tmp_path, engine)
+    vary = [argument for axis in axes for argument in ("--vary", axis)]
+    return penstock(
+        "explore", workload_file, "-p", platform_file, *vary, "--seeds", "1", "--objective", "time"
+    )
 
 
 def test_explore_rejects_axes_without_a_supported_level(tmp_path: Path) -> None:
@@ -366,11 +372,11 @@ def test_explore_builds_no_refused_combination(tmp_path: Path) -> None:
     axes = ("hosts.node.count=2..4", "store.stripe=1,2,4", "store.chunk=1MiB,4MiB")
     status, text, _ = explored(tmp_path, "glusterfs", *axes)
     assert status == 0
-    words = " ".join(text.split())
-    assert "Left out store.chunk 1 MiB: glusterfs refuses it" in words
+    output = " ".join(text.split())
+    assert "Left out store.chunk 1 MiB: glusterfs refuses it" in output
     # 2 nodes: 1, 2; 3 nodes: 1; 4 nodes: 1, 4
-    assert "5 of 9 configurations predicted" in words
-    assert "a store.stripe that glusterfs refuses" in words
+    assert "5 of 9 configurations predicted" in output
+    assert "a store.stripe that glusterfs refuses" in output
 
 
 def test_explore_adds_no_more_hosts_than_an_engine_supports(tmp_path: Path) -> None:

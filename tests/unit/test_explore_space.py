@@ -1,4 +1,4 @@
-"""Levels, axes and the space of an exploration; every mistake with its place."""
+"""Levels, axes and the space of an exploration; every mistake with its position."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_levels(text: str, labels: str) -> None:
 
 
 def test_steps_are_exact_decimals() -> None:
-    # 0.1 + 0.2 must not become 0.30000000000000004, nor 1.0 be missed
+    # 0.1 + 0.2 must not become 0.30000000000000004, and 1.0 must be included
     axis = parse_axis("hosts.a.speed=0.1..1/0.1")
     assert [v for level in axis.levels for _, v in level.values] == [
         *(n / 10 for n in range(1, 10)),
@@ -115,19 +115,19 @@ objective: time
 def test_space_file(tmp_path: Path) -> None:
     file = tmp_path / "space.yaml"
     file.write_text(SPACE)
-    said = read_space_file(file)
-    assert [a.name for a in said.axes] == [
+    spec = read_space_file(file)
+    assert [a.name for a in spec.axes] == [
         "split",
         "store.chunk",
         "hosts.manager.speed",
         "store.replicas",
     ]
-    assert said.axes[2].labels == ["0.5", "1", "2", "3"]
-    assert said.axes[3].labels == ["2"]
-    assert said.constraints[0].text == "cost <= 2 EUR"
-    assert said.constraints[0].at.line == 7
-    assert said.objective is not None
-    assert make_space(said.axes).size == 18 * 3 * 4
+    assert spec.axes[2].labels == ["0.5", "1", "2", "3"]
+    assert spec.axes[3].labels == ["2"]
+    assert spec.constraints[0].text == "cost <= 2 EUR"
+    assert spec.constraints[0].at.line == 7
+    assert spec.objective is not None
+    assert make_space(spec.axes).size == 18 * 3 * 4
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,6 @@ def test_mistakes_of_a_space_file(
     assert mistake.column == column
 
 
-def test_a_space_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_space_file(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no space file"):
         read_space_file(tmp_path / "none.yaml")
