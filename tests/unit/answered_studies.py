@@ -1,6 +1,6 @@
-"""Studies with a planted truth, and what their answers must say: which, why and how sure.
+"""Studies with a planted truth and their expected answers: choice, cause and confidence.
 
-`python -m tests.unit.answered_studies` writes their answers to tests/golden/answers/.
+`python -m tests.unit.answered_studies` writes the answers to tests/golden/answers/.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ DISKS = ("hdd-7200", "network-volume", "sata-ssd")
 
 @dataclass(frozen=True)
 class Case:
-    """A study and what is true of it.
+    """A study and its truth.
 
-    `best`: levels of the truly best treatments, which must be recommended; none where nothing is better than
-    the rest. `why` must be in what is said of the cause, `not_why` must not. `first`: how the answer begins.
-    `sure`: whether it may be without doubt. `says`, `never`: words of the whole answer.
+    `best`: levels of the truly best treatments, which must be recommended; None without a
+    difference. `why` must be in the statement of the cause, `not_why` must not. `first`: beginning
+    of the answer. `sure`: true if the answer may be certain. `says`, `never`: phrases of the
+    complete answer.
     """
 
     study: Planted
@@ -104,7 +105,7 @@ def _compared(
     says: tuple[str, ...] = (),
     never: tuple[str, ...] = (),
 ) -> Case:
-    """A comparison of two engines, of which `btree` is faster."""
+    """A comparison of two engines; `btree` is faster."""
     return Case(
         Planted(
             question,
@@ -124,7 +125,7 @@ def _compared(
 def _compression(
     question: str, first: str, says: tuple[str, ...] = (), never: tuple[str, ...] = ()
 ) -> Case:
-    """A quarter fraction of five factors, of which `compress` alone has an effect."""
+    """A quarter fraction of five factors; only `compress` has an effect."""
     return Case(
         Planted(
             question,

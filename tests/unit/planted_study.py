@@ -1,4 +1,4 @@
-"""Studies with a planted truth: their directory as `penstock run` leaves it, but for the analysis."""
+"""Studies with a planted truth: their directory before the analysis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECOND = 1_000_000_000
 
 @dataclass(frozen=True)
 class Doings:
-    """What the tables of a run say of its `wall_s`: times in seconds; None or 0: no such table."""
+    """Contents of the tables of a run of `wall_s`: times in seconds; None or 0: no such table."""
 
     wall_s: float = 10.0
     processor_s: float | None = None
@@ -30,14 +30,14 @@ class Doings:
     #: path, direction, class, calls, bytes of a call, seconds
     calls: tuple[tuple[str, str, str, int, int, float], ...] = ()
     disk_busy_s: float | None = None
-    #: sent and received [bytes/s], of a link of [bytes/s]
+    #: sent and received [bytes/s], and bandwidth of the link [bytes/s]
     network: tuple[float, float] | None = None
     traced: bool = True
 
 
 @dataclass(frozen=True)
 class Planted:
-    """A study and what its program truly does: `truth` gives every response of a treatment."""
+    """A study and its program: `truth` returns the true responses of a treatment."""
 
     question: str
     factors: Mapping[str, Sequence[str | int]]
@@ -49,22 +49,22 @@ class Planted:
     noise: float = 0.02
     replicates: int = 3
     failed: Callable[[Levels], bool] = lambda _: False
-    #: by the order of runs
+    #: by run order
     failed_order: Callable[[int], bool] = lambda _: False
     doings: Callable[[Levels], Doings] | None = None
     seed: int = 7
     profile: str = "sata-ssd"
-    #: of the disk in the runs' manifests, as it was in the run; None: none is told
+    #: time scale of the disk in the manifests; None: not in the manifest
     time_scales: Callable[[Levels], float] | None = None
     #: P of a fraction 2^(K-P); 0: the full design
     fraction: int = 0
-    #: of the design, as a study file has it; empty: full, or the fraction
+    #: kind of the design as in a study file; empty: full, or the fraction
     kind: str = ""
     quick: bool = False
 
     def text(self) -> str:
         """The study file."""
-        words = " ".join(f"--{name} {{{name}}}" for name in self.factors)
+        options = " ".join(f"--{name} {{{name}}}" for name in self.factors)
         factors = "\n".join(
             f"  {name}: {{levels: {json.dumps(list(levels))}}}"
             for name, levels in self.factors.items()
@@ -87,7 +87,7 @@ platform:
       memory: 512MiB
       disks: [{{name: data, profile: "{self.profile}", time_scale: 4, size: 1GiB}}]
 workload:
-  command: program --dir {{data}} {words}
+  command: program --dir {{data}} {options}
   timeout: 60s
 responses:
 {responses}
@@ -95,7 +95,7 @@ observers: {{monitor: {{interval: 1s}}{trace}}}
 """
 
     def write(self, out: Path) -> Path:
-        """Leaves study, plan, campaign and bundles in `out`."""
+        """Write study, plan, campaign and bundles to `out`."""
         out.parent.mkdir(parents=True, exist_ok=True)
         source = out.parent / f"{self.name}.study.yaml"
         source.write_text(self.text())
@@ -208,7 +208,7 @@ def _tables(bundle: Bundle, doings: Doings, start: int) -> None:
         rate, link = doings.network
         rows = [
             {
-                "t_ns": start + at * SECOND,
+                "t_ns": start + second * SECOND,
                 "kind": "network",
                 "entity": "node1.net",
                 "metric": metric,
@@ -216,7 +216,7 @@ def _tables(bundle: Bundle, doings: Doings, start: int) -> None:
                 "value": value,
                 "reset": False,
             }
-            for at in range(1, int(doings.wall_s))
+            for second in range(1, int(doings.wall_s))
             for metric, unit, value in (
                 ("used", "%", 100 * rate / link),
                 ("send_rate", "B/s", rate),

@@ -1,4 +1,4 @@
-"""Sequential studies that are played against a model of their response."""
+"""Sequential studies simulated with a model of their response."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def table_of(plan: Plan, took: dict[str, float]) -> pd.DataFrame:
 
 
 def played(study: Study, model, noise: float = 0.5, seed: int = 1) -> tuple[Plan, pd.DataFrame]:
-    """A whole study against a model of its response."""
-    drawn = np.random.default_rng(seed)
+    """A complete study, with responses from a model."""
+    random = np.random.default_rng(seed)
     first, stages, took = make_plan(study), [], {}
     while True:
         plan = with_stages(first, study, stages)
         for r in plan.rows:
             if r.run_id not in took:
-                took[r.run_id] = model(r.coded) + noise * drawn.normal()
+                took[r.run_id] = model(r.coded) + noise * random.normal()
         runs = table_of(plan, took)
         stage = next_stage(plan, study, runs)
         if stage is None:

@@ -1,4 +1,4 @@
-"""A study with given responses: its directory as `penstock run` leaves it, but for the analysis."""
+"""A study with specified responses: its directory before the analysis."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def study_text(
     responses: Mapping[str, str] | None = None,
     name: str = "recorded",
 ) -> str:
-    """A study file: each factor as written (`{levels: [a, b], change: redeploy}`), and the design."""
-    words = " ".join(f"{{{factor}}}" for factor in factors)
-    said = "\n".join(f'  "{factor}": {text}' for factor, text in factors.items())
-    measured = "\n".join(
+    """A study file: factors as written (`{levels: [a, b], change: redeploy}`), and the design."""
+    placeholders = " ".join(f"{{{factor}}}" for factor in factors)
+    factor_lines = "\n".join(f'  "{factor}": {text}' for factor, text in factors.items())
+    response_lines = "\n".join(
         f"  {n}: {text}"
         for n, text in (
             responses or {"y": "{from: {regex: 'y: ([0-9.]+)'}, unit: s, better: lower}"}
@@ -36,17 +36,17 @@ def study_text(
 name: {name}
 question: Which?
 factors:
-{said}
+{factor_lines}
 design: {design}
 platform: {{nodes: [{{name: n}}]}}
-workload: {{command: 'echo {words}', expected: 2s}}
+workload: {{command: 'echo {placeholders}', expected: 2s}}
 responses:
-{measured}
+{response_lines}
 """
 
 
 def refitted(fit: Fit, y: Values, plan: Plan) -> Fit:
-    """The fit of other values of the same runs: for simulations, which compute the design once."""
+    """The fit for other values of the same runs, for simulations that compute the design once."""
     return by_terms(replace(fit, y=y), fit.design.terms, plan)
 
 
@@ -65,7 +65,7 @@ def record(
     lost: Sequence[str] = (),
     start_s: Callable[[PlannedRun], float] | None = None,
 ) -> Path:
-    """Leaves study, plan, campaign and a bundle for each run in `place/out`; `lost` runs are not valid."""
+    """Write study, plan, campaign and bundles to `place/out`; `lost` runs are invalid."""
     source = place / "recorded.study.yaml"
     source.write_text(text)
     study = load_study(source, [], False)

@@ -1,4 +1,4 @@
-"""The three witnesses of a run's bytes."""
+"""Agreement of three independent sources on the bytes of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tables(disk_bytes: int = 8192) -> tuple[pa.Table, pa.Table, pa.Table]:
     return events, files, requests
 
 
-def test_three_witnesses_that_agree() -> None:
+def test_three_sources_agree() -> None:
     row = agreement([Claim("a", "read", 8192, "fio")], *tables(), MOUNT).to_pylist()[0]
     assert (row["traced_bytes"], row["disk_bytes"], row["agrees"]) == (8192, 8192, True)
 
@@ -44,7 +44,7 @@ def test_two_percent_is_the_limit(disk_bytes: int, agrees: bool) -> None:
     assert row["agrees"] is agrees
 
 
-def test_a_witness_who_was_not_there_is_null_not_zero() -> None:
+def test_a_missing_source_is_null_not_zero() -> None:
     events, files, _ = tables()
     row = agreement([Claim("a", "read", 8192, "fio")], events, files, None, MOUNT).to_pylist()[0]
     assert row["disk_bytes"] is None

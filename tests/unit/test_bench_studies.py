@@ -1,4 +1,4 @@
-"""The studies that benchmarks make are accepted, with the values that fill them."""
+"""Studies in benchmarks are valid with typical values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_benchmarks_with_a_study_are_listed() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_study_of_a_benchmark_is_accepted(name: str, tmp_path: Path) -> None:
+def test_the_study_of_a_benchmark_is_valid(name: str, tmp_path: Path) -> None:
     (tmp_path / "disk.json").write_text(json.dumps(answers_under_load.profile()))
     text = importlib.import_module(f"bench.{name}").STUDY.format(**VALUES)
     study = read_study(text.encode(), tmp_path / "s.study.yaml")

@@ -1,4 +1,4 @@
-"""The parts of a cluster on its hosts: addresses, tunnels, delays less those of the paths, events."""
+"""Parts of a cluster for its hosts: addresses, tunnels, delays in addition to paths, events."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_network_on_one_host_has_no_tunnel() -> None:
 def test_delays_are_those_requested_with_the_path_included(
     ends_s: list[tuple[float, float]], delay_s: float, pairs: dict[tuple[str, str], float]
 ) -> None:
-    """Sender's link, sender's host, path, receiver's host, receiver's link: as between nodes on one host."""
+    """Sender's link and host, path, receiver's host and link: as between nodes on one host."""
     assume(delay_s or (PATH_S / 2, 0.0) not in ends_s)  # shorter than the path
     links = [LinkSpec(delay=Delay(out_s), in_delay=Delay(in_s)) for out_s, in_s in ends_s]
     network = NetworkSpec(delay_s=delay_s, delays=pairs)
@@ -120,7 +120,7 @@ def test_delays_are_those_requested_with_the_path_included(
 
 
 def test_nodes_with_equal_links_share_their_delays() -> None:
-    """All delays longer than the path are of one kind: what is added does not depend on them."""
+    """All delays longer than the path are equivalent: the added delay does not depend on them."""
     links = [
         LinkSpec(delay=Delay(1e-3 + i * 1e-6 if i // 2 % 2 else PATH_S / 2)) for i in range(40)
     ]

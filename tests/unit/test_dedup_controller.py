@@ -38,7 +38,7 @@ def written(
     family: str = "ckpt",
     overlap: float = 0.0,
 ) -> WriteRecord:
-    """A version; all of its bytes take `send_s` to send. `sampled` chunks are compared if it is off."""
+    """A version whose bytes all take `send_s` to send. With off, `sampled` chunks are compared."""
     similar, chunks, sampled_similar = z, CHUNKS, round(z * CHUNKS)
     hash_s, sending = r * send_s, (1 - z) * send_s
     if configuration == "off":
@@ -52,7 +52,7 @@ def written(
 
 
 def feed(controller: OnlineController, z: float, writes: int = 1, **options: float) -> list[str]:
-    """Write versions as the controller chooses; gives the configurations."""
+    """Write versions as the controller chooses; returns the configurations."""
     chosen = []
     for _ in range(writes):
         configuration = controller.choose("ckpt")
@@ -62,7 +62,7 @@ def feed(controller: OnlineController, z: float, writes: int = 1, **options: flo
 
 
 def started(z: float, settings: Settings | None = None) -> OnlineController:
-    """A controller after its first probe: a version without predecessor, then four with similarity `z`."""
+    """A controller after its first probe: a first version, then four with similarity `z`."""
     controller = OnlineController(settings or Settings(), ["off", FIXED])
     feed(controller, 0.0)
     feed(controller, z, 4)
@@ -79,7 +79,7 @@ def test_a_stream_starts_with_deduplication_and_probes_a_window() -> None:
 
 
 def test_the_first_version_does_not_count_as_dissimilar() -> None:
-    # with it, the mean of five would be 48 %, below the break-even of 50 %
+    # otherwise the mean of five would be 48 %, below the break-even of 50 %
     controller = started(0.6)
     assert controller.state("ckpt") == STEADY_ON
     last = controller.decisions()[-1]
@@ -104,7 +104,7 @@ def test_the_interval_of_probes_doubles_while_they_confirm_off() -> None:
     starts = [probes[0]] + [b for a, b in pairwise(probes) if b > a + 1]
     gaps = [b - a for a, b in pairwise(starts)]
     assert starts[0] == 10
-    # probes of three versions: the second similar one makes it conclusive
+    # probes of three versions: the second similar version makes one conclusive
     assert gaps[:3] == [23, 43, 43]
     assert set(gaps[1:]) == {43}
 
@@ -129,7 +129,7 @@ def test_a_drift_of_the_send_time_restores_the_interval() -> None:
 def test_a_slower_store_starts_a_probe_if_the_last_similarity_pays_now() -> None:
     controller = started(0.3, Settings(sampling=None))
     assert controller.state("ckpt") == STEADY_OFF
-    # hashing takes as long as before, sending three times as long: r falls from 0.5 to 0.17
+    # hashing takes as long as before, sending three times as long: r decreases from 0.5 to 0.17
     assert FIXED in feed(controller, 0.3, 4, send_s=3.0, r=0.5 / 3)
 
 
@@ -158,7 +158,7 @@ def test_the_sampled_share_respects_its_bound_in_time() -> None:
     assert started(0.0, Settings(sampling=None)).sample_share("ckpt") == 0.0
 
 
-def test_a_fall_of_similarity_turns_it_off_after_two_versions_at_most() -> None:
+def test_a_drop_of_similarity_turns_it_off_within_two_versions() -> None:
     controller = started(0.7)
     feed(controller, 0.7, 20)
     assert feed(controller, 0.0, 3)[-1] == "off"
@@ -195,7 +195,7 @@ def test_empty_versions_are_ignored_and_small_ones_count_per_byte() -> None:
     assert controller.state("ckpt") == STEADY_OFF
 
 
-def test_other_time_of_the_program_does_not_matter() -> None:
+def test_other_time_of_the_program_has_no_effect() -> None:
     controller = OnlineController(Settings(), ["off", FIXED])
     source = random.Random(3)
     for i in range(60):
@@ -248,14 +248,14 @@ def test_sending_without_deduplication_has_its_own_time(plain_s: float, state: s
     assert times == pytest.approx([plain_s / SIZE, 1.0 / SIZE])
 
 
-def test_families_are_apart_unless_the_scope_is_the_system() -> None:
+def test_families_are_independent_unless_the_scope_is_the_system() -> None:
     for rules, expected in ((Settings(), FIXED), (Settings(scope=SYSTEM), "off")):
         controller = started(0.0, rules)
         assert controller.choose("ckpt") == "off"
         assert controller.choose("logs") == expected
 
 
-def test_three_configurations_are_each_probed_and_the_best_is_taken() -> None:
+def test_three_configurations_are_probed_and_the_best_is_chosen() -> None:
     controller = OnlineController(Settings(), ["off", FIXED, CDC])
     similar = {"off": 0.0, FIXED: 0.05, CDC: 0.95}
     before, chosen = "", []
@@ -266,7 +266,7 @@ def test_three_configurations_are_each_probed_and_the_best_is_taken() -> None:
         before = configuration
         chosen.append(configuration)
     assert chosen[:10] == [FIXED] * 5 + [CDC] * 5
-    # one write without deduplication measures whether it takes what was predicted
+    # one write without deduplication measures the predicted time
     assert chosen[10:].count("off") == 1
     assert chosen[10:].count(CDC) == 19
 
@@ -298,7 +298,7 @@ def test_a_limit_selects_instead_of_a_weight() -> None:
 def test_a_record_of_another_configuration_is_no_part_of_a_probe() -> None:
     controller = OnlineController(Settings(), ["off", FIXED])
     feed(controller, 0.0)
-    for _ in range(20):  # versions that were open before, or that a user forced
+    for _ in range(20):  # versions opened earlier, or configurations forced by a user
         controller.record(written("off"))
     assert controller.state("ckpt") == PROBE
     with pytest.raises(BadInput, match=r"configuration: found gzip; expected one of off, fixed"):
@@ -317,7 +317,7 @@ def test_without_deduplication_there_is_nothing_to_choose() -> None:
 
 
 def test_repeated_losses_delay_switches() -> None:
-    """Similarity that changes every five versions: each switch is right, and a loss in sum."""
+    """Similarity that changes every five versions: each switch is right, but the sum is a loss."""
 
     def switches(settings: Settings) -> int:
         controller = OnlineController(settings, ["off", FIXED])

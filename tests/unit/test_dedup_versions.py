@@ -43,9 +43,9 @@ def test_aligned_changes_have_the_exact_similarity_of_fixed_chunks(
 
 def test_unaligned_changes_spoil_two_fixed_chunks_each(tmp_path: Path) -> None:
     written = list(write_versions(plan("unaligned", 0.9), tmp_path))
-    first, second = (one.path.read_bytes() for one in written[:2])
+    first, second = (version.path.read_bytes() for version in written[:2])
     same = sum(a == b for a, b in zip(first, second, strict=True))
-    # one of 256 random bytes is the same by chance
+    # one of 256 random bytes is equal by chance
     assert same / SIZE == pytest.approx(0.9 + 0.1 / 256, abs=0.002)
     assert written[1].similarity == pytest.approx(0.9, abs=1e-3)
     fixed = compare(written[0].path, written[1].path, f"fixed:{CHUNK}").share
@@ -76,7 +76,8 @@ def test_the_same_seed_gives_the_same_files(tmp_path: Path) -> None:
 
 def test_versions_can_replace_each_other(tmp_path: Path) -> None:
     sizes = [
-        one.size_bytes for one in write_versions(plan("delete", 0.5), tmp_path, overwrite=True)
+        version.size_bytes
+        for version in write_versions(plan("delete", 0.5), tmp_path, overwrite=True)
     ]
     assert sizes == [SIZE, SIZE // 2, SIZE // 4]
     assert [file.name for file in tmp_path.iterdir()] == ["version"]

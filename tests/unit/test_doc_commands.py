@@ -14,7 +14,7 @@ from penstock import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")])
-#: a line of a code block, or code within a line
+#: in a line of a code block, or in code within a line
 _COMMAND = re.compile(r"(?:^ {4,}(?:\$ )?|`)(?:sudo )?penstock ([^`\n]*)", re.MULTILINE)
 
 
@@ -33,21 +33,21 @@ def commands(text: str) -> Iterator[list[str]]:
 
 def mistakes(text: str) -> list[str]:
     """Verbs and options of a page's commands that the command line does not have."""
-    wrong = []
+    missing = []
     for name, *words in commands(text):
         if name not in cli.VERBS:
-            wrong.append(name)
+            missing.append(name)
             continue
         command = verb(name)
-        below = getattr(command, "commands", {})
-        named = words[0].rstrip("…").split("|") if below and words else []
-        chosen = [below[n] for n in named if n in below]
-        wrong += [f"{name} {n}" for n in named if n.islower() and n not in below]
+        subcommands = getattr(command, "commands", {})
+        named = words[0].rstrip("…").split("|") if subcommands and words else []
+        chosen = [subcommands[n] for n in named if n in subcommands]
+        missing += [f"{name} {n}" for n in named if n.islower() and n not in subcommands]
         parameters = [p for c in [command, *chosen] for p in c.params]
         options = {"--help", *(o for p in parameters for o in [*p.opts, *p.secondary_opts])}
         used = (w.partition("=")[0].rstrip(",.…") for w in words)
-        wrong += [f"{name} {w}" for w in used if re.match(r"--\w", w) and w not in options]
-    return wrong
+        missing += [f"{name} {w}" for w in used if re.match(r"--\w", w) and w not in options]
+    return missing
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -62,15 +62,15 @@ def test_missing_verbs_and_options_are_reported() -> None:
 
 def _parameters() -> Iterator[tuple[str, Any]]:
     for name in cli.VERBS:
-        for below in [verb(name), *getattr(verb(name), "commands", {}).values()]:
-            yield from ((f"{name} {below.name}", p) for p in below.params if not p.hidden)
+        for subcommand in [verb(name), *getattr(verb(name), "commands", {}).values()]:
+            yield from ((f"{name} {subcommand.name}", p) for p in subcommand.params if not p.hidden)
 
 
 def test_help_of_every_option_states_its_default_once() -> None:
-    wrong = []
+    faults = []
     for name, p in _parameters():
         default = p.default[0] if isinstance(p.default, list) and p.default else p.default
         repeated = rf"[(\[](default:? )?{re.escape(str(default))}[)\]]"
         if not p.help or (default not in (None, (), False, "") and re.search(repeated, p.help)):
-            wrong.append(f"{name}: {p.opts[0]}")
-    assert wrong == []
+            faults.append(f"{name}: {p.opts[0]}")
+    assert faults == []

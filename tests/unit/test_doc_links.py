@@ -1,4 +1,4 @@
-"""Links of README and docs lead to files and headings that are there."""
+"""Links of README and docs lead to existing files and headings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 
 
 def anchors(page: Path) -> set[str]:
-    """Anchors of a page's headings, as GitHub makes them, and of its HTML."""
+    """Anchors of a page's headings, in GitHub's form, and of its HTML."""
     text = page.read_text()
     names = set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
     for heading in re.findall(
@@ -30,10 +30,12 @@ def anchors(page: Path) -> set[str]:
 
 
 def dead(page: Path) -> list[str]:
-    """Links of a page that lead nowhere, and names of pages that are not there."""
+    """Dead links of a page, and missing pages that it names."""
     named = re.findall(r"`((?:docs/|adr/)[\w./-]+\.md)`", page.read_text())
-    wrong = [
-        n for n in named if not any((at / n).exists() for at in (page.parent, ROOT, ROOT / "docs"))
+    broken = [
+        n
+        for n in named
+        if not any((folder / n).exists() for folder in (page.parent, ROOT, ROOT / "docs"))
     ]
     for target in _LINK.findall(_CODE.sub("", page.read_text())):
         if re.match(r"[a-z]+:", target):
@@ -41,8 +43,8 @@ def dead(page: Path) -> list[str]:
         path, _, anchor = target.partition("#")
         file = (page.parent / path).resolve() if path else page
         if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
-            wrong.append(target)
-    return wrong
+            broken.append(target)
+    return broken
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -56,7 +58,7 @@ def test_the_index_links_every_page_of_the_docs() -> None:
     assert linked >= {page.name for page in index.parent.glob("*.md")} - {index.name}
 
 
-def test_a_dead_link_is_found(tmp_path: Path) -> None:
+def test_a_dead_link_is_detected(tmp_path: Path) -> None:
     page = tmp_path / "a.md"
     page.write_text(
         "# A part of it\n[x](#a-part-of-it) [y](b.md) [z](#none) `[no](c.md)` `docs/none.md` "

@@ -1,7 +1,8 @@
-"""Effects against values that NIST certifies (Statistical Reference Datasets, one-way analysis of variance).
+"""Effects against values certified by NIST (Statistical Reference Datasets, one-way analysis of
+variance).
 
-`tests/golden/nist` holds files of that collection as they are published: values are
-certified to 15 digits; how many a program can have depends on the digits that all observations share.
+`tests/golden/nist` has published files of that collection. Values are certified to 15 digits; the
+attainable number of digits depends on the leading digits that all observations share.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ def read(name: str) -> tuple[pd.DataFrame, dict[str, float]]:
     assert within
     assert share
     names = ("df", "between", "mean_square", "f_value", "df_error", "within", "error", "r_squared")
-    found = [*between.groups(), *within.groups(), share.group(1)]
+    certified = [*between.groups(), *within.groups(), share.group(1)]
     data = pd.DataFrame(rows, columns=["T", "y"]).astype({"y": float})
-    return data, dict(zip(names, map(float, found), strict=True))
+    return data, dict(zip(names, map(float, certified), strict=True))
 
 
 @pytest.mark.parametrize(
     ("name", "shared", "digits"),
     [("SiRstv", 3, 12), ("SmLs01", 1, 13), ("AtmWtAg", 7, 8), ("SmLs04", 7, 8)],
 )
-def test_variance_is_analysed_as_certified(
+def test_analysis_of_variance_agrees_with_certified_values(
     name: str, shared: int, digits: int, tmp_path: Path
 ) -> None:
-    """`shared` leading digits are lost of a double's 15.9 before anything is worked out."""
+    """`shared` leading digits of a double's 15.9 are lost before any computation."""
     assert digits <= 16 - shared
     data, certified = read(name)
     levels, count = sorted(data["T"].unique(), key=int), len(data)
@@ -56,7 +57,7 @@ def test_variance_is_analysed_as_certified(
     term, residual = table.loc["T"], table.loc["residual"]
     assert (term["n"], residual["df"]) == (count, certified["df_error"])
     near = lambda value: pytest.approx(value, rel=10.0**-digits)  # noqa: E731
-    # of two levels the one coefficient's t² is F
+    # for two levels F is t² of the single coefficient
     assert term["f_value"] == near(certified["f_value"])
     assert term["sum_of_squares"] == near(certified["between"])
     assert residual["sum_of_squares"] == near(certified["within"])

@@ -1,4 +1,4 @@
-"""Objectives and constraints: what they mean, and that nothing but arithmetic gets through."""
+"""Objectives and constraints: their values, and refusal of everything except arithmetic."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEYS = ("hosts.app.count",)
         ("hosts.app.count >= 5", True),
         ("network_bytes <= 0.5 GB", False),
         ("cost * 2 <= 5 + 1", True),
-        ("cost / (hosts - 10) < 1", False),  # no value: does not hold
+        ("cost / (hosts - 10) < 1", False),  # no value: not satisfied
     ],
 )
 def test_constraints(text: str, holds: bool) -> None:

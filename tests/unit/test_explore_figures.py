@@ -21,17 +21,15 @@ from penstock.report import page
         ("CHF", 0.3, ("CHF/1000", 1e-3)),
     ],
 )
-def test_costs_have_a_unit_that_is_read(
-    currency: str, largest: float, unit: tuple[str, float]
-) -> None:
-    found: Any = SimpleNamespace(
+def test_costs_have_a_readable_unit(currency: str, largest: float, unit: tuple[str, float]) -> None:
+    exploration: Any = SimpleNamespace(
         record=SimpleNamespace(evaluator=SimpleNamespace(currency=currency))
     )
-    made = fitting(found, "cost", [largest / 3, largest])
-    assert (made.name, made.size) == unit
+    fitted_unit = fitting(exploration, "cost", [largest / 3, largest])
+    assert (fitted_unit.name, fitted_unit.size) == unit
 
 
-def test_a_caption_names_the_diamond_only_where_there_is_one() -> None:
+def test_a_caption_names_the_diamond_only_if_there_is_one() -> None:
     front = next(
         t
         for t in page.text_of("exploration.html.j2", "penstock.parts.prediction.report").split(

@@ -1,4 +1,4 @@
-"""The Pareto set against its definition, and the knee."""
+"""The Pareto set compared with its definition, and the knee."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def test_vector() -> None:
     assert {n for n, m in zip(VECTOR, member, strict=True) if m} == {"F", "A", "B", "D"}
 
 
-def brute(points: list[tuple[float, ...]]) -> list[bool]:
-    """Definition: no other point is nowhere larger and somewhere smaller."""
+def by_definition(points: list[tuple[float, ...]]) -> list[bool]:
+    """By definition: no other point is nowhere larger and somewhere smaller."""
 
-    def beaten(p: tuple[float, ...]) -> bool:
+    def dominated(p: tuple[float, ...]) -> bool:
         return any(
             all(a <= b for a, b in zip(q, p, strict=True))
             and any(a < b for a, b in zip(q, p, strict=True))
@@ -30,10 +30,10 @@ def brute(points: list[tuple[float, ...]]) -> list[bool]:
             if all(np.isfinite(q))
         )
 
-    return [bool(np.isfinite(p).all()) and not beaten(p) for p in points]
+    return [bool(np.isfinite(p).all()) and not dominated(p) for p in points]
 
 
-# few distinct values, so that ties and equal points are frequent; some that are not finite
+# few distinct values, so that ties and equal points are frequent; some are not finite
 numbers = st.integers(0, 6).map(float) | st.sampled_from([0.5, 2.5, float("inf"), float("nan")])
 
 
@@ -45,16 +45,16 @@ def agrees(function: Callable[[list[tuple[float, ...]]], np.ndarray]) -> None:
     @settings(max_examples=300, derandomize=True, database=None)
     @given(st.integers(1, 3).flatmap(clouds))
     def check(points: list[tuple[float, ...]]) -> None:
-        assert list(function(points)) == brute(points)
+        assert list(function(points)) == by_definition(points)
 
     check()
 
 
-def test_pareto_is_brute_force() -> None:
+def test_pareto_set_agrees_with_its_definition() -> None:
     agrees(pareto)
 
 
-def test_planted_failures_of_the_set_are_found() -> None:
+def test_planted_failures_of_the_set_are_detected() -> None:
     def strict_only(points: list[tuple[float, ...]]) -> np.ndarray:
         p = np.array(points)
         return np.array([not ((p < q).all(axis=1)).any() and np.isfinite(q).all() for q in p])
@@ -62,12 +62,12 @@ def test_planted_failures_of_the_set_are_found() -> None:
     def two_columns(points: list[tuple[float, ...]]) -> np.ndarray:
         return pareto(np.array(points)[:, :2])
 
-    for wrong in (strict_only, two_columns):
+    for broken in (strict_only, two_columns):
         with pytest.raises(AssertionError):
-            agrees(wrong)
+            agrees(broken)
 
 
-def test_knee_weighs_ratios_whatever_the_unit() -> None:
+def test_the_knee_compares_ratios_independent_of_units() -> None:
     points = np.array([(10.0, 100.0), (11.0, 50.0), (30.0, 45.0)])
     assert knee(points) == 1
     assert knee(points * [1e-3, 1e6]) == 1

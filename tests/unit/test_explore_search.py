@@ -1,4 +1,4 @@
-"""The engines on a table whose optimum is known; the simulator's own is in test_explore."""
+"""Search engines on a table with a known optimum; that of the simulator is in test_explore."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SPACE = make_space(
 
 @cache
 def table() -> dict[Candidate, float]:
-    """24,192 points: a split and a chunk with optima inside, stripes no wider than the hosts."""
+    """24,192 points: split and chunk have inner optima, stripes are no wider than the hosts."""
 
     def value(c: Candidate) -> float:
         app, chunk, replicas, stripe, place, scheduler = c
@@ -60,24 +60,24 @@ def table() -> dict[Candidate, float]:
 
 
 def regrets(start: Start, seeds: int = 12, share: float = 0.02) -> list[float]:
-    """Loss over the optimum after that share of the evaluations, by seed."""
+    """Relative loss compared with the optimum after that share of the evaluations, by seed."""
     values, budget = table(), round(share * SPACE.size)
     best = min(values.values())
-    found = []
+    by_seed = []
     for seed in range(seeds):
-        got: list[float] = []
+        received: list[float] = []
         seen: set[Candidate] = set()
 
-        def losses(batch: list[Candidate], got: list[float] = got) -> list[float]:
-            answer = [values[c] for c in batch]
-            got += answer
-            return answer
+        def losses(batch: list[Candidate], received: list[float] = received) -> list[float]:
+            batch_losses = [values[c] for c in batch]
+            received += batch_losses
+            return batch_losses
 
         spent = drive(start(SPACE, np.random.default_rng(seed)), losses, seen, budget)
         assert spent <= budget
         assert len(seen) <= budget
-        found.append(min(got) / best - 1)
-    return found
+        by_seed.append(min(received) / best - 1)
+    return by_seed
 
 
 @pytest.mark.parametrize("engine", ["rrs", pytest.param("ga", marks=pytest.mark.long)])
@@ -90,31 +90,33 @@ def test_engines_come_close(engine: str) -> None:
     assert max(regrets(ENGINES[engine])) <= 0.05
 
 
-def deaf(start: Start) -> Start:
-    """An engine that is told nothing: every loss it hears is the same."""
+def uninformed(start: Start) -> Start:
+    """An engine that receives the same loss for each candidate."""
 
     def engine(space: Space, rng: np.random.Generator) -> Engine:
-        inner = start(space, rng)
-        batch = next(inner)
+        informed = start(space, rng)
+        batch = next(informed)
         while True:
             yield batch
-            batch = inner.send([1.0] * len(batch))
+            batch = informed.send([1.0] * len(batch))
 
     return engine
 
 
 @pytest.mark.parametrize(
-    "broken", [random_search, deaf(recursive_random), deaf(genetic)], ids=["random", "rrs", "ga"]
+    "broken",
+    [random_search, uninformed(recursive_random), uninformed(genetic)],
+    ids=["random", "rrs", "ga"],
 )
 def test_planted_failures_do_not_come_close(broken: Start) -> None:
     assert max(regrets(broken)) > 0.05
 
 
-def test_the_grid_is_everything_once() -> None:
+def test_the_grid_has_each_candidate_once() -> None:
     small = make_space([parse_axis("a.b=1..7"), parse_axis("c.d=x,y,z")])
-    got = list(itertools.chain.from_iterable(grid(small, block=4)))
-    assert sorted(got) == sorted(small)
-    assert len(got) == len(set(got)) == 21
+    candidates = list(itertools.chain.from_iterable(grid(small, block=4)))
+    assert sorted(candidates) == sorted(small)
+    assert len(candidates) == len(set(candidates)) == 21
 
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))
@@ -148,7 +150,7 @@ def test_a_space_smaller_than_the_budget_ends(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))
-def test_nothing_admissible_ends(engine: str) -> None:
+def test_a_search_without_admissible_candidates_ends(engine: str) -> None:
     small = make_space([parse_axis("a.b=1..30"), parse_axis("c.d=1..30")])
     spent = drive(
         ENGINES[engine](small, np.random.default_rng(1)),
