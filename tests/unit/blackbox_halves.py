@@ -83,8 +83,8 @@ def recorded() -> dict[str, tuple[Space, dict[Point, float]]]:
 if __name__ == "__main__":
     for disk, (space, truth) in recorded().items():
         for kind in ("tree", "boosted"):
-            one = halves(kind, space, truth, next_round)
-            said = (
-                f"all {one.grid:.1%}, half chosen {one.chosen:.1%}, half at random {one.random:.1%}"
+            row = halves(kind, space, truth, next_round)
+            text = (
+                f"all {row.grid:.1%}, half chosen {row.chosen:.1%}, half at random {row.random:.1%}"
             )
-            print(f"{disk} ({len(truth)} points), {kind}: {said}")
+            print(f"{disk} ({len(truth)} points), {kind}: {text}")

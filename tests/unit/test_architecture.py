@@ -18,7 +18,7 @@ def layer_names() -> list[str]:
         "contracts"
     ]
     layers = next(c for c in contracts if c["id"] == "rooms")["layers"]
-    return [room.strip() for layer in layers for room in layer.split("|")]
+    return [name.strip() for layer in layers for name in layer.split("|")]
 
 
 def test_the_picture_has_every_layer_in_order() -> None:

@@ -174,9 +174,12 @@ def test_separated_rivals_are_estimable_by_least_squares(kind: str) -> None:
     x = np.array([[r.coded[n] for n in NAMES] for r in rows], dtype=float)
     stage = np.array([[r.stage == 1, r.stage == 2] for r in rows], dtype=float)
 
-    def columns(words: set[int]) -> np.ndarray:
+    def columns(model_words: set[int]) -> np.ndarray:
         return np.column_stack(
-            [stage, *(np.prod(x[:, [i for i in range(6) if w >> i & 1]], axis=1) for w in words)]
+            [
+                stage,
+                *(np.prod(x[:, [i for i in range(6) if w >> i & 1]], axis=1) for w in model_words),
+            ]
         )
 
     assert step.broken or kind == "optimal:8"

@@ -147,10 +147,10 @@ def test_results_are_not_overwritten_without_resume(tmp_path: Path) -> None:
     freeze(out, study, plan, facts)
     with pytest.raises(BadInput, match="--resume"):
         run_study(tmp_path / "tiny.study.yaml", out)
-    other = tmp_path / "other.study.yaml"
-    other.write_text(STUDY.replace("name: tiny", "name: other"))
+    other_study = tmp_path / "other.study.yaml"
+    other_study.write_text(STUDY.replace("name: tiny", "name: other"))
     with pytest.raises(BadInput, match="has results of the study tiny"):
-        run_study(other, out, resume=True)
+        run_study(other_study, out, resume=True)
 
 
 def test_data_are_prepared_once_per_key(tmp_path: Path) -> None:

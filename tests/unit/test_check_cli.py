@@ -111,8 +111,8 @@ def test_the_document_has_the_documented_keys(check: Run, expected: Path, tmp_pa
     keys = {k.path.rstrip("?") for k in CHECK.keys}
     assert set(document) == {k.partition("[]")[0] for k in keys}
     for part in ("rows", "blame"):
-        known = {k.partition("[].")[2] for k in keys if k.startswith(f"{part}[]")}
-        assert {key for item in document[part] for key in item} == known
+        documented = {k.partition("[].")[2] for k in keys if k.startswith(f"{part}[]")}
+        assert {key for item in document[part] for key in item} == documented
     assert [row["verdict"] for row in document["rows"]] == ["SLOW", "OK"]
     assert document["counts"] == {"SLOW": 1, "TOO_FAST": 0, "NOISY": 0, "UNSTABLE": 0, "OK": 1}
 

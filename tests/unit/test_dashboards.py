@@ -608,16 +608,16 @@ def test_what_monex_has_grafana_ask_is_answered_at_the_root(tmp_path: Path) -> N
     """Variable and annotations of MonEx's documentation, as the simple-JSON source sends them."""
     running = Server(tmp_path)
 
-    def response(path: str, said: Any) -> Any:
-        answer = running.http.post(path, json=said)
+    def response(path: str, request: Any) -> Any:
+        answer = running.http.post(path, json=request)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def marks(query: str) -> list[tuple[str, int]]:
         annotation = {"name": "a", "datasource": "monex", "enable": True, "query": query}
-        found = response("/annotations", {"range": RANGE, "annotation": annotation})
-        assert all(m["annotation"] == annotation for m in found)
-        return [(m["title"], m["time"] - T0 // 10**6) for m in found]
+        entries = response("/annotations", {"range": RANGE, "annotation": annotation})
+        assert all(m["annotation"] == annotation for m in entries)
+        return [(m["title"], m["time"] - T0 // 10**6) for m in entries]
 
     try:
         for name, begin in (("myxp", 0), ("other", 1), ("still to end", 2)):

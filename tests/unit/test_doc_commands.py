@@ -26,26 +26,26 @@ def verb(name: str) -> Any:
 def commands(text: str) -> Iterator[list[str]]:
     """Words after `penstock` of each command of a page, up to a comment, a pipe or `--`."""
     for line in _COMMAND.findall(text.replace("\\\n", " ").replace("\\|", "|")):
-        words = re.split(r" #| [|;&>]+ |; | -- ", f"{line} ")[0].split()
-        if words and re.fullmatch(r"[a-z]+", words[0]):
-            yield words
+        arguments = re.split(r" #| [|;&>]+ |; | -- ", f"{line} ")[0].split()
+        if arguments and re.fullmatch(r"[a-z]+", arguments[0]):
+            yield arguments
 
 
 def mistakes(text: str) -> list[str]:
     """Verbs and options of a page's commands that the command line does not have."""
     missing = []
-    for name, *words in commands(text):
+    for name, *arguments in commands(text):
         if name not in cli.VERBS:
             missing.append(name)
             continue
         command = verb(name)
         subcommands = getattr(command, "commands", {})
-        named = words[0].rstrip("…").split("|") if subcommands and words else []
+        named = arguments[0].rstrip("…").split("|") if subcommands and arguments else []
         chosen = [subcommands[n] for n in named if n in subcommands]
         missing += [f"{name} {n}" for n in named if n.islower() and n not in subcommands]
         parameters = [p for c in [command, *chosen] for p in c.params]
         options = {"--help", *(o for p in parameters for o in [*p.opts, *p.secondary_opts])}
-        used = (w.partition("=")[0].rstrip(",.…") for w in words)
+        used = (w.partition("=")[0].rstrip(",.…") for w in arguments)
         missing += [f"{name} {w}" for w in used if re.match(r"--\w", w) and w not in options]
     return missing
 

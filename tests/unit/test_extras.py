@@ -47,8 +47,8 @@ def names_of(requirements: list[str]) -> set[str]:
 
 CORE = names_of(DECLARED["dependencies"])
 OFFERED = {
-    extra: names_of(wanted)
-    for extra, wanted in DECLARED["optional-dependencies"].items()
+    extra: names_of(required_names)
+    for extra, required_names in DECLARED["optional-dependencies"].items()
     if extra != "all"
 }
 
