@@ -164,7 +164,7 @@ def test_requests_of_one_trial_are_one_value(check: Run, expected: Path, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("module,operation,value\nclient,write,1\n", "expected trial among them"),
         ("module,operation,trial,value\n", "found no row"),
