@@ -442,7 +442,7 @@ def schema() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("key", DASHBOARDS)
-def test_dashboards_conform_to_grafana_s_schema(key: str) -> None:
+def test_dashboards_are_what_grafana_reads(key: str) -> None:
     board = dashboard_json(DASHBOARDS[key])
     jsonschema.validate(board, schema())
     published = os.environ.get("GRAFANA_DASHBOARD_SCHEMA")
