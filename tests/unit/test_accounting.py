@@ -294,7 +294,7 @@ def test_the_start_up_of_a_scraper_is_not_lost(monkeypatch: pytest.MonkeyPatch) 
         clock = Clock()
         monkeypatch.setattr(scrape, "time", clock)
         monkeypatch.setattr(collector, "time", clock)
-        # the real clock would advance while a thread writes
+        # otherwise this clock advances while a thread writes
         monkeypatch.setattr(asyncio, "to_thread", at_once)
         sink = MemorySink()
         requests = 0

@@ -208,7 +208,7 @@ def test_values_of_a_growing_spool_are_those_of_the_tables(tmp_path: Path, piece
     assert follower.look() == []
     live: list[Values] = []
     edges = np.linspace(0, len(content), pieces + 1).astype(int)
-    if pieces > 1:  # as written by the sampler: complete samples, after waiting for a torn record
+    if pieces > 1:  # complete samples, as written; a torn record is read later
         tick = len(content) // 40
         edges = edges // tick * tick
     with open(grown, "ab", buffering=0) as file:

@@ -135,7 +135,7 @@ def test_larger_models_are_fitted_with_enough_treatments() -> None:
     every = np.array(list(itertools.product(range(3), range(3), range(2), range(2))))
     assert np.array_equal(numbers_of(factors, coded_of(factors, every)), every)
     assert tells(factors, "pairs", every, [1] * 36)
-    # 20 coefficients need more than 28 distinct treatments, however often they run
+    # 28 distinct treatments are fewer than 1.5 times 20 coefficients, however often they run
     few = np.vstack([every[:28], every[:28]])
     assert not tells(factors, "pairs", few, [1] * 28 + [2] * 28)
     assert tells(factors, "main", few, [1] * 28 + [2] * 28)

@@ -157,7 +157,7 @@ def test_read_back_detects_departures() -> None:
 
 
 class Moving:
-    """Counters that move at a rate; a limit that counts as applied only after it is set again."""
+    """Counters that move at a rate regardless of the limit; records limits that are set again."""
 
     def __init__(self, rate_bps: float, limit_bps: int) -> None:
         self.began, self.rate_bps, self.limit_bps = time.monotonic(), rate_bps, limit_bps

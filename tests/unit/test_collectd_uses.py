@@ -117,8 +117,7 @@ def test_what_collectd_sent_is_on_the_dashboards(form: str) -> None:
 
 
 def test_rates_agree_with_counters() -> None:
-    # same seconds of one daemon; the first rate of a series is missing, the next has no known
-    # interval
+    # same seconds of one daemon; the first rate of a series is missing, the next has no interval
     frame, of_counters = uses(lines("rates")), uses(lines("counters"))
     assert set(frame["host"]) == {"node_a"}, "the prefix is no part of the host's name"
     percent = value(frame, "cpu", "all", "busy")
@@ -175,7 +174,7 @@ def test_formulas_from_values_of_collectd(kind: str, times: int) -> None:
     # fails with ticks read as seconds, a rate as a counter, or one direction of the link missing
     frame = uses(text(oracle(kind)), link_bps=125e6 * times)
     assert value(frame, "cpu", "all", "busy") == pytest.approx([50.0, 50.0], abs=1e-6)
-    # counters of four intervals give four times the work of one second
+    # the counters have four times the work of one second in each second
     assert value(frame, "disk", "sda", "busy_of_time") == pytest.approx([37.0 * times] * 2)
     assert value(frame, "disk", "sda", "busy") == pytest.approx([37.0] * 2, abs=1e-6)
     assert value(frame, "network", "eth0", "used") == pytest.approx([40.0] * 2)

@@ -273,8 +273,7 @@ def of_run(frame: pd.DataFrame) -> dict[str, dict[str, tuple[list[int], list[flo
 
 
 def test_a_run_has_phases_hosts_and_metrics_of_its_program() -> None:
-    # fails if a unit is not converted to the plot's, or a metric of the host counts as the
-    # program's
+    # fails if a unit is not that of the plot, or a metric of the host counts as the program's
     program_rows = [
         row("ops", [10.0, 20.0], entity="w0"),
         row("written", [1.0, 2.0]),

@@ -216,7 +216,7 @@ def test_fraction_of_the_full_design_is_the_signed_coset_sum(added: int):
     for row in table.to_dict("records"):
         parts = [p for p in row["aliased_with"].split(", ") if p]
         total = full[row["term"]] + sum((1 if p[0] == "+" else -1) * full[p[1:]] for p in parts)
-        if added < 3:  # else the coset of a term may contain a word of the mean
+        if added < 3:  # otherwise the coset of a term contains no word of the mean
             assert row["fraction"] == pytest.approx(total, abs=1e-9)
         assert row["fraction"] == pytest.approx(row["coset_sum"], abs=1e-9)
 

@@ -675,8 +675,7 @@ CALLS = {
 }
 
 
-# no measurement of time but the bound of a call: one second, times five; without it the call hangs
-# for ever
+# the only measured time is five times the bound of a call (1 s); without it a call hangs for ever
 @pytest.mark.parametrize("drips", DRIPS)
 @pytest.mark.parametrize("call", CALLS)
 def test_each_call_has_a_time_limit(call: str, drips: bytes) -> None:

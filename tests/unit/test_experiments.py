@@ -271,16 +271,13 @@ def test_the_next_process_completes_an_interrupted_stop(store: Experiments, monk
 def test_resume_keeps_an_experiment_that_is_just_starting(
     store: Experiments, tmp_path: Path
 ) -> None:
-    """Fails if `resume` takes it for an abandoned one because of its start time, which may lie far
-    back.
-    """
+    """Fails if `resume` takes an early start time for that of an abandoned experiment."""
     resumed = []
 
     class Slow(Catalogue):
         def start(self, row: dict, tagged: Iterable[str]) -> bool:
             inserted = super().start(row, tagged)
-            # a server calls `resume` between the insertion of the row and the rename of the
-            # directory
+            # a server calls `resume` after the insertion of the row, before the rename
             resumed.append(Experiments(store.catalogue, store.home).resume())
             return inserted
 
@@ -293,9 +290,7 @@ def test_resume_keeps_an_experiment_that_is_just_starting(
 
 @pytest.mark.parametrize("named", [False, True])
 def test_resume_forgets_an_experiment_killed_during_start(store: Experiments, named: bool) -> None:
-    """Before the rename of the directory the start is unacknowledged; after it, the experiment
-    stays.
-    """
+    """The start is unacknowledged before the rename of the directory, and valid after it."""
     place, home = store.catalogue.place, store.home
     program = (
         "import os, sys; from pathlib import Path\n"

@@ -53,7 +53,7 @@ def composer(*axes: str, text: str = PLATFORM) -> Composer:
 
 
 def differing(composed: Composer, n: int) -> list[Any]:
-    """Those of n sampled candidates whose network differs from the platform's."""
+    """Sampled candidates whose network differs from that of the platform."""
     different = []
     for number in random.Random(1).sample(range(composed.space.size), min(n, composed.space.size)):
         candidate = composed.space.candidate(number)
