@@ -1,4 +1,4 @@
-"""Collectors of a server's configuration, and what is pushed at the end, against a server process."""
+"""Collectors of a server's configuration and pushed files, with a real server process."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from tests.support.ports import free_port
 
 
 class Exporter(http.server.BaseHTTPRequestHandler):
-    """Shows one number, which grows."""
+    """Prometheus exporter of one counter: the number of requests to it."""
 
-    asked = 0
+    requests = 0
 
     def do_GET(self) -> None:
-        Exporter.asked += 1
+        Exporter.requests += 1
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
         self.end_headers()
-        self.wfile.write(f"asked_total {Exporter.asked}\n".encode())
+        self.wfile.write(f"asked_total {Exporter.requests}\n".encode())
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -59,7 +59,7 @@ def exporter() -> Iterator[int]:
 
 
 class Server:
-    """`penstock serve` over a state of its own, of which several may follow each other on one port."""
+    """`penstock serve` with its own state directory. It can be restarted on the same port."""
 
     def __init__(self, place: Path, config: dict[str, Any]) -> None:
         self.place = place
@@ -73,10 +73,10 @@ class Server:
         self.begin()
 
     def begin(self) -> None:
-        words = ["serve", "--config", str(self.place / "config.json"), "--port", str(self.port)]
+        argv = ["serve", "--config", str(self.place / "config.json"), "--port", str(self.port)]
         with (self.place / "log").open("a") as log:
             self.process = commands.popen(
-                [sys.executable, "-m", "penstock", *words],
+                [sys.executable, "-m", "penstock", *argv],
                 env=self.environment,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -86,22 +86,22 @@ class Server:
         self.url = self.process.stdout.readline().strip().rstrip("/")
         assert self.url, (self.place / "log").read_text()
         self.port = int(self.url.rpartition(":")[2])
-        said = json.loads((self.place / "run" / f"serve-{self.process.pid}.json").read_text())
-        self.right = {"Authorization": f"Bearer {said['experiments_token']}"}
+        state_file = json.loads((self.place / "run" / f"serve-{self.process.pid}.json").read_text())
+        self.right = {"Authorization": f"Bearer {state_file['experiments_token']}"}
 
-    def end(self, how: int = signal.SIGTERM) -> None:
-        self.process.send_signal(how)
+    def end(self, signum: int = signal.SIGTERM) -> None:
+        self.process.send_signal(signum)
         self.process.wait(60)
 
-    def penstock(self, *words: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "penstock", "monitor", *words]
+    def penstock(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "penstock", "monitor", *arguments]
         environment = {**self.environment, "PENSTOCK_SERVER": self.url}
-        return commands.run(line, env=environment, capture_output=True, text=True, timeout=120)
+        return commands.run(argv, env=environment, capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture(autouse=True)
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process finds the token of the server by itself, as programs of its user do."""
+    """Let this process find the server's token in the runtime directory, as user programs do."""
     monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
 
 
@@ -112,10 +112,10 @@ def rows_of(server: Server, name: str, metric: str) -> int:
     return len(answer.text.splitlines()) - 1 if answer.is_success else 0
 
 
-def wait_for(what: Any, seconds: float = 60) -> None:
-    until = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < until
+def wait_for(condition: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
@@ -126,50 +126,50 @@ def test_collectors_of_a_configuration_work_while_an_experiment_runs(
     pull = {"type": "scrape", "targets": [target], "interval_s": 0.1, "experiments": "x*"}
     server = Server(tmp_path, {"collectors": {"pull": {**pull, "begun": "anywhere"}}})
     try:
-        before = Exporter.asked
+        requests_at_start = Exporter.requests
         assert web.post(headers=server.right, url=f"{server.url}/exp/other").status_code == 201
         assert web.post(headers=server.right, url=f"{server.url}/exp/x").status_code == 201
         wait_for(lambda: rows_of(server, "x", "asked_total") > 5)
         assert web.put(headers=server.right, url=f"{server.url}/exp/x").status_code == 201
-        asked = Exporter.asked
-        said = web.get(headers=server.right, url=f"{server.url}/api/v1/experiments/x/series").json()
-        (row,) = (r for r in said["series"] if r["metric"] == "asked_total")
-        # fails where the end mark came before the collector had said what was due
+        requests = Exporter.requests
+        answer = web.get(
+            headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
+        ).json()
+        (row,) = (r for r in answer["series"] if r["metric"] == "asked_total")
+        # fails if the end mark precedes the collector's report of due samples
         assert row["interval_ns"] == 100_000_000
-        assert row["stored"] <= asked - before
+        assert row["stored"] <= requests - requests_at_start
         assert row["expected"] is not None
         assert abs(row["expected"] - row["stored"]) <= 1
-        # fails where the collector goes on without an experiment, or works for one of another name
+        # fails if the collector continues without an experiment, or collects for another name
         time.sleep(0.5)
-        assert Exporter.asked == asked
-        other = web.get(
+        assert Exporter.requests == requests
+        other_series = web.get(
             headers=server.right, url=f"{server.url}/api/v1/experiments/other/series"
         ).json()
-        assert other["series"] == []
-        # one that begins by another way than the server is found, too, as it is asked for
-        words = [sys.executable, "-m", "penstock", "monitor", "start", "xy", "--no-sample"]
-        commands.run(words, env=server.environment, check=True, timeout=60)
+        assert other_series["series"] == []
+        # `begun: anywhere`: the collector also serves an experiment started without the server
+        argv = [sys.executable, "-m", "penstock", "monitor", "start", "xy", "--no-sample"]
+        commands.run(argv, env=server.environment, check=True, timeout=60)
         wait_for(lambda: rows_of(server, "xy", "asked_total") > 2)
-        # and goes on after a kill
+        # the collector continues after a kill
         server.end(signal.SIGKILL)
-        kept = Exporter.asked
+        requests_before = Exporter.requests
         server.begin()
         wait_for(lambda: rows_of(server, "xy", "asked_total") > 5)
-        assert Exporter.asked > kept
+        assert Exporter.requests > requests_before
     finally:
         server.end()
 
 
 def manifest_of(server: Server, name: str) -> dict[str, Any]:
-    (found,) = (server.place / "state" / "experiments").glob(f"*/{name}.1-*/manifest.json")
-    said: dict[str, Any] = json.loads(found.read_text())
-    return said
+    (path,) = (server.place / "state" / "experiments").glob(f"*/{name}.1-*/manifest.json")
+    manifest: dict[str, Any] = json.loads(path.read_text())
+    return manifest
 
 
-def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
-    tmp_path: Path, exporter: int
-) -> None:
-    """Breaks where receipts are only printed, and where what ends is begun anew meanwhile."""
+def test_manifest_has_the_receipts_of_collectors(tmp_path: Path, exporter: int) -> None:
+    """Fails if receipts are only printed, or if a collector that ends is started again."""
     target = {"url": f"http://127.0.0.1:{exporter}/metrics", "instance": "it"}
     port = free_port()
     config = {
@@ -182,9 +182,9 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
         return web.post(f"http://127.0.0.1:{port}/write", content=line).status_code
 
     try:
-        # begun through no server: its collectors take no part
-        words = [sys.executable, "-m", "penstock", "monitor", "start", "apart", "--no-sample"]
-        commands.run(words, env=server.environment, check=True, timeout=60)
+        # started without the server: the server's collectors ignore it
+        argv = [sys.executable, "-m", "penstock", "monitor", "start", "apart", "--no-sample"]
+        commands.run(argv, env=server.environment, check=True, timeout=60)
         web.post(headers=server.right, url=f"{server.url}/exp/first")
         wait_for(lambda: rows_of(server, "first", "asked_total") > 5 and is_open(port))
         assert write("m v=x 1") == 400
@@ -196,36 +196,36 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
             400,
             400,
         ]
-        told = {"exit": 0, "receipts": {"theirs": {"cpu_ns": 5, "share": 0.5}}}
+        end = {"exit": 0, "receipts": {"theirs": {"cpu_ns": 5, "share": 0.5}}}
         assert (
-            web.put(headers=server.right, url=f"{server.url}/exp/second", json=told).status_code
+            web.put(headers=server.right, url=f"{server.url}/exp/second", json=end).status_code
             == 201
         )
-        said = web.get(
+        answer = web.get(
             headers=server.right, url=f"{server.url}/api/v1/experiments/second/series"
         ).json()
-        (row,) = (r for r in said["series"] if r["metric"] == "m_v")
+        (row,) = (r for r in answer["series"] if r["metric"] == "m_v")
         assert row["refused"] == 3
         assert row["verdict"] == "unknown"
-        got = server.penstock("get", "second", "-m", "m_v")
-        assert got.returncode == 0
-        assert "in: 3 points refused, malformed" in got.stderr
+        result = server.penstock("get", "second", "-m", "m_v")
+        assert result.returncode == 0
+        assert "in: 3 points refused, malformed" in result.stderr
         second = manifest_of(server, "second")
         assert not second["valid"]  # three of its four points were refused
         assert second["experiment"]["verdict"] == "partial"
         receipts = second["receipts"]
         assert receipts["theirs"] == {"cpu_ns": 5, "share": 0.5}
-        # of what goes on for the first, only what it did for the second
+        # the receipt of a shared collector counts only the points of this experiment
         assert receipts["in"]["refused"] == {"malformed": 3}
         assert receipts["in"]["stored"] == 1
         assert "found" in receipts["in"]["told"][0]
         pull = receipts["collector monitor"]
         assert pull["stored"] > 5
-        for one in (receipts["in"], pull):
-            assert 0 < one["cpu_ns"] < 60e9
+        for receipt in (receipts["in"], pull):
+            assert 0 < receipt["cpu_ns"] < 60e9
         assert web.put(headers=server.right, url=f"{server.url}/exp/first").status_code == 201
         assert manifest_of(server, "first")["receipts"]["in"]["refused"] == {"malformed": 4}
-        commands.run([*words[:-3], "stop", "apart"], env=server.environment, check=True)
+        commands.run([*argv[:-3], "stop", "apart"], env=server.environment, check=True)
         assert manifest_of(server, "apart")["receipts"] == {}
         assert (
             web.get(
@@ -233,7 +233,7 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
             ).json()["series"]
             == []
         )
-        time.sleep(1.5)  # what looks for experiments has looked again
+        time.sleep(1.5)  # the search for experiments has run again
         log = (tmp_path / "log").read_text()
         assert "has ended" not in log
         assert "in: 1 points; 4 malformed" in log
@@ -241,60 +241,62 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
         server.end()
 
 
-def test_seconds_of_a_file_are_judged_by_the_interval_that_is_said(tmp_path: Path) -> None:
+def test_completeness_of_a_file_follows_its_stated_interval(tmp_path: Path) -> None:
     begin = 1_700_000_000
     rows = [f"{(begin + s) * 10**9},{s}" for s in (0, 1, 2, 3, 30, 31)]
     (tmp_path / "nd.csv").write_text("\n".join(["t,v", *rows]) + "\n")
     server = Server(tmp_path, {})
     push = [str(tmp_path / "nd.csv"), "-c", "v", "--time", "t"]
     try:
-        for name, words in (("nd", []), ("told", ["--interval", "1"])):
+        for name, options in (("nd", []), ("told", ["--interval", "1"])):
             web.post(headers=server.right, url=f"{server.url}/exp/{name}", json={"utc_time": begin})
-            assert server.penstock("push", name, *push, *words).returncode == 0
+            assert server.penstock("push", name, *push, *options).returncode == 0
             web.put(
                 headers=server.right, url=f"{server.url}/exp/{name}", json={"utc_time": begin + 60}
             )
-        got = server.penstock("get", "nd", "-m", "v")
-        assert (got.returncode, len(got.stdout.splitlines())) == (0, 7)
-        assert "1 series is not known to be complete" in got.stderr
-        assert "v: unknown, 6 points; its source states no interval" in got.stderr
-        got = server.penstock("get", "told", "-m", "v")
-        assert "v: partial, 6 of 60 points; 54 lost in 2 gaps, the longest" in got.stderr
+        result = server.penstock("get", "nd", "-m", "v")
+        assert (result.returncode, len(result.stdout.splitlines())) == (0, 7)
+        assert "1 series is not known to be complete" in result.stderr
+        assert "v: unknown, 6 points; its source states no interval" in result.stderr
+        result = server.penstock("get", "told", "-m", "v")
+        assert "v: partial, 6 of 60 points; 54 lost in 2 gaps, the longest" in result.stderr
         with pytest.warns(penstock.PartialData, match="states no interval"):
             penstock.series("nd", "v", server=server.url)
-        # drawn with a word, and not drawn
-        for name, status, words in (
+        # plotted with a warning, and refused
+        for name, status, message in (
             ("nd", 0, "not known how complete"),
             ("told", 2, "found partial data"),
         ):
-            line = [sys.executable, "-m", "penstock", "plot", name, "lines", "-o"]
-            done = commands.run(
-                [*line, str(tmp_path / "f.svg")],
+            argv = [sys.executable, "-m", "penstock", "plot", name, "lines", "-o"]
+            result = commands.run(
+                [*argv, str(tmp_path / "f.svg")],
                 env=server.environment,
                 capture_output=True,
                 text=True,
                 timeout=120,
             )
-            assert done.returncode == status, done.stderr
-            assert words in done.stderr
+            assert result.returncode == status, result.stderr
+            assert message in result.stderr
         assert server.penstock("push", "nd", *push[:-2], "--interval", "1").returncode == 2
     finally:
         server.end()
 
 
-def test_all_accounts_of_a_batch_come_to_a_server(tmp_path: Path) -> None:
-    """Breaks where only a hundred of them fit."""
+def test_server_receives_all_accounts_of_a_batch(tmp_path: Path) -> None:
+    """Fails if a request carries only a hundred accounts."""
     server = Server(tmp_path, {})
     try:
         web.post(headers=server.right, url=f"{server.url}/exp/x")
         names = [f"m{n}" for n in range(300)]
         table = points(metric=names, utc_ns=[time.time_ns()] * 300, integer=list(range(300)))
-        told = [Account(m, expected=1, counter=m == "m7", since_ns=1) for m in names]
-        opened(server.url).write("x", Batch("s", 0, table, told))
+        accounts = [Account(m, expected=1, counter=m == "m7", since_ns=1) for m in names]
+        opened(server.url).write("x", Batch("s", 0, table, accounts))
         web.put(headers=server.right, url=f"{server.url}/exp/x")
-        said = web.get(headers=server.right, url=f"{server.url}/api/v1/experiments/x/series").json()
-        assert (len(said["series"]), said["verdict"]) == (300, "complete")
-        assert {r["expected"] for r in said["series"]} == {1}
+        answer = web.get(
+            headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
+        ).json()
+        assert (len(answer["series"]), answer["verdict"]) == (300, "complete")
+        assert {r["expected"] for r in answer["series"]} == {1}
     finally:
         server.end()
 
@@ -321,7 +323,7 @@ def test_two_experiments_share_a_receiver(tmp_path: Path) -> None:
             return rows_of(server, "b", "m_v") == 1
 
         wait_for(shared)
-        # what came before the second began is not its own, what came then is of both
+        # b has only the points after its start; a has all of them
         assert rows_of(server, "a", "m_v") == written
         web.put(headers=server.right, url=f"{server.url}/exp/a")
         assert write(0) == 204
@@ -333,8 +335,8 @@ def test_two_experiments_share_a_receiver(tmp_path: Path) -> None:
         server.end()
 
 
-def test_a_running_collector_has_its_source_to_itself(tmp_path: Path, exporter: int) -> None:
-    """Breaks where what a client sends under its name takes the number of a batch of its own."""
+def test_running_collector_owns_its_source(tmp_path: Path, exporter: int) -> None:
+    """Fails if a client's batch under the collector's source name takes a batch number."""
     target = {"url": f"http://127.0.0.1:{exporter}/metrics", "instance": "it"}
     port = free_port()
     config = {
@@ -344,27 +346,27 @@ def test_a_running_collector_has_its_source_to_itself(tmp_path: Path, exporter: 
     server = Server(tmp_path, {"collectors": config})
     points_of = f"{server.url}/api/v1/experiments/x/points"
     event = {"number": 1_000, "metric": [], "events": [{"kind": "gap", "utc_ns": 1}]}
-    some = {"number": 0, "metric": "mine", "utc_ns": [time.time_ns()], "integer": [1]}
+    point = {"number": 0, "metric": "mine", "utc_ns": [time.time_ns()], "integer": [1]}
     pq.write_table(pa.table({"v": [1, 2]}), tmp_path / "t.parquet")
-    words = ["push", "x", str(tmp_path / "t.parquet"), "-c", "v", "--source"]
+    arguments = ["push", "x", str(tmp_path / "t.parquet"), "-c", "v", "--source"]
 
-    def here(source: str) -> subprocess.CompletedProcess[str]:
-        """Without the server, into the same store."""
-        line = [sys.executable, "-m", "penstock", "monitor", *words, source]
+    def push_locally(source: str) -> subprocess.CompletedProcess[str]:
+        """Push into the same store without the server."""
+        argv = [sys.executable, "-m", "penstock", "monitor", *arguments, source]
         environment = {k: v for k, v in server.environment.items() if k != "PENSTOCK_SERVER"}
-        return commands.run(line, env=environment, capture_output=True, text=True, timeout=60)
+        return commands.run(argv, env=environment, capture_output=True, text=True, timeout=60)
 
     try:
         web.post(headers=server.right, url=f"{server.url}/exp/x")
         wait_for(lambda: rows_of(server, "x", "asked_total") > 3 and is_open(port))
         for source in ("pull", "in"):
-            for said in (event, some):
-                answer = web.post(points_of, headers=server.right, json={"source": source, **said})
+            for body in (event, point):
+                answer = web.post(points_of, headers=server.right, json={"source": source, **body})
                 assert answer.status_code == 409
                 assert f"found source '{source}', which is that of a running" in answer.text
-            for done in (server.penstock(*words, source), here(source)):
-                assert done.returncode in (1, 2)
-                assert "that of a running collector; expected another" in done.stderr
+            for result in (server.penstock(*arguments, source), push_locally(source)):
+                assert result.returncode in (1, 2)
+                assert "that of a running collector; expected another" in result.stderr
             answer = web.post(
                 f"http://127.0.0.1:{port}/write",
                 content="m v=1",
@@ -372,23 +374,27 @@ def test_a_running_collector_has_its_source_to_itself(tmp_path: Path, exporter: 
             )
             assert answer.status_code == 409
         assert (
-            web.post(points_of, headers=server.right, json={"source": "me", **some}).status_code
+            web.post(points_of, headers=server.right, json={"source": "me", **point}).status_code
             == 201
         )
-        assert server.penstock(*words, "mine").returncode == 0
-        assert here("too").returncode == 0
+        assert server.penstock(*arguments, "mine").returncode == 0
+        assert push_locally("too").returncode == 0
         wait_for(lambda: rows_of(server, "x", "asked_total") > 10)
         web.put(headers=server.right, url=f"{server.url}/exp/x")
-        told = web.get(headers=server.right, url=f"{server.url}/api/v1/experiments/x/series").json()
-        (row,) = (r for r in told["series"] if r["metric"] == "asked_total")
+        summary = web.get(
+            headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
+        ).json()
+        (row,) = (r for r in summary["series"] if r["metric"] == "asked_total")
         assert row["expected"] - row["stored"] <= 1
-        assert [g for g in told["gaps"] if g["kind"] in ("batches", "lost") and g["detail"]] == []
-        # a server that was killed holds nothing any more
+        assert [
+            g for g in summary["gaps"] if g["kind"] in ("batches", "lost") and g["detail"]
+        ] == []
+        # a killed server no longer owns its sources
         web.post(headers=server.right, url=f"{server.url}/exp/x", json={"repeat": True})
         wait_for(lambda: rows_of(server, "x", "asked_total") > 0)
-        assert here("pull").returncode != 0
+        assert push_locally("pull").returncode != 0
         server.end(signal.SIGKILL)
-        assert here("pull").returncode == 0
+        assert push_locally("pull").returncode == 0
         server.begin()
     finally:
         server.end()
@@ -397,7 +403,7 @@ def test_a_running_collector_has_its_source_to_itself(tmp_path: Path, exporter: 
 def test_a_collector_is_switched_off_and_on_and_nothing_is_lost(
     tmp_path: Path, exporter: int
 ) -> None:
-    """By the server and by its store: the holes are disabled, and all that was due is there."""
+    """Through the server and through its store: gaps are `disabled`, and no due sample is lost."""
     target = {"url": f"http://127.0.0.1:{exporter}/metrics", "instance": "it"}
     port = free_port()
     config = {
@@ -406,71 +412,77 @@ def test_a_collector_is_switched_off_and_on_and_nothing_is_lost(
     }
     server = Server(tmp_path, {"collectors": config})
 
-    def here(*words: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "penstock", "monitor", *words]
+    def monitor_locally(*arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "penstock", "monitor", *arguments]
         return commands.run(
-            line, env=server.environment, capture_output=True, text=True, timeout=60
+            argv, env=server.environment, capture_output=True, text=True, timeout=60
         )
 
     def rows() -> int:
         return rows_of(server, "x", "asked_total")
 
-    def quiet() -> None:
-        """Waits until the exporter is not even asked any more."""
+    def wait_until_idle() -> None:
+        """Wait until the exporter receives no more requests."""
 
-        def unasked() -> bool:
-            before = Exporter.asked
+        def idle() -> bool:
+            requests = Exporter.requests
             time.sleep(1.0)
-            return Exporter.asked == before
+            return Exporter.requests == requests
 
-        wait_for(unasked)
+        wait_for(idle)
 
     try:
         web.post(headers=server.right, url=f"{server.url}/exp/x")
         wait_for(lambda: rows() > 3 and is_open(port))
-        for switch in (server.penstock, here):
+        for switch in (server.penstock, monitor_locally):
             assert switch("off", "x", "--collector", "pull").stderr.endswith("pull is off\n")
             assert switch("off", "x", "-c", "pull").stderr.endswith("pull was off already\n")
-            quiet()
-            kept = rows()
+            wait_until_idle()
+            rows_before = rows()
             assert switch("on", "x", "--collector", "pull").returncode == 0
-            wait_for(lambda kept=kept: rows() > kept + 3)
+            wait_for(lambda rows_before=rows_before: rows() > rows_before + 3)
         assert server.penstock("off", "x", "--collector", "in").returncode == 0
         assert not is_open(port)
         assert server.penstock("on", "x", "--collector", "in").returncode == 0
         assert is_open(port)
-        for switch in (server.penstock, here):
-            done = switch("off", "x", "--collector", "other")
-            assert done.returncode == 2
-            assert "found no collector 'other' that collects for it" in done.stderr
-        # what was off when the server is killed is off after that
-        assert here("off", "x", "--collector", "pull").returncode == 0
-        quiet()
+        for switch in (server.penstock, monitor_locally):
+            result = switch("off", "x", "--collector", "other")
+            assert result.returncode == 2
+            assert "found no collector 'other' that collects for it" in result.stderr
+        # a collector that is off stays off after a kill of the server
+        assert monitor_locally("off", "x", "--collector", "pull").returncode == 0
+        wait_until_idle()
         server.end(signal.SIGKILL)
         server.begin()
-        kept = rows()
+        rows_before = rows()
         time.sleep(1.5)
-        assert rows() == kept
+        assert rows() == rows_before
         assert web.put(headers=server.right, url=f"{server.url}/exp/x").status_code == 201
-        told = web.get(headers=server.right, url=f"{server.url}/api/v1/experiments/x/series").json()
+        answer = web.get(
+            headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
+        ).json()
     finally:
         server.end()
-    (row,) = (r for r in told["series"] if r["metric"] == "asked_total")
-    off = [g for g in told["gaps"] if g["source"] == "pull" and g["series_id"] == row["series_id"]]
-    assert {g["kind"] for g in off} == {"disabled"}
-    assert len(off) == 3
+    (row,) = (r for r in answer["series"] if r["metric"] == "asked_total")
+    gaps = [
+        g for g in answer["gaps"] if g["source"] == "pull" and g["series_id"] == row["series_id"]
+    ]
+    assert {g["kind"] for g in gaps} == {"disabled"}
+    assert len(gaps) == 3
     assert (row["lost"], row["restarts"]) == (0, 0)
-    assert row["expected"] - row["stored"] <= 1, "what was due before the kill is in the account"
+    assert row["expected"] - row["stored"] <= 1, (
+        "the account lacks samples that were due before the kill"
+    )
 
 
 def is_open(port: int) -> bool:
     import socket
 
-    with socket.socket() as asked:
-        return asked.connect_ex(("127.0.0.1", port)) == 0
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_a_file_is_pushed_at_the_end_and_again_and_through_a_kill(tmp_path: Path) -> None:
+def test_repeated_push_through_a_kill_stores_no_duplicates(tmp_path: Path) -> None:
     values = np.random.default_rng(7).integers(0, 1 << 40, 50_000)
     pq.write_table(
         pa.table({"offset_bytes": values, "op": ["read"] * 50_000}), tmp_path / "t.parquet"
@@ -478,37 +490,37 @@ def test_a_file_is_pushed_at_the_end_and_again_and_through_a_kill(tmp_path: Path
     server = Server(tmp_path, {})
     try:
         assert server.penstock("start", "x").returncode == 0
-        words = ["push", "x", str(tmp_path / "t.parquet"), "-c", "offset_bytes", "--unit", "B"]
-        words += ["--where", "op=read", "--batch", "1000", "--json"]
-        line = [sys.executable, "-m", "penstock", "monitor", *words]
+        arguments = ["push", "x", str(tmp_path / "t.parquet"), "-c", "offset_bytes", "--unit", "B"]
+        arguments += ["--where", "op=read", "--batch", "1000", "--json"]
+        argv = [sys.executable, "-m", "penstock", "monitor", *arguments]
         environment = {**server.environment, "PENSTOCK_SERVER": server.url}
-        pushing = commands.popen(line, env=environment, stdout=subprocess.PIPE)
+        pushing = commands.popen(argv, env=environment, stdout=subprocess.PIPE)
         wait_for(lambda: rows_of(server, "x", "offset_bytes") > 2000)
         server.end(signal.SIGKILL)
         server.begin()
         out, _ = pushing.communicate(timeout=120)
         assert json.loads(out)["points"] == 50_000
-        # the same once more doubles nothing
-        assert server.penstock(*words).returncode == 0
+        # a second push of the same file stores no duplicates
+        assert server.penstock(*arguments).returncode == 0
         assert server.penstock("stop", "x").returncode == 0
         frame = penstock.series("x", "offset_bytes", server=server.url)
         assert frame.index.to_list() == list(range(50_000))
         assert frame.iloc[:, 0].to_list() == values.tolist()
-        said = web.get(
+        series = web.get(
             headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
         ).json()["series"]
-        assert [(r["kind"], r["stored"], r["duplicate"], r["verdict"]) for r in said] == [
+        assert [(r["kind"], r["stored"], r["duplicate"], r["verdict"]) for r in series] == [
             ("sequence", 50_000, 0, "complete")
         ]
-        bad = server.penstock("push", "x", str(tmp_path / "t.parquet"), "-c", "nothing")
-        assert bad.returncode == 2
-        assert "offset_bytes" in bad.stderr
+        result = server.penstock("push", "x", str(tmp_path / "t.parquet"), "-c", "nothing")
+        assert result.returncode == 2
+        assert "offset_bytes" in result.stderr
     finally:
         server.end()
 
 
 class Broken(MemorySink):
-    """Fails once."""
+    """Sink whose first write fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -523,7 +535,7 @@ class Broken(MemorySink):
         return super().write(batch)
 
 
-def test_what_one_of_two_could_not_keep_is_not_doubled_in_the_other(tmp_path: Path) -> None:
+def test_retry_after_one_failed_sink_stores_no_duplicates(tmp_path: Path) -> None:
     fan, good, bad = Fan("s"), MemorySink(), Broken()
     batch = Batch("s", 0, points(metric=["m"], utc_ns=[1], integer=[1]))
     with pytest.raises(Closed):
@@ -537,11 +549,11 @@ def test_what_one_of_two_could_not_keep_is_not_doubled_in_the_other(tmp_path: Pa
     assert (len(good.rows()), len(bad.rows())) == (2, 2)
 
 
-def test_wrong_collectors_and_wrong_pushes_are_told(tmp_path: Path) -> None:
-    somewhere = {"influxdb": {"begun": "there"}}
+def test_bad_collectors_and_bad_pushes_are_refused(tmp_path: Path) -> None:
+    bad_begun = {"influxdb": {"begun": "there"}}
     for wrong in (
         [],
-        somewhere,
+        bad_begun,
         {"x": 1},
         {"x": {}},
         {"snmp": {}},
@@ -564,7 +576,7 @@ def test_wrong_collectors_and_wrong_pushes_are_told(tmp_path: Path) -> None:
         read_table(tmp_path)
 
 
-def test_texts_and_numbers_of_json_lines_stay_what_they_are(tmp_path: Path) -> None:
+def test_json_lines_keep_text_and_number_types(tmp_path: Path) -> None:
     number = 0.1234567890123456
     (tmp_path / "t.jsonl").write_text(
         f'{{"node": "007", "x": {number}, "n": 9007199254740993, "a_time": 50000000}}\n'

@@ -23,7 +23,7 @@ from penstock.platform.hosts import Platform, load_platform, read_platform
 from penstock.platform.profiles import read_profile
 from penstock.profile.model import StorageProfile
 
-#: PR §12, set V: one client, one manager, one storage host, everything constant
+#: PR §12, set V: one client, one manager, one storage host, constant service times
 SET_V = """\
 penstock_platform: 1
 name: set-v
@@ -68,7 +68,7 @@ assumed:
 """
 
 
-#: the disks decide
+#: the disks limit the makespan
 SLOW = CLUSTER.replace("write: {per_byte: 4 ms", "write: {per_byte: 400 ms")
 
 
@@ -110,20 +110,23 @@ def reduction(n: int = 8, seconds: float = 3.0) -> Workload:
     return workload([*maps, last])
 
 
-def codes(made: Prediction) -> dict[str, str]:
-    return {r.code: r.severity for r in made.applies.reasons}
+def codes(prediction: Prediction) -> dict[str, str]:
+    return {r.code: r.severity for r in prediction.applies.reasons}
 
 
 # ---------------------------------------------------------------- the model through the whole path
 
 
 def test_set_v_write_through_the_platform_file() -> None:
-    made = predict(workload([task("w0", write("f"))]), platform(SET_V), seeds=3)
-    assert made.makespan_s == pytest.approx(0.84692288, rel=1e-6)
-    assert made.bytes["network"] == 10_500_096
-    assert (made.interval.low, made.interval.high) == (made.makespan_s, made.makespan_s)
-    wrong = platform(SET_V, "hosts.store.storage.write.per_byte=100 ms/MiB")
-    assert predict(workload([task("w0", write("f"))]), wrong, seeds=1).makespan_s > 1
+    result = predict(workload([task("w0", write("f"))]), platform(SET_V), seeds=3)
+    assert result.makespan_s == pytest.approx(0.84692288, rel=1e-6)
+    assert result.bytes["network"] == 10_500_096
+    assert (result.interval.low, result.interval.high) == (
+        result.makespan_s,
+        result.makespan_s,
+    )
+    slow = platform(SET_V, "hosts.store.storage.write.per_byte=100 ms/MiB")
+    assert predict(workload([task("w0", write("f"))]), slow, seeds=1).makespan_s > 1
 
 
 @pytest.mark.parametrize(
@@ -137,35 +140,37 @@ def test_set_v_write_through_the_platform_file() -> None:
     ],
 )
 def test_utilisation_vector(service: str, expected: dict[str, float]) -> None:
-    where = platform(SET_V, f"hosts.store.storage.write.per_byte={service}")
-    made = predict(workload([task("w0", write("f"))]), where, seeds=1)
-    found = {}
-    for row in made.stations:
+    cluster = platform(SET_V, f"hosts.store.storage.write.per_byte={service}")
+    prediction = predict(workload([task("w0", write("f"))]), cluster, seeds=1)
+    utilisations = {}
+    for row in prediction.stations:
         if (row["kind"], row["host"]) in (("net_out", "app-0"), ("net_in", "store-0")):
-            found[row["host"]] = row["utilisation"]
+            utilisations[row["host"]] = row["utilisation"]
         if row["kind"] in ("storage", "manager"):
-            found[row["kind"]] = row["utilisation"]
+            utilisations[row["kind"]] = row["utilisation"]
     for name, value in expected.items():
-        assert found[name] == pytest.approx(value, abs=1e-6), name
-    assert made.bottleneck is not None
+        assert utilisations[name] == pytest.approx(value, abs=1e-6), name
+    assert prediction.bottleneck is not None
     kind = "storage" if service.startswith("200") else "net_out"
-    assert made.bottleneck.kind in (kind, "net_in" if kind == "net_out" else kind)
+    assert prediction.bottleneck.kind in (kind, "net_in" if kind == "net_out" else kind)
 
 
-def test_critical_path_is_the_whole_makespan() -> None:
-    made = predict(reduction(), platform(), seeds=5)
-    assert sum(s["critical_share"] for s in made.stations) == pytest.approx(1, abs=0.02)
+def test_critical_path_covers_the_makespan() -> None:
+    prediction = predict(reduction(), platform(), seeds=5)
+    assert sum(s["critical_share"] for s in prediction.stations) == pytest.approx(1, abs=0.02)
 
 
-def test_seeds_give_spread_and_threads_alter_nothing() -> None:
-    one, two = (predict(reduction(), platform(), seeds=39, threads=n) for n in (1, 2))
-    assert one.interval.low < one.makespan_s < one.interval.high
-    a, b = one.to_dict(), two.to_dict()
+def test_seeds_widen_the_interval_and_threads_do_not_matter() -> None:
+    single_threaded, two_threads = (
+        predict(reduction(), platform(), seeds=39, threads=n) for n in (1, 2)
+    )
+    assert single_threaded.interval.low < single_threaded.makespan_s < single_threaded.interval.high
+    a, b = single_threaded.to_dict(), two_threads.to_dict()
     del a["wall_s"], b["wall_s"]
     assert a == b
-    assert one.simulations == 39
-    assert one.wall_s > 0
-    assert one.events == 39 * one.events // 39 > 1000
+    assert single_threaded.simulations == 39
+    assert single_threaded.wall_s > 0
+    assert single_threaded.events == 39 * single_threaded.events // 39 > 1000
 
 
 def test_uncertain_values_widen_the_interval() -> None:
@@ -179,44 +184,47 @@ def test_uncertain_values_widen_the_interval() -> None:
     assert unsure.energy.interval.low < unsure.energy.total_j < unsure.energy.interval.high
 
 
-def test_many_predictions_are_the_single_ones() -> None:
-    places = [platform(CLUSTER, f"hosts.nodes.count={n}") for n in (2, 4, 8)]
-    many = predict_many(reduction(), places, seeds=[3, 4, 5])
-    for place, made in zip(places, many, strict=True):
-        alone = predict(reduction(), place, seeds=[3, 4, 5])
-        assert made.makespan_s == alone.makespan_s
-        assert made.interval == alone.interval
-        assert made.energy_j == alone.energy_j
-        assert made.bottleneck == alone.bottleneck
-    assert many[0].makespan_s > many[1].makespan_s > many[2].makespan_s
-    assert "19 runs are needed" in many[0].interval.method
+def test_predict_many_equals_single_predictions() -> None:
+    platforms = [platform(CLUSTER, f"hosts.nodes.count={n}") for n in (2, 4, 8)]
+    predictions = predict_many(reduction(), platforms, seeds=[3, 4, 5])
+    for cluster, prediction in zip(platforms, predictions, strict=True):
+        single = predict(reduction(), cluster, seeds=[3, 4, 5])
+        assert prediction.makespan_s == single.makespan_s
+        assert prediction.interval == single.interval
+        assert prediction.energy_j == single.energy_j
+        assert prediction.bottleneck == single.bottleneck
+    assert predictions[0].makespan_s > predictions[1].makespan_s > predictions[2].makespan_s
+    assert "19 runs are needed" in predictions[0].interval.method
 
 
-def test_energy_and_cost_are_those_of_the_outcome() -> None:
-    made = predict(reduction(), platform(), seeds=[7])
+def test_energy_and_cost_follow_from_the_simulated_times() -> None:
+    prediction = predict(reduction(), platform(), seeds=[7])
     expected = sum(
-        91.6 * made.makespan_s + 33.6 * h["app_s"] + 37.5 * h["storage_s"] + 36.1 * h["network_s"]
-        for h in made.hosts
+        91.6 * prediction.makespan_s
+        + 33.6 * h["app_s"]
+        + 37.5 * h["storage_s"]
+        + 36.1 * h["network_s"]
+        for h in prediction.hosts
         if h["name"].startswith("nodes")
     )
-    assert made.energy_j == pytest.approx(expected, rel=1e-9)
-    assert made.energy is not None
-    assert made.energy.omitted == ("meta-0",)
-    assert made.cost is not None
-    assert made.cost.amount == pytest.approx(5 * 0.36 * made.makespan_s / 3600)
+    assert prediction.energy_j == pytest.approx(expected, rel=1e-9)
+    assert prediction.energy is not None
+    assert prediction.energy.omitted == ("meta-0",)
+    assert prediction.cost is not None
+    assert prediction.cost.amount == pytest.approx(5 * 0.36 * prediction.makespan_s / 3600)
 
 
 def test_frequencies_trade_time_for_energy() -> None:
-    computing = predict(reduction(8, 30.0), platform(), seeds=3, explained=True)
-    assert computing.frequencies is not None
-    slow, fast = computing.frequencies["states"]
+    compute_bound = predict(reduction(8, 30.0), platform(), seeds=3, explained=True)
+    assert compute_bound.frequencies is not None
+    slow, fast = compute_bound.frequencies["states"]
     assert (slow["frequency"], fast["frequency"]) == ("1.2 GHz", "2.3 GHz")
     assert slow["makespan_s"] > 1.7 * fast["makespan_s"]
     assert slow["energy_j"] > 1.2 * fast["energy_j"]
-    assert not computing.frequencies["conflict"]
-    storing = predict(reduction(8, 0.01), platform(), seeds=3, explained=True)
-    assert storing.frequencies is not None
-    slow, fast = storing.frequencies["states"]
+    assert not compute_bound.frequencies["conflict"]
+    storage_bound = predict(reduction(8, 0.01), platform(), seeds=3, explained=True)
+    assert storage_bound.frequencies is not None
+    slow, fast = storage_bound.frequencies["states"]
     assert slow["makespan_s"] < 1.05 * fast["makespan_s"]
     assert slow["energy_j"] < 0.9 * fast["energy_j"]
 
@@ -224,35 +232,35 @@ def test_frequencies_trade_time_for_energy() -> None:
 # ---------------------------------------------------------------- sensitivity
 
 
-def test_the_value_that_matters_is_named_and_known_it_narrows_the_interval() -> None:
-    made = predict(reduction(8, 0.1), platform(SLOW + ASSUMED), seeds=39, explained=True)
-    assert made.sensitivity is not None
-    assert made.measure_next is not None
-    first, second = made.sensitivity
+def test_most_sensitive_value_is_recommended_for_measurement() -> None:
+    prediction = predict(reduction(8, 0.1), platform(SLOW + ASSUMED), seeds=39, explained=True)
+    assert prediction.sensitivity is not None
+    assert prediction.measure_next is not None
+    first, second = prediction.sensitivity
     assert first["path"] == "hosts.nodes.storage.write.per_byte"
     assert first["elasticity"] == pytest.approx(0.9, abs=0.2)
     assert first["change_low"] < -0.4
     assert first["change_high"] > 0.4
     assert abs(second["change_high"]) < 0.01
-    assert made.measure_next["path"] == first["path"]
-    assert made.measure_next["narrows"] > 0.5
-    assert "penstock profile DIR" in made.measure_next["method"]
+    assert prediction.measure_next["path"] == first["path"]
+    assert prediction.measure_next["narrows"] > 0.5
+    assert "penstock profile DIR" in prediction.measure_next["method"]
 
 
 def test_measured_values_with_an_interval_count_as_uncertain_too() -> None:
     estimate = "{value: 4 ms/MiB, low: 2 ms/MiB, high: 6 ms/MiB, converged: false}"
     text = CLUSTER.replace("write: {per_byte: 4 ms/MiB}", f"write: {{per_byte: {estimate}}}")
-    made = predict(reduction(8, 0.1), platform(text), seeds=39, explained=True)
-    assert made.sensitivity is not None
-    assert [r["path"] for r in made.sensitivity] == ["hosts.nodes.storage.write.per_byte"]
-    assert codes(made)["unconverged"] == "caution"
+    prediction = predict(reduction(8, 0.1), platform(text), seeds=39, explained=True)
+    assert prediction.sensitivity is not None
+    assert [r["path"] for r in prediction.sensitivity] == ["hosts.nodes.storage.write.per_byte"]
+    assert codes(prediction)["unconverged"] == "caution"
 
 
-def test_nothing_assumed_leaves_nothing_to_measure() -> None:
-    made = predict(reduction(), platform(), seeds=3, explained=True)
-    assert made.sensitivity == []
-    assert made.measure_next is not None
-    assert made.measure_next["path"] is None
+def test_without_assumed_values_no_measurement_is_recommended() -> None:
+    prediction = predict(reduction(), platform(), seeds=3, explained=True)
+    assert prediction.sensitivity == []
+    assert prediction.measure_next is not None
+    assert prediction.measure_next["path"] is None
 
 
 # ---------------------------------------------------------------- applicability on real outcomes
@@ -260,11 +268,11 @@ def test_nothing_assumed_leaves_nothing_to_measure() -> None:
 
 def test_saturated_manager_is_outside() -> None:
     tasks = [task(f"touch{i}", *(write(f"f{i}-{j}", 0) for j in range(200))) for i in range(16)]
-    where = platform(CLUSTER, "hosts.meta.manager.service=20ms")
-    made = predict(workload(tasks), where, seeds=3)
-    assert codes(made)["manager-saturated"] == "outside"
-    assert made.applies.verdict == "outside"
-    assert "manager-saturated" not in codes(predict(reduction(), where, seeds=3))
+    cluster = platform(CLUSTER, "hosts.meta.manager.service=20ms")
+    prediction = predict(workload(tasks), cluster, seeds=3)
+    assert codes(prediction)["manager-saturated"] == "outside"
+    assert prediction.applies.verdict == "outside"
+    assert "manager-saturated" not in codes(predict(reduction(), cluster, seeds=3))
 
 
 def test_short_tasks_and_devices_with_a_history() -> None:
@@ -272,19 +280,19 @@ def test_short_tasks_and_devices_with_a_history() -> None:
         "{read: {per_byte: 2 ms/MiB}, write: {per_byte: 4 ms/MiB}, capacity: 10GB}",
         "{profile: hdd-7200, capacity: 10GB}",
     )
-    made = predict(reduction(8, 0.1), platform(disk), seeds=3)
-    assert codes(made) == {
+    prediction = predict(reduction(8, 0.1), platform(disk), seeds=3)
+    assert codes(prediction) == {
         "short-tasks": "caution",
         "history-dependent": "caution",
         "not-calibrated": "note",
         "few-seeds": "caution",
     }
-    good = predict(reduction(8, 60.0), platform(), seeds=39)
-    assert codes(good) == {"not-calibrated": "note"}
-    assert good.applies.verdict == "ok"
+    long_tasks = predict(reduction(8, 60.0), platform(), seeds=39)
+    assert codes(long_tasks) == {"not-calibrated": "note"}
+    assert long_tasks.applies.verdict == "ok"
 
 
-def test_a_chunk_beyond_what_a_fitted_profile_was_measured_with(tmp_path: Path) -> None:
+def test_chunk_larger_than_the_measured_request_sizes(tmp_path: Path) -> None:
     profile = json.loads(StorageProfile.from_dict(read_profile("nvme", tmp_path)).json)
     profile["source"] = [{"what": "request sizes 4096 to 1048576 B", "where": "measured"}]
     (tmp_path / "mine.json").write_text(json.dumps(profile))
@@ -294,63 +302,63 @@ def test_a_chunk_beyond_what_a_fitted_profile_was_measured_with(tmp_path: Path) 
     )
     (tmp_path / "p.yaml").write_text(text)
     for chunk, severity in (("1MiB", None), ("4MiB", "caution"), ("16MiB", "outside")):
-        where = load_platform(tmp_path / "p.yaml", [f"store.chunk={chunk}"])
-        made = predict(reduction(8, 60), where, seeds=19)
-        assert codes(made).get("beyond-measured") == severity, chunk
+        cluster = load_platform(tmp_path / "p.yaml", [f"store.chunk={chunk}"])
+        prediction = predict(reduction(8, 60), cluster, seeds=19)
+        assert codes(prediction).get("beyond-measured") == severity, chunk
 
 
 def test_a_nearly_full_store_is_a_caution_and_a_full_one_a_failure() -> None:
-    # nine files of ten chunks, of which the first two of four nodes get three each
+    # nine files of ten chunks; the first two of the four nodes store three files each
     limited = ("hosts.nodes.storage.capacity=28MiB", "store.shuffle=none")
-    made = predict(reduction(), platform(CLUSTER, *limited), seeds=3)
-    assert codes(made)["capacity"] == "caution"
-    with pytest.raises(PenstockError, match=r"work cannot end on cluster: .*nodes-\d") as failed:
+    prediction = predict(reduction(), platform(CLUSTER, *limited), seeds=3)
+    assert codes(prediction)["capacity"] == "caution"
+    with pytest.raises(PenstockError, match=r"work cannot end on cluster: .*nodes-\d") as error:
         predict(reduction(), platform(CLUSTER, "hosts.nodes.storage.capacity=15MiB"), seeds=3)
-    assert failed.value.exit_status == 1
+    assert error.value.exit_status == 1
     full = platform(CLUSTER, "hosts.nodes.storage.capacity=15MiB")
-    (kept,) = predict_many(reduction(), [full], seeds=2)
-    assert kept.error is not None
-    assert kept.applies.verdict == "outside"
-    assert kept.makespan_s == float("inf")
+    (failure,) = predict_many(reduction(), [full], seeds=2)
+    assert failure.error is not None
+    assert failure.applies.verdict == "outside"
+    assert failure.makespan_s == float("inf")
 
 
-def test_an_uncertain_capacity_may_end_no_run() -> None:
+def test_uncertain_capacity_may_fail_the_run() -> None:
     text = CLUSTER + "assumed: [{path: hosts.nodes.storage.capacity, low: 15MiB, high: 100MiB}]\n"
-    where = platform(text.replace("capacity: 10GB", "capacity: 60MiB"))
-    made = predict(reduction(), where, seeds=39, explained=True)
-    assert codes(made)["may-fail"] == "caution"
-    assert made.to_dict()["interval"]["high"] is None
-    assert made.sensitivity is not None
-    assert made.sensitivity[0]["makespan_low_s"] is None
-    json.dumps(made.to_dict(), allow_nan=False)
+    cluster = platform(text.replace("capacity: 10GB", "capacity: 60MiB"))
+    prediction = predict(reduction(), cluster, seeds=39, explained=True)
+    assert codes(prediction)["may-fail"] == "caution"
+    assert prediction.to_dict()["interval"]["high"] is None
+    assert prediction.sensitivity is not None
+    assert prediction.sensitivity[0]["makespan_low_s"] is None
+    json.dumps(prediction.to_dict(), allow_nan=False)
 
 
-def test_calibration_alters_the_interval_and_says_so() -> None:
-    bare = predict(reduction(), platform(), seeds=39)
+def test_calibration_changes_the_interval_and_its_method() -> None:
+    uncalibrated = predict(reduction(), platform(), seeds=39)
     pairs = [Pair(f"w{i}", "cluster", 100, 100 + i) for i in range(19)]
-    made = predict(reduction(), platform(), seeds=39, pairs=pairs)
-    assert made.interval.high == pytest.approx(1.17 * made.makespan_s)
-    assert "rank 18 of 19" in made.interval.method
-    assert "not-calibrated" in codes(bare)
-    assert not {"not-calibrated", "few-pairs"} & set(codes(made))
+    prediction = predict(reduction(), platform(), seeds=39, pairs=pairs)
+    assert prediction.interval.high == pytest.approx(1.17 * prediction.makespan_s)
+    assert "rank 18 of 19" in prediction.interval.method
+    assert "not-calibrated" in codes(uncalibrated)
+    assert not {"not-calibrated", "few-pairs"} & set(codes(prediction))
     few = predict(reduction(), platform(), seeds=39, pairs=pairs[:8])
     assert codes(few)["few-pairs"] == "caution"
-    assert few.interval.low == bare.interval.low
+    assert few.interval.low == uncalibrated.interval.low
 
 
-def test_a_calibration_that_has_become_too_wide_changes_the_verdict() -> None:
-    """The same runs, and one more pair each time: the verdict follows the widest of them."""
+def test_wide_calibration_changes_the_verdict() -> None:
+    """The widest of ten calibration pairs sets the verdict."""
     good = [Pair(f"w{i}", "cluster", 100, 100 + i % 4) for i in range(9)]
     verdicts = []
     for worst in (0.19, 0.21, 0.33, 0.34):
         pairs = [*good, Pair("late", "cluster", 100, 100 * (1 + worst))]
-        made = predict(reduction(), platform(), seeds=39, pairs=pairs)
-        verdicts.append(codes(made).get("wide-calibration"))
-        assert made.interval.high == pytest.approx((1 + worst) * made.makespan_s)
+        prediction = predict(reduction(), platform(), seeds=39, pairs=pairs)
+        verdicts.append(codes(prediction).get("wide-calibration"))
+        assert prediction.interval.high == pytest.approx((1 + worst) * prediction.makespan_s)
     assert verdicts == [None, "caution", "caution", "outside"]
     twice = [Pair("w", "cluster", 100, 101 + i / 10) for i in range(9)]
-    made = predict(reduction(), platform(), seeds=39, pairs=twice)
-    assert codes(made)["few-predictions"] == "note", "nine repetitions of one prediction"
+    prediction = predict(reduction(), platform(), seeds=39, pairs=twice)
+    assert codes(prediction)["few-predictions"] == "note", "nine measurements of one prediction"
     assert "few-predictions" not in codes(predict(reduction(), platform(), seeds=39, pairs=good))
 
 
@@ -367,14 +375,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *argv: str
 ) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of `penstock predict …`."""
-    monkeypatch.setattr("sys.argv", ["penstock", "predict", *words])
-    with pytest.raises(SystemExit) as left:
+    monkeypatch.setattr("sys.argv", ["penstock", "predict", *argv])
+    with pytest.raises(SystemExit) as exited:
         main()
     out, err = capsys.readouterr()
-    return int(left.value.code or 0), out, err
+    return int(exited.value.code or 0), out, err
 
 
 def test_command_prints_the_answer(
@@ -385,7 +393,7 @@ def test_command_prints_the_answer(
     lines = out.splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[0].startswith("work takes ")
-    for told in (
+    for phrase in (
         "(90 % between",
         "bottleneck",
         "EUR",
@@ -394,9 +402,9 @@ def test_command_prints_the_answer(
         "reduce",
         "crossed the network",
     ):
-        assert told in out, told
-    for told in ("The model applies", "measure hosts.nodes.storage", "2.3 GHz", "Interval:"):
-        assert told in out, told
+        assert phrase in out, phrase
+    for phrase in ("The model applies", "measure hosts.nodes.storage", "2.3 GHz", "Interval:"):
+        assert phrase in out, phrase
     assert sorted(p.name for p in place.iterdir()) == ["p.yaml", "state", "w.json"]
 
 
@@ -416,14 +424,14 @@ def test_command_prints_one_object(
         "19",
     )
     assert status == 0
-    made = json.loads(out)
-    assert made["schema"] == "penstock/prediction/1"
+    document = json.loads(out)
+    assert document["schema"] == "penstock/prediction/1"
     for (
         key
     ) in "makespan_s interval stages stations bytes energy_j cost applies events wall_s".split():
-        assert key in made, key
-    assert len([h for h in made["hosts"] if h["name"].startswith("nodes")]) == 8
-    assert "tasks" not in made
+        assert key in document, key
+    assert len([h for h in document["hosts"] if h["name"].startswith("nodes")]) == 8
+    assert "tasks" not in document
     status, out, _ = run(
         capsys, monkeypatch, "w.json", "-p", "p.yaml", "--json", "--detail", "--seeds", "1"
     )
@@ -435,8 +443,8 @@ def test_command_prints_one_object(
 def test_command_writes_page_figures_and_trace(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("w.json", "-p", "p.yaml", "-o", "out", "--html", "x.html", "--perfetto", "x.json")
-    status, out, _ = run(capsys, monkeypatch, *words, "--seeds", "19")
+    argv = ("w.json", "-p", "p.yaml", "-o", "out", "--html", "x.html", "--perfetto", "x.json")
+    status, out, _ = run(capsys, monkeypatch, *argv, "--seeds", "19")
     assert status == 0
     assert "Wrote out/prediction.html." in out
     names = {p.relative_to(place).as_posix() for p in (place / "out").rglob("*") if p.is_file()}
@@ -452,26 +460,26 @@ def test_command_writes_page_figures_and_trace(
 def test_command_uses_the_pairs_of_its_platform(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("w.json", "-p", "p.yaml", "--json", "--no-explain")
-    bare = json.loads(run(capsys, monkeypatch, *words)[1])
+    argv = ("w.json", "-p", "p.yaml", "--json", "--no-explain")
+    uncalibrated = json.loads(run(capsys, monkeypatch, *argv)[1])
     add_pairs(place / "state" / "calibration.json", [Pair("w", "cluster", 10, 11)] * 9)
     add_pairs(place / "state" / "calibration.json", [Pair("w", "other", 10, 99)] * 20)
-    made = json.loads(run(capsys, monkeypatch, *words)[1])
-    assert made["interval"]["calibration"] == {
+    document = json.loads(run(capsys, monkeypatch, *argv)[1])
+    assert document["interval"]["calibration"] == {
         "pairs": 9,
         "rank": 9,
         "half_width": pytest.approx(0.1),
         "status": "calibrated",
-        "simulated_low": pytest.approx(bare["interval"]["low"]),
-        "simulated_high": pytest.approx(bare["interval"]["high"]),
+        "simulated_low": pytest.approx(uncalibrated["interval"]["low"]),
+        "simulated_high": pytest.approx(uncalibrated["interval"]["high"]),
     }
-    assert made["interval"]["high"] == pytest.approx(1.1 * made["makespan_s"])
+    assert document["interval"]["high"] == pytest.approx(1.1 * document["makespan_s"])
 
 
-def test_measured_runs_are_kept_and_calibrate_the_next_ones(
+def test_measured_runs_are_stored_and_calibrate_later_predictions(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (
+    argv = (
         "w.json",
         "-p",
         "p.yaml",
@@ -482,20 +490,22 @@ def test_measured_runs_are_kept_and_calibrate_the_next_ones(
         "19",
     )
     for i in range(9):
-        status, out, err = run(capsys, monkeypatch, *words, "--measured", f"{8 + i / 10:g}s")
+        status, out, err = run(capsys, monkeypatch, *argv, "--measured", f"{8 + i / 10:g}s")
         assert status == 0, err
         assert "Stored in pairs.json" in out
     pairs = read_pairs(place / "pairs.json")
     assert [p.measured for p in pairs] == pytest.approx([8 + i / 10 for i in range(9)])
-    assert len({(p.predicted, p.low, p.high) for p in pairs}) == 1, "ends before any calibration"
-    made = json.loads(run(capsys, monkeypatch, *words, "--json")[1])
-    assert made["interval"]["calibration"]["status"] == "calibrated"
+    assert len({(p.predicted, p.low, p.high) for p in pairs}) == 1, (
+        "calibration changed the stored interval"
+    )
+    document = json.loads(run(capsys, monkeypatch, *argv, "--json")[1])
+    assert document["interval"]["calibration"]["status"] == "calibrated"
     furthest = max(max(p.low - p.measured, p.measured - p.high) for p in pairs)  # type: ignore[operator]
-    assert made["interval"]["high"] == pytest.approx(pairs[0].high + furthest)  # type: ignore[operator]
+    assert document["interval"]["high"] == pytest.approx(pairs[0].high + furthest)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("argv", "status", "message"),
     [
         (("w.json",), 2, "found a workflow; expected --platform"),
         (("study.yaml", "--html", "x.html"), 2, "--html is for workflows"),
@@ -526,19 +536,19 @@ def test_measured_runs_are_kept_and_calibrate_the_next_ones(
         ),
     ],
 )
-def test_mistakes_leave_nothing(
+def test_bad_input_writes_no_files(
     place: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
+    argv: tuple[str, ...],
     status: int,
-    told: str,
+    message: str,
 ) -> None:
     before = sorted(p.name for p in place.rglob("*") if p.name != "state")
-    found, out, err = run(capsys, monkeypatch, *words)
-    assert (found, out) == (status, "")
+    actual, out, err = run(capsys, monkeypatch, *argv)
+    assert (actual, out) == (status, "")
     assert err.startswith("penstock: ")
-    assert told in err
+    assert message in err
     assert sorted(p.name for p in place.rglob("*") if p.name != "state") == before
 
 
@@ -546,32 +556,32 @@ def extent(offset: int, length: int, *hosts: str) -> dict[str, Any]:
     return {"offset_bytes": offset, "length_bytes": length, "hosts": list(hosts)}
 
 
-def test_a_placement_puts_files_where_they_were(
+def test_placement_assigns_files_to_hosts(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All parts on one storage host, which then stores all that the map tasks write."""
-    known = json.loads((place / "w.json").read_text())
-    parts = [o["file"] for t in known["tasks"] for o in t["operations"] if o["op"] == "write"]
+    """All parts are on one storage host, which stores all output of the map tasks."""
+    workflow = json.loads((place / "w.json").read_text())
+    parts = [o["file"] for t in workflow["tasks"] for o in t["operations"] if o["op"] == "write"]
     parts = [name for name in parts if name.startswith("part")]
-    there = {name: [extent(0, 10 << 20, "nodes-2")] for name in parts}
-    (place / "where.json").write_text(json.dumps(there))
-    words = ("w.json", "-p", "p.yaml", "--no-explain", "--placement", "where.json")
-    status, out, err = run(capsys, monkeypatch, *words)
+    placement = {name: [extent(0, 10 << 20, "nodes-2")] for name in parts}
+    (place / "where.json").write_text(json.dumps(placement))
+    argv = ("w.json", "-p", "p.yaml", "--no-explain", "--placement", "where.json")
+    status, out, err = run(capsys, monkeypatch, *argv)
     assert (status, err) == (0, "")
     assert f"found for {len(parts)} of {len(parts) + 1} files; the store places the other 1." in out
-    status, out, _ = run(capsys, monkeypatch, *words, "--json")
-    made = json.loads(out)
-    assert made["placement"] == {"files": len(parts), "of": len(parts) + 1}
-    stored = {h["name"]: h["stored_bytes"] for h in made["hosts"]}
+    status, out, _ = run(capsys, monkeypatch, *argv, "--json")
+    document = json.loads(out)
+    assert document["placement"] == {"files": len(parts), "of": len(parts) + 1}
+    stored = {h["name"]: h["stored_bytes"] for h in document["hosts"]}
     assert stored["nodes-2"] >= len(parts) * (10 << 20)
-    there[parts[0]] = [extent(0, 10 << 20, "nodes-77")]
-    (place / "where.json").write_text(json.dumps(there))
-    status, out, err = run(capsys, monkeypatch, *words)
+    placement[parts[0]] = [extent(0, 10 << 20, "nodes-77")]
+    (place / "where.json").write_text(json.dumps(placement))
+    status, out, err = run(capsys, monkeypatch, *argv)
     assert (status, out) == (2, "")
     assert 'placement: host "nodes-77"; a host of the platform is expected' in err
 
 
-# ---------------------------------------------------------------- what readers of workloads say
+# ---------------------------------------------------------------- reasons from readers of workloads
 
 
 def instance(sizes: list[int]) -> dict[str, Any]:
@@ -597,16 +607,14 @@ def instance(sizes: list[int]) -> dict[str, Any]:
     }
 
 
-def test_files_as_from_a_generator_are_a_caution_unless_they_get_sizes(
+def test_uniform_file_sizes_are_a_caution_without_a_size_model(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place / "wf.json").write_text(json.dumps(instance([1 << 20] * 12)))
     (place / "uneven.json").write_text(json.dumps(instance([(i + 1) << 20 for i in range(12)])))
 
-    def reasons(*words: str) -> set[str]:
-        status, out, err = run(
-            capsys, monkeypatch, *words, "-p", "p.yaml", "--json", "--no-explain"
-        )
+    def reasons(*argv: str) -> set[str]:
+        status, out, err = run(capsys, monkeypatch, *argv, "-p", "p.yaml", "--json", "--no-explain")
         assert status == 0, err
         return {r["code"] for r in json.loads(out)["applies"]["reasons"]}
 
@@ -640,16 +648,16 @@ def test_flushes_and_synchronous_writes_of_a_traced_run_are_not_simulated(tmp_pa
     (bundle / "manifest.json").write_text(
         json.dumps({"schema": "penstock/bundle/1", "run_id": "r001"})
     )
-    made = predict(read_workload(bundle), platform(), seeds=1)
-    (reason,) = [r for r in made.applies.reasons if r.code == "unmodelled-operations"]
+    prediction = predict(read_workload(bundle), platform(), seeds=1)
+    (reason,) = [r for r in prediction.applies.reasons if r.code == "unmodelled-operations"]
     assert reason.severity == "caution"
     assert "2 flushes of a disk" in reason.text
     assert "3 waits of synchronous writes" in reason.text
 
 
-# ---------------------------------------------------------------- what is emulated can be predicted
+# ---------------------------------------------------------------- platforms of emulation
 
-PUT_UP = """\
+EMULATED = """\
 penstock_platform: 1
 name: put-up
 hosts:
@@ -666,21 +674,21 @@ schedule: [{at: 1s, nodes: store-0, disk: d, limits: {write: max}}]
 
 def test_a_limit_lowers_the_station_s_rate_in_its_direction_only() -> None:
     load = workload([task("w0", write("f", 100 << 20))])
-    limited = predict(load, platform(PUT_UP), seeds=1)
+    limited = predict(load, platform(EMULATED), seeds=1)
     assert limited.makespan_s == pytest.approx((100 << 20) / 20e6, rel=0.05)
-    other = platform(PUT_UP.replace("limits: {write: 20 MB/s}", "limits: {read: 20 MB/s}"))
-    assert predict(load, other, seeds=1).makespan_s < 1
+    read_limited = platform(EMULATED.replace("limits: {write: 20 MB/s}", "limits: {read: 20 MB/s}"))
+    assert predict(load, read_limited, seeds=1).makespan_s < 1
 
 
-def test_a_matrix_of_latencies_is_in_the_network_as_its_mean() -> None:
-    text = PUT_UP.replace("2 GB/s}", "2 GB/s, latency: 1ms, matrix: {app-0: {store-0: 4ms}}}")
+def test_latency_matrix_adds_its_mean_to_the_network_latency() -> None:
+    text = EMULATED.replace("2 GB/s}", "2 GB/s, latency: 1ms, matrix: {app-0: {store-0: 4ms}}}")
     assert platform(text).lower()["fabric"]["latency_s"] == pytest.approx(0.005)
     one_way = text.replace("{store-0: 4ms}}", "{store-0: 4ms}, store-0: {app-0: 0s}}")
     assert platform(one_way).lower()["fabric"]["latency_s"] == pytest.approx(0.003)
 
 
-def test_what_a_prediction_leaves_out_of_the_nodes_is_said() -> None:
-    made = predict(workload([task("w0", write("f", 1 << 20))]), platform(PUT_UP), seeds=1)
-    said = " ".join(r.text for r in made.applies.reasons)
-    assert "not in the prediction: features of the disks store.d" in said
-    assert "the schedule (1 change)" in said
+def test_parts_missing_from_the_prediction_are_listed() -> None:
+    prediction = predict(workload([task("w0", write("f", 1 << 20))]), platform(EMULATED), seeds=1)
+    reasons = " ".join(r.text for r in prediction.applies.reasons)
+    assert "not in the prediction: features of the disks store.d" in reasons
+    assert "the schedule (1 change)" in reasons
