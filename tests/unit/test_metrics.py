@@ -1,4 +1,4 @@
-"""Metrics of programs: real logs to tables by known rules, whole or cut, on the clock of their run."""
+"""Metric readers: recorded logs, complete or truncated, become tables on the clock of the run."""
 
 from __future__ import annotations
 
@@ -35,20 +35,22 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "metrics"
 
 
 def test_waves_and_what_latency_costs_are_those_of_the_published_runs() -> None:
-    # IOStack deliverable 2.1: 16 slots; tasks (of TPC-DS the waves themselves), run time
+    # IOStack deliverable 2.1: 16 slots; tasks (for TPC-DS: waves), run time
     published = [
         (sensitivity([(158, 16)], 218.96), 10, 21.90, 0.010),
         (sensitivity([(1280, 16)], 180.87), 80, 2.261, 0.080),
         (Sensitivity(6584, 2376.33), 6584, 0.3609, 6.584),
     ]
-    for found, count, wave_s, cost_s in published:
-        assert found.waves == count
-        assert found.mean_wave_s == pytest.approx(wave_s, abs=0.5 * 10 ** -(3 if wave_s < 1 else 2))
-        assert found.longer_s(1.0) == pytest.approx(cost_s)
-        assert found.longer_percent(1.0) == pytest.approx(100 * cost_s / found.run_time_s)
+    for actual, count, wave_s, cost_s in published:
+        assert actual.waves == count
+        assert actual.mean_wave_s == pytest.approx(
+            wave_s, abs=0.5 * 10 ** -(3 if wave_s < 1 else 2)
+        )
+        assert actual.longer_s(1.0) == pytest.approx(cost_s)
+        assert actual.longer_percent(1.0) == pytest.approx(100 * cost_s / actual.run_time_s)
 
 
-def test_slots_are_those_of_executors_that_are_there() -> None:
+def test_slots_are_those_of_live_executors() -> None:
     executors = [Executor("1", 5, 0, 100), Executor("2", 4, 50)]
     assert [slots_at(executors, t, 2) for t in (0, 50, 100)] == [2, 4, 2]
     assert [waves(n, 4) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
@@ -62,17 +64,17 @@ def spark(path: Path) -> metrics.Readings:
     return metrics.read(path)
 
 
-def test_a_real_spark_log_gives_its_tasks_and_stages() -> None:
-    found = spark(GOLDEN / "spark-log")
-    tasks, stages = found.tables["spark_tasks"], found.tables["spark_stages"]
+def test_tasks_and_stages_of_a_spark_log() -> None:
+    readings = spark(GOLDEN / "spark-log")
+    tasks, stages = readings.tables["spark_tasks"], readings.tables["spark_stages"]
     assert tasks["state"].value_counts().to_dict() == {"success": 16, "failed": 1}
     assert stages["tasks"].tolist() == [9, 3, 4]
     assert stages["failed"].tolist() == [0, 0, 1]
     assert stages["waves"].tolist() == [
         -(-n // s) for n, s in zip((9, 3, 4), stages["slots"], strict=True)
     ]
-    facts = found.facts["spark"]
-    # by hand from the log: the time stamps of its events
+    facts = readings.facts["spark"]
+    # from the time stamps of the log's events
     events = [json.loads(line) for line in (GOLDEN / "spark-log").read_text().splitlines()]
     ends = {e["Event"]: e for e in events}
     run_ms = (
@@ -80,22 +82,25 @@ def test_a_real_spark_log_gives_its_tasks_and_stages() -> None:
         - ends["SparkListenerApplicationStart"]["Timestamp"]
     )
     assert facts["run_time_s"] == run_ms / 1000
-    last = ends["SparkListenerJobEnd"]["Completion Time"]
-    assert facts["post_job_s"] == (ends["SparkListenerApplicationEnd"]["Timestamp"] - last) / 1000
+    job_end_ms = ends["SparkListenerJobEnd"]["Completion Time"]
+    assert (
+        facts["post_job_s"]
+        == (ends["SparkListenerApplicationEnd"]["Timestamp"] - job_end_ms) / 1000
+    )
     assert facts["not_succeeded"] == {"failed ExceptionFailure": 1}
     assert facts["complete"]
-    first = [
+    durations_s = [
         (e["Task Info"]["Finish Time"] - e["Task Info"]["Launch Time"]) / 1000
         for e in events
         if e["Event"] == "SparkListenerTaskEnd" and e["Stage ID"] == 0
     ]
-    assert stages["p50_s"][0] == pytest.approx(np.quantile(first, 0.5))
-    assert stages["most_s"][0] == max(first)
-    running = found.samples[found.samples["entity"] == "all"]
+    assert stages["p50_s"][0] == pytest.approx(np.quantile(durations_s, 0.5))
+    assert stages["most_s"][0] == max(durations_s)
+    running = readings.samples[readings.samples["entity"] == "all"]
     assert running["value"].iloc[-1] == 0
-    begun, ended = (tasks[c].to_numpy(np.int64) for c in ("utc_launch_ns", "utc_finish_ns"))
-    counted = [((begun <= t) & (t < ended)).sum() for t in running["utc_ns"]]
-    assert running["value"].tolist() == counted
+    launch_ns, finish_ns = (tasks[c].to_numpy(np.int64) for c in ("utc_launch_ns", "utc_finish_ns"))
+    expected = [((launch_ns <= t) & (t < finish_ns)).sum() for t in running["utc_ns"]]
+    assert running["value"].tolist() == expected
 
 
 def test_a_damaged_time_of_redis_is_bad_input(tmp_path: Path) -> None:
@@ -114,20 +119,20 @@ def test_no_rows_and_a_far_year_of_postgresql_are_bad_input(rows: str, tmp_path:
 
 
 @pytest.mark.parametrize("codec", ["lz4", "snappy", "zstd"])
-def test_logs_that_spark_compressed_are_read_whole_and_cut(codec: str, tmp_path: Path) -> None:
-    whole = spark(GOLDEN / f"spark.{codec}")
-    assert whole.facts["spark"]["tasks"] == 16
-    assert whole.facts["spark"]["complete"]
+def test_compressed_spark_logs_complete_and_truncated(codec: str, tmp_path: Path) -> None:
+    complete = spark(GOLDEN / f"spark.{codec}")
+    assert complete.facts["spark"]["tasks"] == 16
+    assert complete.facts["spark"]["complete"]
     content = (GOLDEN / f"spark.{codec}").read_bytes()
-    seen = set()
+    task_counts = set()
     for share in (0.35, 0.6, 0.8, 0.99):
-        cut = tmp_path / f"cut-{share}.{codec}"
-        cut.write_bytes(content[: int(share * len(content))])
-        found = metrics.read(cut, "spark")
-        assert not found.facts["spark"]["complete"]
-        assert any("has not ended" in note for note in found.notes)
-        seen.add(found.facts["spark"]["tasks"])
-    assert max(seen) <= 16
+        path = tmp_path / f"cut-{share}.{codec}"
+        path.write_bytes(content[: int(share * len(content))])
+        truncated = metrics.read(path, "spark")
+        assert not truncated.facts["spark"]["complete"]
+        assert any("has not ended" in note for note in truncated.notes)
+        task_counts.add(truncated.facts["spark"]["tasks"])
+    assert max(task_counts) <= 16
 
 
 def test_a_gzipped_a_rolled_and_a_growing_log(tmp_path: Path) -> None:
@@ -141,24 +146,24 @@ def test_a_gzipped_a_rolled_and_a_growing_log(tmp_path: Path) -> None:
         (rolled / f"events_{number}_app-1").write_bytes(b"".join(part))
     plain = spark(GOLDEN / "spark-log")
     for path in (zipped, rolled):
-        found = spark(path)
-        pd.testing.assert_frame_equal(found.tables["spark_tasks"], plain.tables["spark_tasks"])
-        pd.testing.assert_frame_equal(found.samples, plain.samples)
+        readings = spark(path)
+        pd.testing.assert_frame_equal(readings.tables["spark_tasks"], plain.tables["spark_tasks"])
+        pd.testing.assert_frame_equal(readings.samples, plain.samples)
     (rolled / "events_2_app-1").unlink()
     assert any("parts of the rolled log are missing" in note for note in spark(rolled).notes)
     growing = tmp_path / "growing"
-    begun = next(i for i, line in enumerate(lines) if b"TaskStart" in line) + 1
-    growing.write_bytes(b"".join(lines[:begun]) + lines[begun][:50])
-    found = spark(growing)
-    assert any("is cut" in note for note in found.notes)
-    assert (found.tables["spark_tasks"]["state"] == "running").any()
+    started = next(i for i, line in enumerate(lines) if b"TaskStart" in line) + 1
+    growing.write_bytes(b"".join(lines[:started]) + lines[started][:50])
+    readings = spark(growing)
+    assert any("is cut" in note for note in readings.notes)
+    assert (readings.tables["spark_tasks"]["state"] == "running").any()
     broken = tmp_path / "broken"
     broken.write_bytes(b"".join(lines[:30]) + b'{"Event":"SparkListenerTaskEnd",\n' + lines[31])
     with pytest.raises(BadInput, match=r"broken:31: found no JSON"):
         metrics.read(broken)
 
 
-def test_damaged_blocks_are_told_and_do_not_grow(tmp_path: Path) -> None:
+def test_damaged_blocks_are_bad_input(tmp_path: Path) -> None:
     content = bytearray((GOLDEN / "spark.lz4").read_bytes())
     content[13:17] = (1 << 30).to_bytes(4, "little")  # the first block claims a GiB
     (tmp_path / "bomb.lz4").write_bytes(content)
@@ -179,9 +184,9 @@ def run_bundle(path: Path) -> Path:
     return path
 
 
-def test_a_log_is_put_on_the_clock_of_the_run_beside_its_samples(tmp_path: Path) -> None:
+def test_imported_log_uses_the_clock_of_its_run(tmp_path: Path) -> None:
     run = run_bundle(tmp_path / "run")
-    line = [
+    argv = [
         "import",
         str(GOLDEN / "spark-log"),
         "-o",
@@ -190,22 +195,22 @@ def test_a_log_is_put_on_the_clock_of_the_run_beside_its_samples(tmp_path: Path)
         str(run),
         "--json",
     ]
-    done = CliRunner().invoke(_build(), line)
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(_build(), argv)
+    assert result.exit_code == 0, result.output
     bundle = Bundle.open(tmp_path / "B")
     samples = bundle.table("samples").to_pandas()
     assert set(samples["source"].astype(str)) == {"cpu", "spark"}
     logged = spark(GOLDEN / "spark-log")
-    mine = samples[samples["source"].astype(str) == "spark"]
-    assert mine["t_ns"].min() == logged.samples["utc_ns"].min() - 1_000_000_000_000
+    from_log = samples[samples["source"].astype(str) == "spark"]
+    assert from_log["t_ns"].min() == logged.samples["utc_ns"].min() - 1_000_000_000_000
     launched = bundle.table("spark_tasks").to_pandas()["launch_ns"]
     assert launched.min() == logged.tables["spark_tasks"]["utc_launch_ns"].min() - 1_000_000_000_000
     assert bundle.manifest["imported"][0]["spark"]["tasks"] == 16
     target = tmp_path / "cdf.svg"
-    drawn = CliRunner().invoke(
+    plot = CliRunner().invoke(
         _build(), ["plot", str(tmp_path / "B"), "cdf", "--table", "spark_tasks", "-o", str(target)]
     )
-    assert drawn.exit_code == 0, drawn.output
+    assert plot.exit_code == 0, plot.output
 
 
 def sar() -> bytes:
@@ -213,13 +218,13 @@ def sar() -> bytes:
 
 
 def test_records_of_sar() -> None:
-    found = metrics.read(GOLDEN / "sar.json")
+    readings = metrics.read(GOLDEN / "sar.json")
     records = json.loads(sar())["sysstat"]["hosts"][0]["statistics"]
-    vda = found.samples.query("entity == 'vda' and metric == 'rkB'")
+    vda = readings.samples.query("entity == 'vda' and metric == 'rkB'")
     assert vda["value"].tolist() == [r["disk"][0]["rkB"] for r in records]
     # 80 sectors of 512 bytes are 40 of sar's kilobytes
     assert set(vda["unit"]) == {"KiB/s"}
-    idle = found.samples.query("source == 'sar cpu-load' and metric == 'idle'")
+    idle = readings.samples.query("source == 'sar cpu-load' and metric == 'idle'")
     assert set(idle["unit"]) == {"%"}
     assert np.diff(idle["utc_ns"]).tolist() == [1_000_000_000] * (len(records) - 1)
     stamp = records[0]["timestamp"]
@@ -228,25 +233,25 @@ def test_records_of_sar() -> None:
 
 
 def test_readings_of_redis() -> None:
-    found = metrics.read(GOLDEN / "redis-info.txt")
-    assert found.facts["readings"] == 4
-    gets = found.samples.query("metric == 'total_commands_processed'")
-    assert gets["cumulative"].all()
-    assert (np.diff(gets["value"]) > 4000).all()
-    used = found.samples.query("metric == 'used_memory'")
+    readings = metrics.read(GOLDEN / "redis-info.txt")
+    assert readings.facts["readings"] == 4
+    commands = readings.samples.query("metric == 'total_commands_processed'")
+    assert commands["cumulative"].all()
+    assert (np.diff(commands["value"]) > 4000).all()
+    used = readings.samples.query("metric == 'used_memory'")
     assert set(used["unit"]) == {"B"}
     assert not used["cumulative"].any()
-    assert "cmdstat_get" in set(found.samples["entity"])
+    assert "cmdstat_get" in set(readings.samples["entity"])
 
 
 def test_statistics_of_postgresql() -> None:
-    found = metrics.read(GOLDEN / "pg-database.csv")
-    assert found.facts == {"view": "pg_stat_database", "readings": 4}
-    commits = found.samples.query("entity == 'postgres' and metric == 'xact_commit'")
+    readings = metrics.read(GOLDEN / "pg-database.csv")
+    assert readings.facts == {"view": "pg_stat_database", "readings": 4}
+    commits = readings.samples.query("entity == 'postgres' and metric == 'xact_commit'")
     assert (np.diff(commits["value"]) > 0).all()
     assert commits["cumulative"].all()
-    assert not found.samples.query("metric == 'numbackends'")["cumulative"].any()
-    assert set(found.samples.query("metric == 'blk_read_time'")["unit"]) == {"ms"}
+    assert not readings.samples.query("metric == 'numbackends'")["cumulative"].any()
+    assert set(readings.samples.query("metric == 'blk_read_time'")["unit"]) == {"ms"}
     for view, name in (
         ("pg-bgwriter", "pg_stat_bgwriter"),
         ("pg-tables", "pg_stat_tables"),
@@ -257,42 +262,42 @@ def test_statistics_of_postgresql() -> None:
 
 def test_statistics_of_cassandra(tmp_path: Path) -> None:
     path = GOLDEN / "cassandra-nodetool.txt"
-    found = metrics.read(path)
-    assert found.facts == {"readings": 3, "failed": 0}
+    readings = metrics.read(path)
+    assert readings.facts == {"readings": 3, "failed": 0}
     # 4,099 rows were written and 1,009 read before the first reading, 2,003 and 503, 4,001 and 0 after it
-    table = found.samples.query("entity == 'bench.t'")
+    table = readings.samples.query("entity == 'bench.t'")
     assert table.query("metric == 'local_write_count'")["value"].tolist() == [4099, 6102, 10103]
     assert table.query("metric == 'local_read_count'")["value"].tolist() == [1009, 1512, 1512]
     assert table.query("metric == 'local_write_count'")["cumulative"].all()
     assert set(table.query("metric == 'space_used_total'")["unit"]) == {"B"}
     assert not table.query("metric == 'sstable_count'")["cumulative"].any()
-    latency = found.samples.query("entity == 'read' and metric == 'request_latency_p99'")
+    latency = readings.samples.query("entity == 'read' and metric == 'request_latency_p99'")
     assert latency["value"].tolist() == [4768, 4768, 4768]
     assert set(latency["unit"]) == {"us"}
-    compacted = found.samples.query("metric == 'compacted_bytes'")
+    compacted = readings.samples.query("metric == 'compacted_bytes'")
     assert (compacted["value"] > 0).all()
     assert compacted["cumulative"].all()
     first = path.read_text().splitlines()[0].split(".")
-    assert found.samples["utc_ns"].iloc[0] == int(first[0]) * 10**9 + int(first[1])
+    assert readings.samples["utc_ns"].iloc[0] == int(first[0]) * 10**9 + int(first[1])
 
-    # the second reading: tablestats was ended in its middle, tpstats hung and printed nothing
+    # second reading: tablestats was killed half-way, tpstats printed nothing
     lines = path.read_text().splitlines(keepends=True)
     times = [i for i, line in enumerate(lines) if re.fullmatch(r"\d{10}\.\d+\n", line)]
     tables, pools = [i for i, line in enumerate(lines) if line == "{\n" and i > times[1]][:2]
     rest = next(i for i in range(pools, len(lines)) if lines[i].startswith("concurrent"))
-    cut = tmp_path / "cut.txt"
-    cut.write_text("".join([*lines[: tables + 40], *lines[rest:]]))
-    some = metrics.read(cut)
-    assert some.facts == {"readings": 3, "failed": 2}
-    assert "2 of 12 outputs failed" in some.notes[0]
-    assert f"line {times[1] + 1}" in some.notes[0]
-    written = some.samples.query("entity == 'bench.t' and metric == 'local_write_count'")
+    truncated = tmp_path / "cut.txt"
+    truncated.write_text("".join([*lines[: tables + 40], *lines[rest:]]))
+    partial = metrics.read(truncated)
+    assert partial.facts == {"readings": 3, "failed": 2}
+    assert "2 of 12 outputs failed" in partial.notes[0]
+    assert f"line {times[1] + 1}" in partial.notes[0]
+    written = partial.samples.query("entity == 'bench.t' and metric == 'local_write_count'")
     assert written["value"].tolist() == [4099, 10103]
 
-    nothing = tmp_path / "nothing.txt"
-    nothing.write_text("1700000000.5\nnodetool: Failed to connect\n1700000001.5\n")
+    failed = tmp_path / "nothing.txt"
+    failed.write_text("1700000000.5\nnodetool: Failed to connect\n1700000001.5\n")
     with pytest.raises(BadInput, match=r"line 1: found 'nodetool: Failed to connect'"):
-        metrics.read(nothing, "cassandra")
+        metrics.read(failed, "cassandra")
     (tmp_path / "bare.json").write_text("".join(lines[1:pools]))
     with pytest.raises(BadInput, match="found no time"):
         metrics.read(tmp_path / "bare.json", "cassandra")
@@ -334,15 +339,18 @@ def test_published_tables_with_time_stamps(tmp_path: Path) -> None:
     (tmp_path / "disk.csv").write_text(
         "timestamp,mongo-1,mongo-2\n1500000000,83.5,\n1500000001,0,67\n"
     )
-    found = metrics.read(tmp_path / "disk.csv").samples
-    assert found["utc_ns"].tolist() == [1_500_000_000_000_000_000, *[1_500_000_001_000_000_000] * 2]
-    assert found["value"].tolist() == [83.5, 0.0, 67.0]
+    samples = metrics.read(tmp_path / "disk.csv").samples
+    assert samples["utc_ns"].tolist() == [
+        1_500_000_000_000_000_000,
+        *[1_500_000_001_000_000_000] * 2,
+    ]
+    assert samples["value"].tolist() == [83.5, 0.0, 67.0]
     (tmp_path / "offsets.csv").write_text("sample,offset\n0,4096\n1,0\n")
     with pytest.raises(BadInput, match="penstock plot"):
         metrics.read(tmp_path / "offsets.csv", "csv")
 
 
-WORDS = {
+DESCRIPTION = {
     "time": {"column": "ts", "unit": "ms"},
     "source": "bench",
     "entity": ["host"],
@@ -352,7 +360,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_any_table_by_a_few_words(form: str, tmp_path: Path) -> None:
+def test_table_with_a_description(form: str, tmp_path: Path) -> None:
     frame = pd.DataFrame(
         {
             "ts": [1700000000001, 1700000000002],
@@ -367,10 +375,10 @@ def test_any_table_by_a_few_words(form: str, tmp_path: Path) -> None:
     )
     import yaml
 
-    (tmp_path / "words.yaml").write_text(yaml.safe_dump(WORDS))
-    line = ["import", str(path), "--words", str(tmp_path / "words.yaml"), "-o", str(tmp_path / "B")]
-    done = CliRunner().invoke(_build(), line)
-    assert done.exit_code == 0, done.output
+    (tmp_path / "words.yaml").write_text(yaml.safe_dump(DESCRIPTION))
+    argv = ["import", str(path), "--words", str(tmp_path / "words.yaml"), "-o", str(tmp_path / "B")]
+    result = CliRunner().invoke(_build(), argv)
+    assert result.exit_code == 0, result.output
     rows = Bundle.open(tmp_path / "B").table("samples").to_pandas()
     assert (
         rows["t_ns"].tolist() == [1_700_000_000_001_000_000] * 2 + [1_700_000_000_002_000_000] * 2
@@ -380,7 +388,7 @@ def test_any_table_by_a_few_words(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"values": {"nothing": "s"}, "counters": []}, "found no column 'nothing'"),
         ({"time": {"column": "ts", "unit": "weeks"}}, "found time in weeks"),
@@ -390,15 +398,13 @@ def test_any_table_by_a_few_words(form: str, tmp_path: Path) -> None:
         ({"colour": "red"}, "found colour"),
     ],
 )
-def test_words_that_do_not_fit_are_told(
-    change: Mapping[str, Any], said: str, tmp_path: Path
-) -> None:
+def test_bad_table_descriptions(change: Mapping[str, Any], message: str, tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("ts,host,lat,done\n1700000000001,a,1.5,3\n")
-    with pytest.raises(BadInput, match=said):
-        metrics.read(tmp_path / "mine.csv", "described", {**WORDS, **change})
+    with pytest.raises(BadInput, match=message):
+        metrics.read(tmp_path / "mine.csv", "described", {**DESCRIPTION, **change})
 
 
-def test_what_nobody_knows_is_told(tmp_path: Path) -> None:
+def test_unknown_format_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\x00\x01")
     with pytest.raises(BadInput, match="found nothing known at its beginning; expected an event"):
         metrics.read(tmp_path / "x")
@@ -416,12 +422,12 @@ def test_what_nobody_knows_is_told(tmp_path: Path) -> None:
         ("cassandra", "cassandra-nodetool.txt"),
     ],
 )
-def test_readers_keep_to_their_protocol(name: str, file: str) -> None:
+def test_readers_follow_their_protocol(name: str, file: str) -> None:
     testing.check_metric_reader(METRIC_READERS.load(name), GOLDEN / file)
 
 
 def test_a_block_of_snappy_with_an_impossible_size_is_bad_input(tmp_path: Path) -> None:
-    # its size, as a varint, is above the 4 GiB of the format
+    # the size varint exceeds the format's limit of 4 GiB
     log = tmp_path / "spark.snappy"
     block = bytes([0xFF, 0xFF, 0xFF, 0xFF, 0x7F]) + b"rest"
     head = b"\x82SNAPPY\0" + (1).to_bytes(4, "big") * 2
@@ -433,7 +439,7 @@ def test_a_block_of_snappy_with_an_impossible_size_is_bad_input(tmp_path: Path) 
 @pytest.mark.parametrize(
     "name", ["cassandra-nodetool.txt", "hadoop.jhist", "redis-info.txt", "spark-log", "pg-wal.csv"]
 )
-def test_ends_of_lines_and_byte_order_marks_of_windows(name: str, tmp_path: Path) -> None:
+def test_windows_line_ends_and_byte_order_marks(name: str, tmp_path: Path) -> None:
     content = (GOLDEN / name).read_bytes()
     (tmp_path / "other").write_bytes(b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n"))
     assert metrics.reader_of(tmp_path / "other") == metrics.reader_of(GOLDEN / name)

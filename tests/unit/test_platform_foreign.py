@@ -1,4 +1,4 @@
-"""Platforms of other programs: what of them is read, what is named as left out, what is refused."""
+"""Import of platforms of SimGrid and Distem: converted parts, omitted parts and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.platform.hosts import load_platform
 from penstock.spec.cluster import ClusterSpec, Delay
 from tests.support import commands
 
-HERE = Path("there.file")
+SOURCE = Path("there.file")
 
 SIMGRID = """<?xml version='1.0'?>
 <!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
@@ -43,41 +43,41 @@ SIMGRID = """<?xml version='1.0'?>
 
 
 def simgrid(text: str) -> Foreign:
-    return read_simgrid(HERE, text.encode())
+    return read_simgrid(SOURCE, text.encode())
 
 
-def spec_of(found: Foreign) -> ClusterSpec:
-    return cluster_spec(found.platform(Path()))
+def spec_of(imported: Foreign) -> ClusterSpec:
+    return cluster_spec(imported.platform(Path()))
 
 
 def test_hosts_disks_and_routes_of_simgrid() -> None:
-    found = simgrid(SIMGRID % "")
-    assert len(found.left_out) == 1
-    assert "1 routes that are narrower than both their ends (as c-0 to b-0)" in found.left_out[0]
-    spec = spec_of(found)
+    imported = simgrid(SIMGRID % "")
+    assert len(imported.left_out) == 1
+    assert "1 routes that are narrower than both their ends (as c-0 to b-0)" in imported.left_out[0]
+    spec = spec_of(imported)
     nodes = {n.name: n for n in spec.nodes}
     assert list(nodes) == ["a-x-org-0", "b-0", "c-0"]
-    a = nodes["a-x-org-0"]
-    assert a.cpus == 4
-    assert a.cpu_ratio is None
+    host = nodes["a-x-org-0"]
+    assert host.cpus == 4
+    assert host.cpu_ratio is None
     assert nodes["b-0"].cpu_ratio == 0.5
     assert nodes["c-0"].cpu_ratio == 0.25
-    assert [(d.name, d.limits.read_bps, d.limits.write_bps) for d in a.disks] == [
+    assert [(d.name, d.limits.read_bps, d.limits.write_bps) for d in host.disks] == [
         ("Disk1", 100e6, 40e6),
         ("Disk2", 2.0**30, 80e6),
     ]
-    assert a.disks[0].size_bytes == 500 << 30
-    assert a.links[0].out_bps == a.links[0].in_bps == 125e6
+    assert host.disks[0].size_bytes == 500 << 30
+    assert host.links[0].out_bps == host.links[0].in_bps == 125e6
     delays = spec.networks[0].delays
     assert delays[("a-x-org-0", "b-0")] == delays[("b-0", "a-x-org-0")] == pytest.approx(150e-6)
     assert delays[("b-0", "c-0")] == pytest.approx(2e-3)
     assert delays[("c-0", "b-0")] == pytest.approx(0.5e-3)
-    assert found.platform(Path()).predictable
-    assert found.document["facts"] == {"names": {"a-x-org": "a.x.org"}}
+    assert imported.platform(Path()).predictable
+    assert imported.document["facts"] == {"names": {"a-x-org": "a.x.org"}}
 
 
 def test_clusters_of_simgrid_and_the_zones_between_them() -> None:
-    found = simgrid(
+    imported = simgrid(
         """<platform version="4"><zone id="z" routing="Full">
         <cluster id="one" prefix="o-" suffix="" radical="0-2,7" speed="1Gf" bw="125MBps" lat="50us"
                  bb_bw="2.25GBps" bb_lat="500us"/>
@@ -86,8 +86,8 @@ def test_clusters_of_simgrid_and_the_zones_between_them() -> None:
         <zoneRoute src="one" dst="two" gw_src="r1" gw_dst="r2"><link_ctn id="wide"/></zoneRoute>
         </zone></platform>"""
     )
-    assert found.left_out == []
-    spec = spec_of(found)
+    assert imported.left_out == []
+    spec = spec_of(imported)
     assert [n.name for n in spec.nodes] == [*(f"one-{i}" for i in range(4)), "two-0", "two-1"]
     delays = spec.networks[0].delays
     assert delays[("one-0", "one-3")] == pytest.approx(600e-6)
@@ -95,11 +95,11 @@ def test_clusters_of_simgrid_and_the_zones_between_them() -> None:
     assert delays[("one-1", "two-1")] == delays[("two-1", "one-1")] == pytest.approx(5.06e-3)
     assert spec.nodes[0].links[0].out_bps == 125e6
     assert spec.nodes[4].cpus == 8
-    assert found.document["network"]["fabric"] == "18000 Mbit/s"
+    assert imported.document["network"]["fabric"] == "18000 Mbit/s"
 
 
 @pytest.mark.parametrize(
-    ("inside", "words"),
+    ("inside", "message"),
     [
         ('<peer id="p"/>', "there.file:17: <peer>: coordinates"),
         (
@@ -125,12 +125,12 @@ def test_clusters_of_simgrid_and_the_zones_between_them() -> None:
         ),
     ],
 )
-def test_what_simgrid_has_alone_is_named(inside: str, words: str) -> None:
-    assert any(words in line for line in simgrid(SIMGRID % inside).left_out)
+def test_omitted_parts_of_simgrid_are_listed(inside: str, message: str) -> None:
+    assert any(message in line for line in simgrid(SIMGRID % inside).left_out)
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("<platform", "there.file:1:1: found no XML"),
         ("<rss/>", "found <rss>; expected <platform>"),
@@ -166,10 +166,10 @@ def test_what_simgrid_has_alone_is_named(inside: str, words: str) -> None:
         ),
     ],
 )
-def test_what_is_no_platform_of_simgrid_is_refused(text: str, words: str) -> None:
-    with pytest.raises(BadInput) as refused:
+def test_bad_platforms_of_simgrid_are_refused(text: str, message: str) -> None:
+    with pytest.raises(BadInput) as error:
         simgrid(text)
-    assert words in str(refused.value)
+    assert message in str(error.value)
 
 
 def traffic(rate: str | None = None, **other: Any) -> dict[str, Any]:
@@ -220,21 +220,21 @@ def distem(**changes: Any) -> dict[str, Any]:
 
 
 def test_nodes_networks_and_limits_of_distem() -> None:
-    found = read_distem(HERE, json.dumps(distem()).encode())
-    assert found.left_out == []
-    spec = spec_of(found)
-    one, two = spec.nodes
-    assert (one.name, two.name) == ("node-1-0", "node2-0")
-    assert (one.cpus, one.cpu_ratio) == (2, 0.5)
-    assert (one.memory_bytes, one.memory_soft_bytes) == (512 << 20, 256 << 20)
-    assert one.image == Path("/")
-    disk = one.disks[0]
+    imported = read_distem(SOURCE, json.dumps(distem()).encode())
+    assert imported.left_out == []
+    spec = spec_of(imported)
+    first, second = spec.nodes
+    assert (first.name, second.name) == ("node-1-0", "node2-0")
+    assert (first.cpus, first.cpu_ratio) == (2, 0.5)
+    assert (first.memory_bytes, first.memory_soft_bytes) == (512 << 20, 256 << 20)
+    assert first.image == Path("/")
+    disk = first.disks[0]
     assert (disk.name, disk.limits.read_bps, disk.limits.write_bps) == ("sdb", 5e6, 2097152)
-    link = one.links[0]
+    link = first.links[0]
     assert (link.network, link.address) == ("lan", "10.144.0.7")
-    assert (link.out_bps, link.in_bps) == (100e6, 5e6)  # mbps: bytes, as tc reads it
+    assert (link.out_bps, link.in_bps) == (100e6, 5e6)  # mbps: bytes per second, as in tc
     assert link.delay == link.in_delay == Delay(0.020, 0.002, "uniform")
-    # a latency of one direction only: the matrix has it, each way
+    # latency of one direction only: the matrix has a delay per direction
     network = next(n for n in spec.networks if n.name == "lan")
     assert network.subnet == "10.144.0.0/22"
     assert network.delays[("node2-0", "node-1-0")] == pytest.approx(0.005)
@@ -242,7 +242,7 @@ def test_nodes_networks_and_limits_of_distem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"mode": "gateway"}, "vnode node.1: mode gateway"),
         ({"vfilesystem": {"image": "file:///no/such.tgz"}}, "image file:///no/such.tgz"),
@@ -268,13 +268,13 @@ def test_nodes_networks_and_limits_of_distem() -> None:
         ),
     ],
 )
-def test_what_distem_has_alone_is_named(changes: dict[str, Any], words: str) -> None:
-    found = read_distem(HERE, json.dumps(distem(**changes)).encode())
-    assert any(words in line for line in found.left_out), found.left_out
+def test_omitted_parts_of_distem_are_listed(changes: dict[str, Any], message: str) -> None:
+    imported = read_distem(SOURCE, json.dumps(distem(**changes)).encode())
+    assert any(message in line for line in imported.left_out), imported.left_out
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"name": ""}, "a vnode: name"),
         ({"name": "node2"}, "a second vnode 'node2'; expected each name once"),
@@ -297,43 +297,43 @@ def test_what_distem_has_alone_is_named(changes: dict[str, Any], words: str) -> 
         ({"vifaces": [{"vnetwork": "lan", "output": {"loss": "5%"}}]}, "loss '5%'"),
     ],
 )
-def test_what_is_no_platform_of_distem_is_refused(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        read_distem(HERE, json.dumps(distem(**changes)).encode())
-    assert words in str(refused.value)
+def test_bad_platforms_of_distem_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput) as error:
+        read_distem(SOURCE, json.dumps(distem(**changes)).encode())
+    assert message in str(error.value)
     for raw in (b"{", b"[]", b'{"vplatform": {}}', b"[" * 100_000):
         with pytest.raises(BadInput, match=r"there\.file:\d+:1: found"):
-            read_distem(HERE, raw)
+            read_distem(SOURCE, raw)
 
 
 def test_physical_hosts_of_distem_are_pins() -> None:
-    described = distem(host="172.16.3.7")
+    document = distem(host="172.16.3.7")
     pnode = {"id": "0", "address": "172.16.3.7", "status": "RUNNING", "cpu": {}, "memory": {}}
-    described["vplatform"]["pnodes"] = {"172.16.3.7": pnode}
-    found = read_distem(HERE, json.dumps(described).encode())
-    assert found.left_out == []
-    pins = {host.name: host.part.host for host in found.platform(Path()).hosts}
+    document["vplatform"]["pnodes"] = {"172.16.3.7": pnode}
+    imported = read_distem(SOURCE, json.dumps(document).encode())
+    assert imported.left_out == []
+    pins = {host.name: host.part.host for host in imported.platform(Path()).hosts}
     assert pins == {"node-1-0": "172.16.3.7", "node2-0": None}
-    assert found.document["facts"]["physical_hosts"] == ["172.16.3.7"]
+    assert imported.document["facts"]["physical_hosts"] == ["172.16.3.7"]
     for wrong in (7, "a b", "*"):
         with pytest.raises(
             BadInput, match=r"vnode node\.1: host .*; expected the address of a pnode"
         ):
-            read_distem(HERE, json.dumps(distem(host=wrong)).encode())
+            read_distem(SOURCE, json.dumps(distem(host=wrong)).encode())
 
 
-def test_the_command_refuses_what_it_would_lose(tmp_path: Path) -> None:
+def test_import_needs_leave_out_to_omit_parts(tmp_path: Path) -> None:
     source, target = tmp_path / "s.xml", tmp_path / "t.yaml"
     source.write_text(SIMGRID % "")
-    words = [sys.executable, "-m", "penstock", "platform", "import", "--from", "simgrid"]
-    words += [str(source), "-o", str(target)]
-    refused = commands.run(words, capture_output=True, text=True)
+    argv = [sys.executable, "-m", "penstock", "platform", "import", "--from", "simgrid"]
+    argv += [str(source), "-o", str(target)]
+    refused = commands.run(argv, capture_output=True, text=True)
     assert refused.returncode == 2
     assert "narrower than both their ends" in refused.stderr
     assert not target.exists()
-    taken = commands.run([*words, "--leave-out"], capture_output=True, text=True)
-    assert taken.returncode == 0, taken.stderr
-    assert "left out: bandwidth of 1 routes" in taken.stderr
+    imported = commands.run([*argv, "--leave-out"], capture_output=True, text=True)
+    assert imported.returncode == 0, imported.stderr
+    assert "left out: bandwidth of 1 routes" in imported.stderr
     assert len(load_platform(target).hosts) == 3
 
 
@@ -355,32 +355,32 @@ LOOP = '<link id="loop" bandwidth="1000EBps" latency="0us"/>' + "".join(
         ("5.Gf", 5e9),
     ],
 )
-def test_speeds_of_simgrid_have_all_its_units(speed: str, flops: float) -> None:
-    found = simgrid(
+def test_units_of_simgrid_speeds(speed: str, flops: float) -> None:
+    imported = simgrid(
         f"""<platform version="4.1"><zone id="z" routing="Full"><host id="a" speed="{speed}"/>
         <host id="b" speed="{4 * flops:g}f"/></zone></platform>"""
     )
-    first = found.document["hosts"][0]
+    first = imported.document["hosts"][0]
     assert first["cpu_ratio"] == pytest.approx(0.25, rel=1e-5)
 
 
 @pytest.mark.parametrize("speed", ["1Gflop", "2gigaf", "1KF", "3Gb", "1Gflops/s"])
-def test_units_that_simgrid_does_not_have_are_refused(speed: str) -> None:
+def test_unknown_units_of_simgrid_are_refused(speed: str) -> None:
     with pytest.raises(BadInput, match="flop/s"):
         simgrid(
             f'<platform version="4"><zone id="z"><host id="a" speed="{speed}"/></zone></platform>'
         )
 
 
-def test_the_route_of_a_host_to_itself_is_its_loopback() -> None:
-    found = simgrid(SIMGRID % LOOP)
-    assert found.document["network"]["loopback"] == "8e+15 Mbit/s"
-    assert "assumed" not in found.document
-    found.platform(Path())
+def test_route_of_a_host_to_itself_is_its_loopback() -> None:
+    imported = simgrid(SIMGRID % LOOP)
+    assert imported.document["network"]["loopback"] == "8e+15 Mbit/s"
+    assert "assumed" not in imported.document
+    imported.platform(Path())
     assert simgrid(SIMGRID % "").document["assumed"][0]["path"] == "network.loopback"
 
 
-def test_a_deployment_of_simgrid_is_named() -> None:
+def test_simgrid_deployment_is_refused() -> None:
     with pytest.raises(BadInput, match="no host but actors: a deployment"):
         simgrid('<platform version="4"><actor host="a" function="f"/></platform>')
 
@@ -400,27 +400,27 @@ WITHOUT_DISKS = """<platform version="4.1"><zone id="z" routing="Full">
         ("distem", json.dumps(distem(vmem={"mem": "64", "swap": "", "hierarchy": "v1"}))),
     ],
 )
-def test_check_accepts_what_import_wrote(tmp_path: Path, kind: str, text: str) -> None:
+def test_check_accepts_imported_platforms(tmp_path: Path, kind: str, text: str) -> None:
     source, target = tmp_path / "p.in", tmp_path / "p.yaml"
     source.write_text(text)
-    words = [sys.executable, "-m", "penstock", "platform"]
+    argv = [sys.executable, "-m", "penstock", "platform"]
     imported = commands.run(
-        [*words, "import", "--from", kind, source, "--leave-out", "-o", target],
+        [*argv, "import", "--from", kind, source, "--leave-out", "-o", target],
         capture_output=True,
         text=True,
     )
     assert imported.returncode == 0, imported.stderr
-    checked = commands.run([*words, "check", target], capture_output=True, text=True)
+    checked = commands.run([*argv, "check", target], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
 
 
-def test_more_hosts_than_a_network_has_ports_are_refused_at_once() -> None:
-    found = simgrid(
+def test_more_hosts_than_network_ports_are_refused() -> None:
+    imported = simgrid(
         """<platform version="4"><zone id="z" routing="Full"><cluster id="c" prefix="c-" suffix=""
         radical="0-65535" speed="1Gf" bw="125MBps" lat="50us"/></zone></platform>"""
     )
     with pytest.raises(BadInput, match="found 65536 hosts; expected at most 1022 nodes"):
-        found.platform(Path())
+        imported.platform(Path())
 
 
 @pytest.mark.parametrize(
@@ -437,15 +437,15 @@ def test_more_hosts_than_a_network_has_ports_are_refused_at_once() -> None:
 def test_memory_of_distem_is_in_megabytes(
     vmem: dict[str, Any], memory: int | None, soft: int | None
 ) -> None:
-    found = read_distem(HERE, json.dumps(distem(vmem={"swap": "", **vmem})).encode())
-    assert found.left_out == []
-    node = spec_of(found).nodes[0]
+    imported = read_distem(SOURCE, json.dumps(distem(vmem={"swap": "", **vmem})).encode())
+    assert imported.left_out == []
+    node = spec_of(imported).nodes[0]
     assert node.memory_bytes == (memory << 20 if memory else None)
     assert node.memory_soft_bytes == (soft << 20 if soft else None)
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"vmem": {"mem": "512", "swappiness": 10}}, "vnode node.1: vmem: unknown key swappiness"),
         ({"vtpm": {"x": 1}}, "vnode node.1: unknown key vtpm"),
@@ -464,17 +464,17 @@ def test_memory_of_distem_is_in_megabytes(
         ),
     ],
 )
-def test_keys_of_distem_that_are_not_known_are_named(changes: dict[str, Any], words: str) -> None:
-    found = read_distem(HERE, json.dumps(distem(**changes)).encode())
-    assert any(words in line for line in found.left_out), found.left_out
+def test_unknown_keys_of_distem_are_listed(changes: dict[str, Any], message: str) -> None:
+    imported = read_distem(SOURCE, json.dumps(distem(**changes)).encode())
+    assert any(message in line for line in imported.left_out), imported.left_out
 
 
-def test_shares_of_a_processor_as_distem_s_client_writes_them() -> None:
+def test_cpu_ratio_of_distem_s_client() -> None:
     vcpu = {"corenb": 2, "val": 0.25, "unit": "ratio"}
-    found = read_distem(HERE, json.dumps(distem(vcpu=vcpu)).encode())
-    assert spec_of(found).nodes[0].cpu_ratio == 0.25
+    imported = read_distem(SOURCE, json.dumps(distem(vcpu=vcpu)).encode())
+    assert spec_of(imported).nodes[0].cpu_ratio == 0.25
     with pytest.raises(BadInput, match="unit 'percent'; expected mhz or ratio"):
-        read_distem(HERE, json.dumps(distem(vcpu={**vcpu, "unit": "percent"})).encode())
+        read_distem(SOURCE, json.dumps(distem(vcpu={**vcpu, "unit": "percent"})).encode())
 
 
 @pytest.mark.parametrize(
@@ -482,32 +482,32 @@ def test_shares_of_a_processor_as_distem_s_client_writes_them() -> None:
 )
 def test_rates_of_distem_are_read_as_tc_does(rate: str, bits: float) -> None:
     viface = {"name": "x", "vnetwork": "lan", "output": traffic(rate)}
-    found = read_distem(HERE, json.dumps(distem(vifaces=[viface])).encode())
-    assert found.document["hosts"][0]["interfaces"][0]["out"] == f"{bits / 1e6:.12g} Mbit/s"
+    imported = read_distem(SOURCE, json.dumps(distem(vifaces=[viface])).encode())
+    assert imported.document["hosts"][0]["interfaces"][0]["out"] == f"{bits / 1e6:.12g} Mbit/s"
 
 
-def test_a_network_of_distem_may_have_the_name_of_the_first_one_here() -> None:
+def test_distem_network_named_net_is_renamed() -> None:
     document = json.dumps(distem()).replace('"lan"', '"net"').encode()
-    imported = read_distem(HERE, document)
+    imported = read_distem(SOURCE, document)
     assert imported.document["facts"]["networks"] == {"net-2": "net"}
     assert spec_of(imported).nodes[0].links[0].network == "net-2"
 
 
-def test_a_disk_of_distem_without_limits_is_the_host_s_own() -> None:
+def test_distem_disk_without_limits_is_not_emulated() -> None:
     limits = {"limits": [{"device": "/dev/sda", "read_limit": "max"}]}
     imported = read_distem(
-        HERE, json.dumps(distem(vfilesystem={"disk_throttling": limits})).encode()
+        SOURCE, json.dumps(distem(vfilesystem={"disk_throttling": limits})).encode()
     )
     assert spec_of(imported).nodes[0].disks == ()
 
 
-def test_a_key_that_distem_s_document_has_twice_is_refused() -> None:
+def test_duplicate_keys_of_distem_are_refused() -> None:
     document = json.dumps(distem()).replace('"name": "node2"', '"name": "a", "name": "b"')
     with pytest.raises(BadInput, match="the key 'name' several times"):
-        read_distem(HERE, document.encode())
+        read_distem(SOURCE, document.encode())
 
 
-def test_a_host_of_simgrid_in_a_state_has_its_speed() -> None:
+def test_simgrid_pstate_selects_the_speed() -> None:
     text = '<platform version="4.1"><zone id="z" routing="Full">{}</zone></platform>'
     hosts = '<host id="a" speed="4Gf,1Gf" pstate="1"/><host id="b" speed="2Gf"/>'
     speeds = [h.get("speed", 1.0) for h in simgrid(text.format(hosts)).document["hosts"]]

@@ -1,4 +1,4 @@
-"""What can be added: our own rows, and a package with one of each, keep to their protocols."""
+"""Plug-in tables: built-in rows and a test package of toys follow their protocols."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ PLUGINS = Path(__file__).parents[1] / "plugins"
 PROJECT = Path(__file__).parents[2]
 
 
-def with_toys(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    """Python, or `penstock` where the first word is no option, with the package of toys installed."""
-    start = commands.CODE[:-1] if words[0] == "-c" else (sys.executable, "-m", "penstock")
-    line = [*start, *words]
+def with_toys(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python (first argument `-c`) or `penstock` with the package of toys installed."""
+    start = commands.CODE[:-1] if arguments[0] == "-c" else (sys.executable, "-m", "penstock")
+    argv = [*start, *arguments]
     env = {**os.environ, "PYTHONPATH": str(PLUGINS)}
-    return commands.run(line, env=env, capture_output=True, text=True, timeout=120, **more)
+    return commands.run(argv, env=env, capture_output=True, text=True, timeout=120, **more)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda t: t.name)
-def test_every_row_of_ours_can_be_loaded(table: Table) -> None:
+def test_every_built_in_row_can_be_loaded(table: Table) -> None:
     for name in table:
         assert table.load(name) is not None
     with pytest.raises(BadInput, match=f"found {table.what} 'toys'; expected"):
         table.load("toys")
 
 
-def test_a_row_that_cannot_be_imported_is_named() -> None:
+def test_import_error_names_the_row() -> None:
     broken = Table("no-such-table", "thing", {})
     broken.__dict__["_rows"] = {"bad": "no_such_module:x"}
     with pytest.raises(PenstockError, match=r"the thing bad \(no_such_module:x\)"):
         broken.load("bad")
 
 
-def test_a_table_of_parts_looks_for_no_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading them takes about 15 ms for each table, at each command that names runs."""
+def test_part_tables_read_no_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading entry points takes about 15 ms per table in each command that names runs."""
 
     def never(**_: str) -> None:
         raise AssertionError("entry points were read")
@@ -74,22 +74,22 @@ def test_a_table_of_parts_looks_for_no_entry_points(monkeypatch: pytest.MonkeyPa
     assert "toys" not in table
 
 
-def test_nobody_takes_the_name_of_a_row_of_ours() -> None:
+def test_plugins_cannot_replace_built_in_rows() -> None:
     code = (
         "from penstock.plugins import *\n"
         "for t in TABLES: print(t.name, list(t))\n"
         "print(OBSERVERS.load('toy').__module__, WORKLOAD_PARSERS.load('fio').__name__)"
     )
-    done = with_toys("-c", code)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    result = with_toys("-c", code)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
     assert len(lines) == len(TABLES) + 1
     for line in lines[:-1]:
         assert line.endswith("'toy']"), line
     assert lines[-1] == "penstock_toy.observer penstock.workload.parsers.fio"
 
 
-def test_a_package_adds_one_of_each_and_nothing_else_names_it() -> None:
+def test_toy_package_has_a_row_for_each_table() -> None:
     points = (PLUGINS / "penstock_toy-1.0.dist-info" / "entry_points.txt").read_text()
     assert set(re.findall(r"^\[penstock\.(.+)\]$", points, re.MULTILINE)) == {
         t.name for t in TABLES
@@ -98,16 +98,16 @@ def test_a_package_adds_one_of_each_and_nothing_else_names_it() -> None:
         assert "toy" not in path.read_text().split(), path
 
 
-def test_a_verb_of_another_package_is_on_the_help_page_and_runs() -> None:
+def test_verb_of_a_plugin_runs_and_has_help() -> None:
     page = with_toys("--help").stdout
     assert re.search(r"From other packages:\n +toy +Print a word\.", page)
-    done = with_toys("toy", "ball")
-    assert (done.returncode, done.stdout) == (0, "ball\n"), done.stderr
+    result = with_toys("toy", "ball")
+    assert (result.returncode, result.stdout) == (0, "ball\n"), result.stderr
     assert "Usage: penstock toy" in with_toys("toy", "--help").stdout
     assert with_toys("toi").returncode == 2
 
 
-def test_the_toys_keep_to_their_protocols() -> None:
+def test_toys_follow_their_protocols() -> None:
     code = (
         "from penstock import testing\n"
         "from penstock.plugins import *\n"
@@ -127,11 +127,11 @@ def test_the_toys_keep_to_their_protocols() -> None:
         "log.write_text('# toys\\n1700000000 3\\n')\n"
         "testing.check_metric_reader(METRIC_READERS.load('toy'), log)\n"
     )
-    done = with_toys("-c", code)
-    assert done.returncode == 0, done.stderr
+    result = with_toys("-c", code)
+    assert result.returncode == 0, result.stderr
 
 
-def test_a_response_that_a_toy_finds(tmp_path: Path) -> None:
+def test_response_kind_of_a_toy(tmp_path: Path) -> None:
     code = (
         "from penstock import testing\n"
         "from penstock.plugins import RESPONSE_KINDS\n"
@@ -141,22 +141,22 @@ def test_a_response_that_a_toy_finds(tmp_path: Path) -> None:
         "study = load_study('toys.study.yaml')\n"
         "print(measure(study.responses, 'none', None, 'ha ha', '', 1.0)['laughs'])\n"
     )
-    asks = STUDY.replace("from: toys, unit: 1/s", "from: {toy: ha}, unit: laughs")
-    (tmp_path / "toys.study.yaml").write_text(asks.replace("{toys: {from", "{laughs: {from"))
-    done = with_toys("-c", code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "Measured(value=2.0, unit='laughs')\n"
-    (tmp_path / "toys.study.yaml").write_text(asks.replace("{toy: ha}", "{toy: ha ha}"))
-    done = with_toys("plan", "toys.study.yaml", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "found 'ha ha'; expected one word" in done.stderr
-    for name, words in (("regex", r"x=(\d+)"), ("json", "x")):
-        text = 'x=2 {"x": 1}\nx=3\n{"x": 3}'
-        testing.check_response_kind(RESPONSE_KINDS.load(name), words, text, 3.0)
+    spec = STUDY.replace("from: toys, unit: 1/s", "from: {toy: ha}, unit: laughs")
+    (tmp_path / "toys.study.yaml").write_text(spec.replace("{toys: {from", "{laughs: {from"))
+    result = with_toys("-c", code, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "Measured(value=2.0, unit='laughs')\n"
+    (tmp_path / "toys.study.yaml").write_text(spec.replace("{toy: ha}", "{toy: ha ha}"))
+    result = with_toys("plan", "toys.study.yaml", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "found 'ha ha'; expected one word" in result.stderr
+    for name, pattern in (("regex", r"x=(\d+)"), ("json", "x")):
+        output = 'x=2 {"x": 1}\nx=3\n{"x": 3}'
+        testing.check_response_kind(RESPONSE_KINDS.load(name), pattern, output, 3.0)
 
 
 @pytest.mark.parametrize("name", STORE_ENGINES.own)
-def test_engines_of_stores_say_how_each_hint_is_met(name: str) -> None:
+def test_store_engines_state_their_support_of_each_hint(name: str) -> None:
     testing.check_store_engine(STORE_ENGINES.load(name))
 
 
@@ -183,8 +183,8 @@ def test_a_toy_engine_and_a_toy_hint() -> None:
         "testing.check_store_engine(STORE_ENGINES.load('toy'))\n"
         "testing.check_store_hint(STORE_HINTS.load('toy'), '3', wrong='x')\n"
     )
-    done = with_toys("-c", code)
-    assert done.returncode == 0, done.stderr
+    result = with_toys("-c", code)
+    assert result.returncode == 0, result.stderr
 
 
 TRACE = "toy trace\n" + "".join(f"{1000 * n} /data/a {4096 * n} 4096\n" for n in range(40))
@@ -198,17 +198,17 @@ def test_a_toy_trace_is_imported(tmp_path: Path) -> None:
         "from penstock.plugins import TRACE_IMPORTERS\n"
         "testing.check_importer(TRACE_IMPORTERS.load('toy'), [Path('t')], 40)\n"
     )
-    done = with_toys("-c", code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    done = with_toys("import", "t", "-o", "b", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["source"]["format"], found["events"]) == ("toy", 40)
-    assert found["verdicts"][0]["class"] == "consecutive"
+    result = with_toys("-c", code, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    result = with_toys("import", "t", "-o", "b", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert (summary["source"]["format"], summary["events"]) == ("toy", 40)
+    assert summary["verdicts"][0]["class"] == "consecutive"
     (tmp_path / "t").write_text(TRACE + "nothing\n")
-    done = with_toys("import", "t", "-o", "c", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "t:42: found 'nothing'; expected a call" in done.stderr
+    result = with_toys("import", "t", "-o", "c", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "t:42: found 'nothing'; expected a call" in result.stderr
 
 
 def test_runs_in_archives(tmp_path: Path) -> None:
@@ -222,16 +222,16 @@ def test_runs_in_archives(tmp_path: Path) -> None:
         "for name in ARCHIVE_FORMATS:\n"
         "    testing.check_archive_format(ARCHIVE_FORMATS.load(name), select(Path('b')), name)\n"
     )
-    done = with_toys("-c", code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    done = with_toys("export", "b", "b.toy", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("; `unzip` opens it\n")
-    done = with_toys("import", "b.toy", "-o", "c", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "c\n"), done.stderr
+    result = with_toys("-c", code, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    result = with_toys("export", "b", "b.toy", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.endswith("; `unzip` opens it\n")
+    result = with_toys("import", "b.toy", "-o", "c", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "c\n"), result.stderr
     assert (tmp_path / "c" / "manifest.json").is_file()
-    done = with_toys("export", "b", "toys", cwd=tmp_path)
-    assert "expected where to, or FILE.tar.zst, or FILE.toy" in done.stderr
+    result = with_toys("export", "b", "toys", cwd=tmp_path)
+    assert "expected where to, or FILE.tar.zst, or FILE.toy" in result.stderr
 
 
 def test_a_platform_in_a_toys_format(tmp_path: Path) -> None:
@@ -242,17 +242,17 @@ def test_a_platform_in_a_toys_format(tmp_path: Path) -> None:
         "from penstock.plugins import PLATFORM_FORMATS\n"
         "testing.check_platform_format(PLATFORM_FORMATS.load('toy'), Path('t'))\n"
     )
-    done = with_toys("-c", code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    done = with_toys("platform", "import", "t", "--from", "toy", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["hosts"][0]["count"] == 3
-    done = with_toys("platform", "import", "t", "--from", "doll", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "found 'doll'; expected distem or simgrid or toy" in done.stderr
+    result = with_toys("-c", code, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    result = with_toys("platform", "import", "t", "--from", "toy", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["hosts"][0]["count"] == 3
+    result = with_toys("platform", "import", "t", "--from", "doll", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "found 'doll'; expected distem or simgrid or toy" in result.stderr
 
 
-def test_an_empty_table_says_so() -> None:
+def test_lookup_in_an_empty_table() -> None:
     with pytest.raises(BadInput, match="expected none: the part that adds it is not installed"):
         Table("no-such-table", "thing", {}).load("toys")
 
@@ -263,14 +263,14 @@ def test_a_workload_in_a_toys_format(tmp_path: Path) -> None:
         ("workload", "convert", "w.json", "--to", "toy", "-o", "boxed.json"),
         ("workload", "convert", "boxed.json", "-o", "again.json"),
     )
-    for words in steps:
-        done = with_toys(*words, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+    for argv in steps:
+        result = with_toys(*argv, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
     assert list(json.loads((tmp_path / "boxed.json").read_text())) == ["box"]
     assert (tmp_path / "again.json").read_text() == (tmp_path / "w.json").read_text()
 
 
-def test_our_importers_and_formats_keep_to_their_protocols(tmp_path: Path) -> None:
+def test_built_in_importers_and_formats_follow_their_protocols(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("fio version 2 iolog\n/f add\n/f open\n/f read 0 4096\n/f close\n")
     testing.check_importer(TRACE_IMPORTERS.load("iolog"), [log], 1)
@@ -281,19 +281,19 @@ def test_our_importers_and_formats_keep_to_their_protocols(tmp_path: Path) -> No
         testing.check_format(WORKLOAD_FORMATS.load(name), workload)
 
 
-def test_findings_of_studies_keep_to_their_protocol(tmp_path: Path) -> None:
+def test_study_findings_follow_their_protocol(tmp_path: Path) -> None:
     out = write_example(tmp_path / "out", events=100)
-    made = [
+    findings = [
         f
         for n in STUDY_FINDINGS
         for f in testing.check_study_finding(STUDY_FINDINGS.load(n), [out])
     ]
-    assert {"recommendation", "effect-dominant", "cost"} <= {f.code for f in made}
+    assert {"recommendation", "effect-dominant", "cost"} <= {f.code for f in findings}
     with pytest.raises(AssertionError):
         testing.check_study_finding(lambda _: [Finding("x", "info", "no full stop", {})], [out])
 
 
-def test_our_rows_keep_to_their_protocols() -> None:
+def test_built_in_designs_follow_their_protocol() -> None:
     for name, options in (
         ("full", {}),
         ("plackett-burman", {}),
@@ -311,7 +311,7 @@ def test_our_rows_keep_to_their_protocols() -> None:
 
 
 @pytest.mark.parametrize(
-    ("design", "says"),
+    ("design", "message"),
     [
         (lambda levels: np.zeros((2, 9)), "9 columns"),
         (lambda levels: np.full((1, len(levels)), 7), "levels"),
@@ -323,26 +323,26 @@ def test_our_rows_keep_to_their_protocols() -> None:
         ),
     ],
 )
-def test_a_wrong_design_is_found(design: Any, says: str) -> None:
+def test_check_design_detects_a_wrong_design(design: Any, message: str) -> None:
     class Kind:
         WHAT, CANNOT = "A wrong one.", ()
         OPTIONS: ClassVar[dict[str, str]] = {}
 
-        def fault(self, asked: Asked) -> str:
+        def fault(self, request: Asked) -> str:
             return ""
 
-        def treatments(self, asked: Asked) -> Any:
-            return design(asked.levels)
+        def treatments(self, request: Asked) -> Any:
+            return design(request.levels)
 
-        def claim(self, asked: Asked) -> Claim:
-            return Claim(model=None, strength=2 if len(asked.levels) > 1 else 0)
+        def claim(self, request: Asked) -> Claim:
+            return Claim(model=None, strength=2 if len(request.levels) > 1 else 0)
 
-    with pytest.raises((AssertionError, PenstockError), match=says):
+    with pytest.raises((AssertionError, PenstockError), match=message):
         testing.check_design(Kind())
 
 
 class Parser:
-    """One that takes anything for its report."""
+    """Parser that accepts any output as its report."""
 
     def __init__(self) -> None:
         self.RESPONSES = {"ops": "1/s"}
@@ -356,7 +356,7 @@ class Parser:
         return None
 
 
-def test_a_parser_that_takes_anything_is_found() -> None:
+def test_check_parser_detects_a_parser_that_accepts_anything() -> None:
     with pytest.raises(AssertionError, match="no report of it"):
         testing.check_parser(Parser(), stdout="ops 1", gives={"ops"})
     with pytest.raises(AssertionError, match="not found"):
@@ -380,22 +380,22 @@ responses: {toys: {from: toys, unit: 1/s, better: higher}}
 
 def test_a_study_of_toys_is_planned(tmp_path: Path) -> None:
     (tmp_path / "toys.study.yaml").write_text(STUDY)
-    done = with_toys("plan", "toys.study.yaml", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    plan = json.loads(done.stdout)
+    result = with_toys("plan", "toys.study.yaml", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    plan = json.loads(result.stdout)
     treatments = {tuple(row["levels"].values()) for row in plan["rows"]}
     assert treatments == {("1", "red"), ("2", "blue"), ("3", "green")}
 
 
-@pytest.mark.parametrize("word", ["kind", "observers", "parser"])
-def test_without_the_package_its_words_are_mistakes(tmp_path: Path, word: str) -> None:
+@pytest.mark.parametrize("key", ["kind", "observers", "parser"])
+def test_without_the_package_its_keys_are_errors(tmp_path: Path, key: str) -> None:
     (tmp_path / "toys.study.yaml").write_text(STUDY)
-    line = [sys.executable, "-m", "penstock", "plan", "toys.study.yaml"]
-    done = commands.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
-    told = {
+    argv = [sys.executable, "-m", "penstock", "plan", "toys.study.yaml"]
+    result = commands.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 2
+    messages = {
         "kind": "toy",
         "observers": "the unknown key 'toy'",
         "parser": "the unknown parser 'toy'",
     }
-    assert told[word] in done.stderr
+    assert messages[key] in result.stderr
