@@ -1,4 +1,4 @@
-"""Every verb that takes a trace or a run, on every kind of bundle, however it is named."""
+"""Every verb that reads a trace or a run, on each kind of bundle and with each form of its name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.test_trace_import import blktrace
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
-#: treatment, replicate and validity of each run; the last one is made without the tracer
+#: treatment, replicate and validity of each run; r006 has no trace
 PLANNED = {
     "r001": ("t01", 1, True),
     "r002": ("t02", 1, True),
@@ -33,7 +33,7 @@ PLANNED = {
 
 
 def _as_run(bundle: Path, run_id: str, *, attempt: int = 1) -> None:
-    """What the conductor says in a manifest besides what the tracer says."""
+    """Add the conductor's entries to the tracer's manifest."""
     treatment, replicate, valid = PLANNED[run_id]
     path = bundle / "manifest.json"
     manifest = json.loads(path.read_text())
@@ -62,7 +62,7 @@ def _as_run(bundle: Path, run_id: str, *, attempt: int = 1) -> None:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory that `penstock run -o` leaves, as far as these verbs look at it."""
+    """The files of a `penstock run -o` directory that these verbs read."""
     out = tmp_path_factory.mktemp("study") / "out"
     for number, run_id in enumerate(PLANNED):
         if run_id == "r006":
@@ -79,89 +79,89 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Bundles of no study."""
+    """Bundles outside a study."""
     folder = tmp_path_factory.mktemp("others")
-    made = {"traced": write_bundle(folder / "traced", events(300))}
-    made["counted"] = write_bundle(folder / "counted", events(300))
-    (made["counted"] / "io_events.parquet").unlink()
+    bundles = {"traced": write_bundle(folder / "traced", events(300))}
+    bundles["counted"] = write_bundle(folder / "counted", events(300))
+    (bundles["counted"] / "io_events.parquet").unlink()
     (folder / "blk").mkdir()
     blktrace(folder / "blk", 200)
     import_trace([folder / "blk" / "sda.blktrace.0"], folder / "imported", "blktrace")
-    made["imported"] = folder / "imported"
-    return made
+    bundles["imported"] = folder / "imported"
+    return bundles
 
 
-def verbs(named: object, out: Path) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """Each verb that reads a bundle; those that need the single calls begin with `calls`."""
-    yield "report", ("report", named)
-    yield "analyse", ("analyse", named)
-    yield "compare", ("compare", named, named)
-    yield "serve", ("serve", named, "--port", "0", "--cache", out)
-    yield "calls: plot in the terminal", ("plot", named, "offsets")
-    yield "calls: plot", ("plot", named, "offsets-time", "-o", out / "figure.svg")
-    yield "calls: plot beside", ("plot", named, "clock", "--beside", named, "-o", out / "b.svg")
+def verbs(bundle: object, out: Path) -> Iterator[tuple[str, tuple[object, ...]]]:
+    """Yield the verbs that read a bundle. Names begin with `calls` if a verb needs single calls."""
+    yield "report", ("report", bundle)
+    yield "analyse", ("analyse", bundle)
+    yield "compare", ("compare", bundle, bundle)
+    yield "serve", ("serve", bundle, "--port", "0", "--cache", out)
+    yield "calls: plot in the terminal", ("plot", bundle, "offsets")
+    yield "calls: plot", ("plot", bundle, "offsets-time", "-o", out / "figure.svg")
+    yield "calls: plot beside", ("plot", bundle, "clock", "--beside", bundle, "-o", out / "b.svg")
     for form in ("json", "jsonl", "perfetto", "paraver", "fio"):
-        yield f"calls: export {form}", ("export", named, form, "-o", out / form)
-    yield "calls: workload trace", ("workload", "trace", named, "-o", out / "workload.yaml")
-    yield "calls: workload show", ("workload", "show", named)
+        yield f"calls: export {form}", ("export", bundle, form, "-o", out / form)
+    yield "calls: workload trace", ("workload", "trace", bundle, "-o", out / "workload.yaml")
+    yield "calls: workload show", ("workload", "show", bundle)
     yield (
         "calls: workload convert",
-        ("workload", "convert", named, "-o", out / "w.json", "--to", "wfformat"),
+        ("workload", "convert", bundle, "-o", out / "w.json", "--to", "wfformat"),
     )
 
 
-def outcomes(named: object, out: Path) -> dict[str, tuple[int | str, str]]:
+def outcomes(bundle: object, out: Path) -> dict[str, tuple[int | str, str]]:
     """Status and stderr of each verb."""
     out.mkdir(exist_ok=True)
-    return {verb: run(*words) for verb, words in verbs(named, out)}
+    return {verb: run(*argv) for verb, argv in verbs(bundle, out)}
 
 
-def refused(found: dict[str, tuple[int | str, str]]) -> dict[str, str]:
-    """Verbs that refused, and in which line."""
-    for verb, (status, said) in found.items():
-        assert status == 0 or (status, said.count("\n")) == (2, 1), (verb, status, said)
-    return {verb: said for verb, (status, said) in found.items() if status}
+def refused(results: dict[str, tuple[int | str, str]]) -> dict[str, str]:
+    """Message of each verb that failed."""
+    for verb, (status, message) in results.items():
+        assert status == 0 or (status, message.count("\n")) == (2, 1), (verb, status, message)
+    return {verb: message for verb, (status, message) in results.items() if status}
 
 
 @pytest.mark.parametrize("name", ["/runs/r001", ":t01", ":r001.attempt1"])
-def test_every_verb_takes_runs_and_treatments_of_a_study(
+def test_every_verb_accepts_runs_and_treatments_of_a_study(
     study: Path, tmp_path: Path, name: str
 ) -> None:
     assert refused(outcomes(f"{study}{name}", tmp_path / "made")) == {}
 
 
-def test_every_verb_takes_a_trace(others: dict[str, Path], tmp_path: Path) -> None:
+def test_every_verb_accepts_a_trace(others: dict[str, Path], tmp_path: Path) -> None:
     assert refused(outcomes(others["traced"], tmp_path / "made")) == {}
 
 
-def test_verbs_that_need_the_calls_say_so_where_they_were_only_counted(
+def test_verbs_of_single_calls_name_the_missing_trace_mode(
     others: dict[str, Path], tmp_path: Path
 ) -> None:
-    found = refused(outcomes(others["counted"], tmp_path / "made"))
-    assert set(found) == {verb for verb, _ in verbs("", tmp_path) if verb.startswith("calls")}
-    assert all("--mode trace" in said for said in found.values()), found
+    messages = refused(outcomes(others["counted"], tmp_path / "made"))
+    assert set(messages) == {verb for verb, _ in verbs("", tmp_path) if verb.startswith("calls")}
+    assert all("--mode trace" in message for message in messages.values()), messages
 
 
-def test_every_verb_takes_what_another_tool_traced(others: dict[str, Path], tmp_path: Path) -> None:
+def test_every_verb_accepts_an_imported_trace(others: dict[str, Path], tmp_path: Path) -> None:
     assert refused(outcomes(others["imported"], tmp_path / "made")) == {}
 
 
-def test_a_treatment_is_its_valid_replicates(study: Path) -> None:
-    named = select(f"{study}:t01")
-    assert [path.name for path in named.runs] == ["r001", "r005"]
-    assert named.one == study / "runs" / "r001"
-    # planted: a run that is named itself is taken though it is not valid
+def test_treatment_selects_its_valid_replicates(study: Path) -> None:
+    selection = select(f"{study}:t01")
+    assert [path.name for path in selection.runs] == ["r001", "r005"]
+    assert selection.one == study / "runs" / "r001"
+    # a run that is named itself is selected although it is invalid
     assert select(f"{study}:r003").one == study / "runs" / "r003"
 
 
-def test_a_directory_goes_before_what_stands_behind_a_colon(study: Path, tmp_path: Path) -> None:
+def test_existing_directory_precedes_a_name_after_a_colon(study: Path, tmp_path: Path) -> None:
     odd = write_bundle(tmp_path / "a:t01", events(50))
     assert select(odd).runs == [odd]
     inside = shutil.copytree(study, tmp_path / "with:colon")
     assert select(f"{inside}:t02").one == inside / "runs" / "r002"
 
 
-NAMED_WRONG: dict[str, tuple[str, ...]] = {
+BAD_NAMES: dict[str, tuple[str, ...]] = {
     ":t09": ("found no treatment or run 't09'", "expected t01, t02, t03, t04, or a run"),
     ":": ("found no treatment or run ''",),
     ":../runs/r001": ("found no treatment or run",),
@@ -173,24 +173,24 @@ NAMED_WRONG: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", NAMED_WRONG)
-def test_what_is_named_wrongly_is_told_in_one_line(study: Path, tmp_path: Path, name: str) -> None:
-    for verb, (status, said) in outcomes(f"{study}{name}", tmp_path / "made").items():
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_bad_names_give_one_line(study: Path, tmp_path: Path, name: str) -> None:
+    for verb, (status, message) in outcomes(f"{study}{name}", tmp_path / "made").items():
         if verb == "compare" and name in (":t03", ":r006"):
-            continue  # not traced: their responses are compared
-        assert (status, said.count("\n")) == (2, 1), (verb, status, said)
+            continue  # compare needs only responses, not a trace
+        assert (status, message.count("\n")) == (2, 1), (verb, status, message)
         if "workload show" in verb or "workload convert" in verb:
-            continue  # these also take files, and say what they expect of them
-        assert all(words in said for words in NAMED_WRONG[name]), (verb, said)
+            continue  # these also accept files and have other messages
+        assert all(phrase in message for phrase in BAD_NAMES[name]), (verb, message)
 
 
 @pytest.mark.long
-def test_verbs_for_one_trace_ask_which_of_a_study(study: Path, tmp_path: Path) -> None:
-    found = outcomes(study, tmp_path / "made")
+def test_verbs_of_one_trace_need_a_run_of_a_study(study: Path, tmp_path: Path) -> None:
+    results = outcomes(study, tmp_path / "made")
     for verb in ("calls: export json", "calls: workload trace"):
-        status, said = found[verb]
-        assert (status, said.count("\n")) == (2, 1), (verb, said)
-        assert f"expected one of them: {study}:r001 or {study}:t01" in said
+        status, message = results[verb]
+        assert (status, message.count("\n")) == (2, 1), (verb, message)
+        assert f"expected one of them: {study}:r001 or {study}:t01" in message
     with pytest.raises(BadInput, match="found a study's results, of 5 runs"):
         _ = select(study).one
 
@@ -204,24 +204,27 @@ ARCHIVED = [
 
 @pytest.mark.parametrize(("archive", "run_id"), ARCHIVED)
 def test_runs_of_old_archives(tmp_path: Path, archive: str, run_id: str) -> None:
-    """They were not traced, or kept without what these verbs need: one line says which."""
+    """Archived runs without a trace, or with an old one, give a message of one line."""
     out = shutil.copytree(GOLDEN / archive, tmp_path / "out")
     traced = (out / "runs" / run_id / "files.parquet").is_file()
     expected = "expected 'op' among them" if traced else "the run was not traced"
-    for verb, said in refused(outcomes(f"{out}:{run_id}", tmp_path / "made")).items():
+    for verb, message in refused(outcomes(f"{out}:{run_id}", tmp_path / "made")).items():
         if not verb.startswith("calls: workload"):
-            assert expected in said, (verb, said)
-            assert traced or verb != "compare"  # their responses can be compared
+            assert expected in message, (verb, message)
+            assert traced or verb != "compare"  # compare needs only responses
 
 
-def test_what_a_manifest_says_of_times(study: Path, tmp_path: Path) -> None:
+def test_bad_times_of_a_manifest(study: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(study / "runs" / "r001", tmp_path / "r001")
     manifest: dict[str, Any] = json.loads((copy / "manifest.json").read_text())
     for name, value, unit in (("start_ns", 0.5, "ns"), ("wall_s", "0.1 s", "seconds")):
         changed = manifest | {"times": manifest["times"] | {name: value}}
         (copy / "manifest.json").write_text(json.dumps(changed))
-        status, said = run("report", copy)
-        assert (status, f"found times.{name} {value!r}; expected a number of {unit}" in said) == (
+        status, message = run("report", copy)
+        assert (
+            status,
+            f"found times.{name} {value!r}; expected a number of {unit}" in message,
+        ) == (
             2,
             True,
         )

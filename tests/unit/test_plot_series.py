@@ -1,4 +1,4 @@
-"""Figures of series: equal input gives equal bytes in every format, and all of it is drawn."""
+"""Figures of series: equal input gives equal bytes in every format; no point is omitted."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ def series(n: int = 3, points: int = 60, unit: str = "%", **more: Any) -> list[S
 
 
 def for_kind(kind: str) -> Recorded:
-    """Series that a kind can draw."""
-    mine = series()
+    """Return series that the kind can plot."""
+    disks = series()
     if kind == "multi-y":
-        mine[1] = Series("power", mine[1].x, mine[1].y, "W", "n1", "power")
+        disks[1] = Series("power", disks[1].x, disks[1].y, "W", "n1", "power")
     if kind == "bands":
-        mine = [Series("disk", s.x, s.y, "%", "", "disk", f"r{i}") for i, s in enumerate(mine)]
+        disks = [Series("disk", s.x, s.y, "%", "", "disk", f"r{i}") for i, s in enumerate(disks)]
     if kind == "sequence":
         return Recorded(series(1, unit="B"), "index", "request")
     return Recorded(
-        mine, phases=[Phase("load", 5, 20), Phase("measure", 20, 55), Phase("a", 25, 40)]
+        disks, phases=[Phase("load", 5, 20), Phase("measure", 20, 55), Phase("a", 25, 40)]
     )
 
 
@@ -77,22 +77,22 @@ def test_equal_input_gives_equal_bytes(kind: str) -> None:
     def pictures(recorded: Recorded) -> dict[str, bytes]:
         chart = chart_of(kind, recorded, width="single")
         fig = draw(chart, recorded)
-        found = {"data": data_of(recorded)}
+        files = {"data": data_of(recorded)}
         for form in FORMATS:
-            found |= picture(fig, f"fig-{form}.{form}", chart, recorded)
-        return found
+            files |= picture(fig, f"fig-{form}.{form}", chart, recorded)
+        return files
 
-    once, again = (pictures(for_kind(kind)) for _ in "ab")
-    assert once == again
-    other = for_kind(kind)
-    other.series[0].y[3] += 5.0
-    changed = pictures(other)
+    first, second = (pictures(for_kind(kind)) for _ in "ab")
+    assert first == second
+    altered = for_kind(kind)
+    altered.series[0].y[3] += 5.0
+    altered_files = pictures(altered)
     for form in FORMATS:
-        assert any(changed[n] != once[n] for n in once if n.startswith(f"fig-{form}"))
+        assert any(altered_files[n] != first[n] for n in first if n.startswith(f"fig-{form}"))
 
 
 @pytest.mark.parametrize("kind", FIGURE_KINDS.own)
-def test_a_figure_is_given_again_by_what_lies_beside_it(kind: str, tmp_path: Path) -> None:
+def test_figure_is_reproduced_from_its_files(kind: str, tmp_path: Path) -> None:
     files = shipped(chart_of(kind, for_kind(kind)), for_kind(kind), "fig.svg", code=True)
     moved = tmp_path / "elsewhere"
     moved.mkdir()
@@ -107,7 +107,7 @@ def test_a_figure_is_given_again_by_what_lies_beside_it(kind: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", FIGURE_KINDS.own)
-def test_our_kinds_keep_to_their_protocol_and_axes_have_units(kind: str) -> None:
+def test_built_in_kinds_follow_their_protocol(kind: str) -> None:
     testing.check_figure(FIGURE_KINDS.load(kind), for_kind(kind))
 
 
@@ -127,26 +127,26 @@ SHADE = re.compile(
 
 
 @pytest.mark.parametrize("kind", ["lines", "multi-y", "stacked", "bands"])
-def test_phases_are_shaded_over_their_time_and_named(kind: str) -> None:
-    """Breaks where phases are not drawn, one is without its name, or lies elsewhere than its time."""
+def test_phases_are_shaded_and_named(kind: str) -> None:
+    """Fails if a phase is not shaded, has no name, or is shaded at another time."""
     recorded = for_kind(kind)
 
-    def drawn(phases: Sequence[Phase]) -> str:
-        of = replace(recorded, phases=phases)
-        return shipped(chart_of(kind, of), of, "fig.svg")["fig.svg"].decode()
+    def svg_of(phases: Sequence[Phase]) -> str:
+        shown = replace(recorded, phases=phases)
+        return shipped(chart_of(kind, shown), shown, "fig.svg")["fig.svg"].decode()
 
-    picture, bare = drawn(recorded.phases), drawn(())
-    # phases one after the other in two shades, and what lies within one
+    picture, without_phases = svg_of(recorded.phases), svg_of(())
+    # consecutive phases have two shades; the third phase lies within one
     load, measure, inner = sorted({tuple(map(float, f[:2])) for f in SHADE.findall(picture)})
-    second = (load[1] - load[0]) / (20 - 5)
-    assert inner == pytest.approx((load[0] + 20 * second, load[0] + 35 * second), abs=0.01)
-    assert measure == pytest.approx((load[0] + 15 * second, load[0] + 50 * second), abs=0.01)
-    shade = {tuple(map(float, found[:2])): found[2] for found in SHADE.findall(picture)}
+    per_s = (load[1] - load[0]) / (20 - 5)
+    assert inner == pytest.approx((load[0] + 20 * per_s, load[0] + 35 * per_s), abs=0.01)
+    assert measure == pytest.approx((load[0] + 15 * per_s, load[0] + 50 * per_s), abs=0.01)
+    shade = {tuple(map(float, match[:2])): match[2] for match in SHADE.findall(picture)}
     assert len({shade[load], shade[measure]}) == 2
-    assert not SHADE.findall(bare)
-    for phase in recorded.phases:  # letters are outlines, the words beside them
+    assert not SHADE.findall(without_phases)
+    for phase in recorded.phases:  # letters are outlines; the text is in a comment
         assert f"<!-- {phase.name} -->" in picture
-        assert f"<!-- {phase.name} -->" not in bare
+        assert f"<!-- {phase.name} -->" not in without_phases
 
 
 def peers(n: int = 100) -> bytes:
@@ -170,7 +170,7 @@ def test_a_hundred_lines_are_a_hundred_curves(tmp_path: Path) -> None:
     assert len({(k.colour, str(k.line)) for k in looks}) == 100
 
 
-def test_from_a_file_from_a_pipe_and_from_a_server_the_figure_is_the_same(tmp_path: Path) -> None:
+def test_file_pipe_and_server_give_the_same_figure(tmp_path: Path) -> None:
     (tmp_path / "peers.csv").write_bytes(peers())
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -183,19 +183,19 @@ def test_from_a_file_from_a_pipe_and_from_a_server_the_figure_is_the_same(tmp_pa
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
     try:
-        made = []
+        figures = []
         for name, source in (
             ("a", str(tmp_path / "peers.csv")),
             ("b", f"{url}/peers.csv"),
             ("c", "-"),
         ):
             target = tmp_path / name / "fig.pdf"
-            done = CliRunner().invoke(
+            result = CliRunner().invoke(
                 _build(), ["plot", source, "lines", "-o", str(target)], input=peers()
             )
-            assert done.exit_code == 0, done.output
-            made.append(target.read_bytes())
-        assert made[0] == made[1] == made[2]
+            assert result.exit_code == 0, result.output
+            figures.append(target.read_bytes())
+        assert figures[0] == figures[1] == figures[2]
         missing = CliRunner().invoke(_build(), ["plot", f"{url}/no.csv", "lines"])
         assert isinstance(missing.exception, BadInput)
         assert "404" in str(missing.exception)
@@ -204,24 +204,24 @@ def test_from_a_file_from_a_pipe_and_from_a_server_the_figure_is_the_same(tmp_pa
         server.server_close()
 
 
-def test_a_million_points_are_all_in_a_small_raster_below_vector_axes(
+def test_million_points_become_a_small_raster_under_vector_axes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(3)
     n = 1_000_000
     x, y = rng.normal(0, 1, n), rng.normal(0, 1, n)
-    x[0], y[0] = 9.0, 9.0  # a lonely point far off
+    x[0], y[0] = 9.0, 9.0  # a single distant point
     recorded = Recorded([Series("v (ms)", x, y, "ms")], "value", "size", "B")
-    counted = []
+    histograms = []
     histogram = np.histogram2d
     monkeypatch.setattr(
-        np, "histogram2d", lambda *a, **k: counted.append(histogram(*a, **k)) or counted[-1]
+        np, "histogram2d", lambda *a, **k: histograms.append(histogram(*a, **k)) or histograms[-1]
     )
     chart = chart_of("scatter", recorded)
     fig = draw(chart, recorded)
-    assert counted[0][0].sum() == n
+    assert histograms[0][0].sum() == n
     image = fig.axes[0].images[0].get_array()
-    assert image[-20:, -60:, 3].any(), "the lonely point is not to be seen"
+    assert image[-20:, -60:, 3].any(), "the distant point is not visible"
     svg, pdf = (picture(fig, f"fig.{f}", chart, recorded)[f"fig.{f}"] for f in ("svg", "pdf"))
     assert svg.count(b"<image ") == 1
     assert len(svg) < 3_000_000
@@ -229,7 +229,7 @@ def test_a_million_points_are_all_in_a_small_raster_below_vector_axes(
     assert b'<g id="matplotlib.axis_1">' in svg
 
 
-def test_fonts_are_embedded_and_sizes_are_those_of_a_column() -> None:
+def test_fonts_are_embedded_and_width_is_one_column() -> None:
     files = {
         form: shipped(
             chart_of("lines", for_kind("lines"), width="single"), for_kind("lines"), f"f.{form}"
@@ -241,7 +241,7 @@ def test_fonts_are_embedded_and_sizes_are_those_of_a_column() -> None:
     assert Image.open(io.BytesIO(files["png"]["f.png"])).width == round(3.5 * 300)
 
 
-def test_a_pdf_embeds_its_letters_and_only_what_it_reads_of_a_font() -> None:
+def test_pdf_embeds_a_subset_of_its_font() -> None:
     recorded = for_kind("lines")
     pdf = shipped(chart_of("lines", recorded, title="A title"), recorded, "f.pdf")["f.pdf"]
     streams = re.findall(rb"/Length1 .*?stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL)
@@ -249,9 +249,9 @@ def test_a_pdf_embeds_its_letters_and_only_what_it_reads_of_a_font() -> None:
     tables = {"cvt ", "fpgm", "glyf", "head", "hhea", "hmtx", "loca", "maxp", "prep"}
     assert set(font.keys()) == tables | {"GlyphOrder"}
 
-    def letters(of: TTFont, names: Iterable[str]) -> set[Any]:
-        outlines = ((n, of["glyf"][n].getCoordinates(of["glyf"])[0]) for n in names)
-        return {(of["hmtx"][n], tuple(outline)) for n, outline in outlines}
+    def letters(face: TTFont, names: Iterable[str]) -> set[Any]:
+        outlines = ((n, face["glyf"][n].getCoordinates(face["glyf"])[0]) for n in names)
+        return {(face["hmtx"][n], tuple(outline)) for n, outline in outlines}
 
     source = TTFont(findfont("DejaVu Sans"))
     embedded = letters(font, font.getGlyphOrder())
@@ -260,7 +260,7 @@ def test_a_pdf_embeds_its_letters_and_only_what_it_reads_of_a_font() -> None:
 
 
 @pytest.mark.long
-def test_latex_takes_the_pgf(tmp_path: Path) -> None:
+def test_latex_compiles_the_pgf(tmp_path: Path) -> None:
     hostile = Recorded([Series(r"a_b#c %&{}~^ \input{x} $5", np.arange(4.0), np.arange(4.0), "%")])
     for name, recorded in (("fig", for_kind("scatter")), ("names", hostile)):
         kind = "scatter" if name == "fig" else "lines"
@@ -272,15 +272,15 @@ def test_latex_takes_the_pgf(tmp_path: Path) -> None:
     text = r"\documentclass{article}\usepackage{pgf}\begin{document}"
     text += r"\input{fig.pgf} \input{names.pgf} \input{heat.pgf}\end{document}"
     (tmp_path / "paper.tex").write_text(text)
-    line = [
+    argv = [
         "pdflatex",
         "-interaction=nonstopmode",
         "-halt-on-error",
         "-no-shell-escape",
         "paper.tex",
     ]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-1500:]
+    result = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout[-1500:]
     assert (tmp_path / "paper.pdf").stat().st_size > 10_000
 
 
@@ -317,7 +317,7 @@ def monitored(path: Path, run: str = "r001", shift: float = 0.0) -> Path:
     return path
 
 
-def test_a_monitored_run_is_read_from_its_begin_with_its_phases(tmp_path: Path) -> None:
+def test_monitored_run_starts_at_zero_and_has_phases(tmp_path: Path) -> None:
     recorded = of_selection(select(monitored(tmp_path / "B")))
     assert [(s.name, s.unit) for s in recorded.series] == [
         ("disk_busy vda", "%"),
@@ -339,9 +339,9 @@ def test_a_monitored_run_is_read_from_its_begin_with_its_phases(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", ["time", "sequence"])
-def test_points_of_an_experiment_are_series_of_their_labels(tmp_path: Path, kind: str) -> None:
+def test_points_of_an_experiment_become_series_by_label(tmp_path: Path, kind: str) -> None:
     with Bundle.create(tmp_path / "E", {"run_id": "r001"}) as bundle:
-        named = [
+        table = [
             {
                 "series_id": i,
                 "metric": "m",
@@ -351,7 +351,7 @@ def test_points_of_an_experiment_are_series_of_their_labels(tmp_path: Path, kind
             }
             for i in range(2)
         ]
-        bundle.write_table("series", pa.Table.from_pylist(named))
+        bundle.write_table("series", pa.Table.from_pylist(table))
         values = [(0, 10, 1.5, None), (0, 12, 2.5, None), (1, 11, None, 7)]
         rows = pd.DataFrame(values, columns=["series_id", "at", "float", "integer"])
         rows = rows.assign(
@@ -361,14 +361,14 @@ def test_points_of_an_experiment_are_series_of_their_labels(tmp_path: Path, kind
             text=None,
         )
         bundle.write_table("points", pa.Table.from_pandas(rows, preserve_index=False))
-    found = of_selection(select(tmp_path / "E"))
-    assert found.axis == ("time" if kind == "time" else "index")
-    assert [(s.name, s.unit, s.y.tolist()) for s in found.series] == [
+    recorded = of_selection(select(tmp_path / "E"))
+    assert recorded.axis == ("time" if kind == "time" else "index")
+    assert [(s.name, s.unit, s.y.tolist()) for s in recorded.series] == [
         ("m n0", "W", [1.5, 2.5]),
         ("m n1", "W", [7.0]),
     ]
     first = 10 if kind == "time" else 0
-    assert [s.x.tolist() for s in found.series] == [[10 - first, 12 - first], [11 - first]]
+    assert [s.x.tolist() for s in recorded.series] == [[10 - first, 12 - first], [11 - first]]
 
 
 @pytest.mark.parametrize(
@@ -383,28 +383,28 @@ def test_points_of_an_experiment_are_series_of_their_labels(tmp_path: Path, kind
         {"receipts": {"monitor": {"complete": "unusable", "samples": 0, "expected": 100}}},
     ],
 )
-def test_what_is_not_complete_is_not_drawn_unless_asked_for(tmp_path: Path, facts: dict) -> None:
-    """Breaks where lost samples go unseen into a figure or a comparison."""
+def test_incomplete_data_needs_partial(tmp_path: Path, facts: dict) -> None:
+    """Fails if a figure or a comparison uses incomplete samples without a warning."""
     from penstock.archive.completeness import check_complete
 
-    place = monitored(tmp_path / "B")
-    manifest = json.loads((place / "manifest.json").read_text())
-    (place / "manifest.json").write_text(json.dumps(manifest | facts))
+    bundle = monitored(tmp_path / "B")
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    (bundle / "manifest.json").write_text(json.dumps(manifest | facts))
     with pytest.raises(BadInput, match=r"found (partial|unusable) data: .*--partial"):
-        of_selection(select(place))
-    assert of_selection(select(place), partial=True).series
+        of_selection(select(bundle))
+    assert of_selection(select(bundle), partial=True).series
     target = tmp_path / "f.svg"
-    line = ["plot", str(place), "lines", "-o", str(target)]
-    refused = CliRunner().invoke(_build(), line)
+    argv = ["plot", str(bundle), "lines", "-o", str(target)]
+    refused = CliRunner().invoke(_build(), argv)
     assert isinstance(refused.exception, BadInput)
     assert not target.exists()
-    drawn = CliRunner().invoke(_build(), [*line, "--partial"])
-    assert drawn.exit_code == 0, drawn.output
-    check_complete(place, True)
-    # a sample too few at a run's end is no loss
-    whole = {"receipts": {"monitor": {"complete": "partial", "samples": 9, "expected": 10}}}
-    (place / "manifest.json").write_text(json.dumps(manifest | whole))
-    check_complete(place, False)
+    result = CliRunner().invoke(_build(), [*argv, "--partial"])
+    assert result.exit_code == 0, result.output
+    check_complete(bundle, True)
+    # one missing sample at the end of a run is tolerated
+    one_missing = {"receipts": {"monitor": {"complete": "partial", "samples": 9, "expected": 10}}}
+    (bundle / "manifest.json").write_text(json.dumps(manifest | one_missing))
+    check_complete(bundle, False)
 
 
 def test_replicates_of_a_study_make_a_band(tmp_path: Path) -> None:
@@ -412,7 +412,7 @@ def test_replicates_of_a_study_make_a_band(tmp_path: Path) -> None:
         monitored(tmp_path / "OUT" / "runs" / f"r00{number + 1}", f"r00{number + 1}", shift)
     (tmp_path / "OUT" / "plan.json").write_text("{}")
     target = tmp_path / "fig.svg"
-    line = [
+    argv = [
         "plot",
         f"{tmp_path}/OUT:t01",
         "bands",
@@ -422,50 +422,50 @@ def test_replicates_of_a_study_make_a_band(tmp_path: Path) -> None:
         str(target),
         "--json",
     ]
-    done = CliRunner().invoke(_build(), line)
-    assert done.exit_code == 0, done.output
-    names = [Path(f).name for f in json.loads(done.stdout)["files"]]
+    result = CliRunner().invoke(_build(), argv)
+    assert result.exit_code == 0, result.output
+    names = [Path(f).name for f in json.loads(result.stdout)["files"]]
     assert names == ["fig.svg", "fig.data.csv", "fig.json"]
     assert "r005" in (tmp_path / "fig.data.csv").read_text()
     recorded = of_selection(select(f"{tmp_path}/OUT:t01")).chosen(["disk vda busy"])
     _at, low, middle, high = bands.band(recorded.series)
     assert np.allclose(middle, 42)
-    # of five runs all of them
+    # with five runs the band covers all of them
     assert np.allclose(low, 40)
     assert np.allclose(high, 90)
     assert [s.run for s in bands.outliers(recorded.series)] == ["r005"]
 
 
 def replicates(lengths: Sequence[int]) -> list[Series]:
-    """Runs 1, 2, 3, … of so many points, with their number as value."""
+    """Runs 1, 2, 3, … of the given lengths. The values are the number of the run."""
     return [
         Series("m", np.arange(float(n)), np.full(n, k + 1.0), "s", "", "m", f"r{k}")
         for k, n in enumerate(lengths)
     ]
 
 
-def test_a_band_of_twenty_runs_has_the_central_ones() -> None:
-    for number, low_is, high_is in ((19, 1, 19), (20, 1.475, 19.525)):
+def test_band_of_twenty_runs_is_the_central_95_percent() -> None:
+    for number, expected_low, expected_high in ((19, 1, 19), (20, 1.475, 19.525)):
         _, low, _, high = bands.band(replicates([5] * number))
         # type 7: 0.025 × 19 of the way from the first of twenty
-        assert np.allclose((low, high), [[low_is] * 5, [high_is] * 5])
+        assert np.allclose((low, high), [[expected_low] * 5, [expected_high] * 5])
 
 
-def test_a_band_ends_where_its_runs_end() -> None:
-    """Breaks where the longest run goes on alone, or a hole in the middle ends it."""
+def test_band_ends_with_its_runs() -> None:
+    """Fails if the band follows the longest run alone, or ends at a gap in the middle."""
     at, *_ = bands.band(replicates([10, 10, 30]))
     assert at.tolist() == [float(k) for k in range(10)]
-    holes = replicates([10, 10, 10])
-    holes[0].y[3:6] = np.nan
-    assert bands.band(holes)[0].tolist() == [float(k) for k in range(10)]
-    # one of ten that ends early does not end it
+    with_gap = replicates([10, 10, 10])
+    with_gap[0].y[3:6] = np.nan
+    assert bands.band(with_gap)[0].tolist() == [float(k) for k in range(10)]
+    # one early end of ten runs does not end the band
     assert len(bands.band(replicates([4, *[12] * 9]))[0]) == 12
     recorded = Recorded([replace(s, unit="%") for s in replicates([10, 10, 300])])
     (axes,) = draw(chart_of("bands", recorded), recorded).axes
     assert axes.get_xlim()[1] < 12
 
 
-def test_many_series_are_named_by_their_largest() -> None:
+def test_legend_names_the_largest_series() -> None:
     several = [
         Series(f"m c{k}", np.arange(5.0), np.full(5, float(k % 7 + k)), "%", f"c{k}", "m")
         for k in range(16)
@@ -478,7 +478,7 @@ def test_many_series_are_named_by_their_largest() -> None:
     (axes,) = draw(chart_of("stacked", recorded), recorded).axes
     areas = axes.collections[:11]
     assert len({(tuple(a.get_facecolor()[0]), a.get_hatch()) for a in areas}) == 11
-    # nothing is lost of the sum
+    # the stack's height is the sum of all series
     tops = max(float(p.vertices[:, 1].max()) for a in axes.collections for p in a.get_paths())
     assert tops == pytest.approx(sum(k % 7 + k for k in range(16)))
     for kind in ("lines", "cdf"):
@@ -498,10 +498,10 @@ def test_a_legend_has_the_units_of_its_axes() -> None:
 
 
 def legend(fig: Any) -> list[str]:
-    return [t.get_text() for one in fig.legends for t in one.get_texts()]
+    return [t.get_text() for box in fig.legends for t in box.get_texts()]
 
 
-def test_points_are_joined_by_time_and_never_by_position() -> None:
+def test_points_are_joined_by_time() -> None:
     x = Series("x", np.array([0.0, 1, 2, 3]), np.array([10.0, 11, np.nan, 13]))
     y = Series("y", np.array([1.0, 2.0, 3.4, 9.0]), np.array([1.0, 2, 3, 4]))
     assert [a.tolist() for a in joined(x, y, "exact")] == [[11], [1]]
@@ -511,16 +511,16 @@ def test_points_are_joined_by_time_and_never_by_position() -> None:
         joined(x, y, "position")
 
 
-def test_a_distribution_counts_values_at_or_below() -> None:
+def test_cdf_counts_values_at_or_below() -> None:
     value, share = cdf.steps(np.array([3.0, 1, np.nan, 2, 2]))
     assert value.tolist() == [1, 1, 2, 2, 3]
     assert share.tolist() == [0, 0.25, 0.5, 0.75, 1.0]
 
 
-def test_a_stack_takes_last_values_and_nothing_outside() -> None:
-    one = Series("a", np.array([0.0, 2.0]), np.array([5.0, 7.0]))
+def test_stack_uses_last_values_within_each_series() -> None:
+    early = Series("a", np.array([0.0, 2.0]), np.array([5.0, 7.0]))
     late = Series("b", np.array([1.0, 3.0]), np.array([1.0, 2.0]))
-    at, parts = stacked.stack(Recorded([one, late]))
+    at, parts = stacked.stack(Recorded([early, late]))
     assert at.tolist() == [0, 1, 2, 3]
     assert parts[0].tolist() == [5, 5, 7, 0]
     assert parts[1].tolist() == [0, 1, 1, 2]
@@ -536,13 +536,13 @@ def test_a_stack_takes_last_values_and_nothing_outside() -> None:
         ("duration,a\n0,1\n2.5,2\n", 2.5),
     ],
 )
-def test_times_are_known_by_name_and_size(text: str, seconds: float) -> None:
+def test_time_columns_are_recognised_by_name_and_magnitude(text: str, seconds: float) -> None:
     recorded = of_csv(text.encode(), "x")
     assert recorded.axis == "time"
     assert recorded.series[0].x[1] == pytest.approx(seconds, rel=1e-9)
 
 
-def test_an_empty_cell_is_no_value_and_a_gap_in_the_data() -> None:
+def test_empty_cell_is_a_missing_value() -> None:
     recorded = of_csv(b'timestamp,"disk (B/s)",b\n0,1,\n1,,4\n2,3,5\n', "x")
     assert [(s.name, s.unit, s.y.tolist()) for s in recorded.series] == [
         ("disk", "B/s", [1, 3]),
@@ -551,7 +551,7 @@ def test_an_empty_cell_is_no_value_and_a_gap_in_the_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "found nothing"),
         (b"\xff\xfe\x00", "expected CSV"),
@@ -561,13 +561,13 @@ def test_an_empty_cell_is_no_value_and_a_gap_in_the_data() -> None:
         (b",".join(b"c%d" % i for i in range(20_002)) + b"\n", "found 20002 series"),
     ],
 )
-def test_bad_tables_are_told(content: bytes, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_bad_tables_are_refused(content: bytes, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         of_csv(content, "x")
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda d: d | {"schema": "other"}, "found schema 'other'"),
         (lambda d: {k: v for k, v in d.items() if k != "phases"}, "expected a figure"),
@@ -576,21 +576,21 @@ def test_bad_tables_are_told(content: bytes, said: str) -> None:
         (lambda d: [d], "found schema 'list'"),
     ],
 )
-def test_a_changed_figure_is_told(tmp_path: Path, change: Any, said: str) -> None:
+def test_altered_figure_is_refused(tmp_path: Path, change: Any, message: str) -> None:
     files = shipped(chart_of("lines", for_kind("lines")), for_kind("lines"), "fig.svg")
     (tmp_path / "fig.data.csv").write_bytes(files["fig.data.csv"])
     (tmp_path / "fig.json").write_text(json.dumps(change(json.loads(files["fig.json"]))))
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         read_figure(tmp_path / "fig.json")
 
 
-def test_what_cannot_be_drawn_is_told() -> None:
-    for kind, what in (
+def test_series_that_a_kind_cannot_plot_are_refused() -> None:
+    for kind, message in (
         ("stacked", "several units"),
         ("heatmap", "several units"),
         ("cdf", "several units"),
     ):
-        with pytest.raises(style.NotDrawn, match=what):
+        with pytest.raises(style.NotDrawn, match=message):
             draw(chart_of(kind, for_kind("multi-y")), for_kind("multi-y"))
     with pytest.raises(style.NotDrawn, match="no series has replicates"):
         draw(chart_of("bands", for_kind("lines")), for_kind("lines"))
@@ -604,7 +604,7 @@ def test_what_cannot_be_drawn_is_told() -> None:
         draw(chart_of("lines", for_kind("lines"), width="huge"), for_kind("lines"))
 
 
-def test_names_are_text_and_never_formulas_or_markup() -> None:
+def test_names_are_escaped_in_every_format() -> None:
     recorded = Recorded([Series("<script>$\\frac{1$ \x07", np.arange(3.0), np.arange(3.0), "B")])
     for form in FORMATS:
         files = shipped(chart_of("lines", recorded), recorded, f"fig.{form}")
@@ -613,7 +613,7 @@ def test_names_are_text_and_never_formulas_or_markup() -> None:
     assert data_of(recorded).count(b"\n") == 4
 
 
-def test_a_node_has_one_colour_on_all_axes_and_a_unit_one_line() -> None:
+def test_node_has_one_colour_and_unit_one_line_style() -> None:
     x = np.arange(5.0)
     pairs = [(q, u, n) for q, u in (("disk", "%"), ("power", "W")) for n in ("n1", "n2", "n3")]
     recorded = Recorded([Series(f"{q} {n}", x, x, u, n, q) for q, u, n in pairs])
@@ -623,7 +623,7 @@ def test_a_node_has_one_colour_on_all_axes_and_a_unit_one_line() -> None:
     assert colours[:3] == colours[3:]
     assert len(set(colours)) == 3
     assert len({line.get_linestyle() for line in drawn}) == 2
-    # the title stands above the legend, not on it
+    # the title is above the entries of the legend and does not overlap them
     (legend,) = figure.legends
     assert "A title" in legend.get_title().get_text()
     FigureCanvasAgg(figure).draw()

@@ -1,4 +1,4 @@
-"""What users get wrong with workloads and predictions: one clear error each, status 2, nothing left."""
+"""Errors in workloads and predictions: one line on stderr, status 2, no files written."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ hosts:
   - {group: boss, count: 1, roles: [manager], manager: {service: 0.5ms}}
 network: {bandwidth: 12.5 MB/s, loopback: 125 MB/s}
 """
-SOUND = """\
+VALID = """\
 {"schema": "penstock/workload/1", "name": "w",
  "files": [{"name": "in", "size_bytes": 1000, "preloaded": true}],
  "tasks": [
@@ -53,18 +53,18 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """`penstock …` in a directory of its own that holds p.yaml and w.json: status, stdout, stderr."""
+    """Status, stdout and stderr of `penstock …` in a directory with p.yaml and w.json."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ".state"))
     Path("p.yaml").write_text(PLATFORM)
-    Path("w.json").write_text(SOUND)
+    Path("w.json").write_text(VALID)
 
     def command(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["penstock", *arguments])
-        with pytest.raises(SystemExit) as left:
+        with pytest.raises(SystemExit) as exited:
             cli.main()
         out, err = capsys.readouterr()
-        code = left.value.code
+        code = exited.value.code
         return int(code or 0), out, err
 
     return command
@@ -79,7 +79,7 @@ def one_error(err: str) -> str:
 
 
 BROKEN: dict[str, tuple[str, str, str]] = {
-    # what of the sound workload → what instead → file:line:column and what was found
+    # case: (text of the valid workload, replacement, expected line:column and message)
     "a file that no task writes": ('"op": "open", "file": "in"', '"op": "open", "file": "no"',
         "5:28: found 'no'"),
     "no operations": ('[{"op": "read", "file": "x", "size_bytes": 10}]', "[]",
@@ -107,20 +107,20 @@ BROKEN: dict[str, tuple[str, str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_broken_workload(run: Run, what: str):
-    there, instead, found = BROKEN[what]
-    assert there in SOUND
-    Path("w.json").write_text(SOUND.replace(there, instead, 1))
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_workload(run: Run, case: str):
+    original, replacement, message = BROKEN[case]
+    assert original in VALID
+    Path("w.json").write_text(VALID.replace(original, replacement, 1))
     for command in (["workload", "show", "w.json"], ["predict", "w.json", "-p", "p.yaml"]):
         status, out, err = run(*command)
         assert (status, out) == (2, "")
-        assert one_error(err).startswith(f"w.json:{found}")
+        assert one_error(err).startswith(f"w.json:{message}")
     assert sorted(os.listdir()) == ["p.yaml", "w.json"]
 
 
-def test_a_circle(run: Run):
-    text = SOUND.replace('"op": "open", "file": "in"', '"op": "read", "file": "y", "size_bytes": 1')
+def test_cyclic_tasks(run: Run):
+    text = VALID.replace('"op": "open", "file": "in"', '"op": "read", "file": "y", "size_bytes": 1')
     more = '{"op": "write", "file": "y", "size_bytes": 1}]}]}'
     Path("w.json").write_text(text.replace('"size_bytes": 10}]}]}', f'"size_bytes": 10}}, {more}'))
     status, out, err = run("predict", "w.json", "-p", "p.yaml")
@@ -128,7 +128,7 @@ def test_a_circle(run: Run):
     assert "tasks that wait for each other: a → b → a" in one_error(err)
 
 
-OTHER: dict[str, tuple[bytes, str]] = {
+UNREADABLE: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "1:1: found an empty file"),
     "blanks": (b" \n\n ", "1:1: found an empty file"),
     "binary": (bytes(range(128, 256)), "1:1: found the byte 0x80"),
@@ -147,9 +147,9 @@ OTHER: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", OTHER)
-def test_a_file_that_is_none(run: Run, what: str):
-    raw, found = OTHER[what]
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_unreadable_files(run: Run, case: str):
+    raw, message = UNREADABLE[case]
     Path("broken").write_bytes(raw)
     for command in (
         ["predict", "broken", "-p", "p.yaml"],
@@ -157,12 +157,12 @@ def test_a_file_that_is_none(run: Run, what: str):
     ):
         status, out, err = run(*command)
         assert (status, out) == (2, ""), err
-        assert one_error(err).startswith(f"broken:{found}")
+        assert one_error(err).startswith(f"broken:{message}")
 
 
-@pytest.mark.parametrize("named", ["/dev/zero", "nowhere", "."])
-def test_no_file_at_all(run: Run, named: str):
-    for command in (["predict", named, "-p", "p.yaml"], ["predict", "w.json", "-p", named]):
+@pytest.mark.parametrize("path", ["/dev/zero", "nowhere", "."])
+def test_paths_that_are_not_files(run: Run, path: str):
+    for command in (["predict", path, "-p", "p.yaml"], ["predict", "w.json", "-p", path]):
         status, out, err = run(*command)
         assert (status, out) == (2, "")
         one_error(err)
@@ -184,15 +184,15 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("told", OPTIONS)
-def test_an_option_that_cannot_be(run: Run, told: str):
-    status, out, err = run("predict", "w.json", "-p", "p.yaml", "--seeds", "2", *OPTIONS[told])
+@pytest.mark.parametrize("message", OPTIONS)
+def test_bad_options(run: Run, message: str):
+    status, out, err = run("predict", "w.json", "-p", "p.yaml", "--seeds", "2", *OPTIONS[message])
     assert (status, out) == (2, "")
-    assert told in one_error(err)
+    assert message in one_error(err)
     assert sorted(os.listdir()) == ["p.yaml", "w.json"]
 
 
-UNFIT: dict[str, tuple[str, str]] = {
+MISFITS: dict[str, tuple[str, str]] = {
     'task "a" is to run on "moon"': ('"name": "a",', '"name": "a", "machine": "moon",'),
     'task "a" is to run on "boss-0"': ('"name": "a",', '"name": "a", "machine": "boss-0",'),
     'there is no host "moon"': (
@@ -215,19 +215,19 @@ UNFIT: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("told", UNFIT)
-def test_a_workload_that_does_not_fit_the_platform(run: Run, told: str):
-    there, instead = UNFIT[told]
-    text = SOUND.replace(there, instead, 1)
-    if told == "larger chunks":
+@pytest.mark.parametrize("message", MISFITS)
+def test_a_workload_that_does_not_fit_the_platform(run: Run, message: str):
+    original, replacement = MISFITS[message]
+    text = VALID.replace(original, replacement, 1)
+    if message == "larger chunks":
         text = text.replace('"file": "in", "size_bytes": 1000}', '"file": "in"}')
     Path("w.json").write_text(text)
     status, out, err = run("predict", "w.json", "-p", "p.yaml", "--seeds", "2")
     assert (status, out) == (2, "")
-    assert told in one_error(err)
+    assert message in one_error(err)
 
 
-def test_a_store_that_fills_up_fails(run: Run):
+def test_full_store_fails(run: Run):
     full = "hosts.nodes.storage.capacity=300B"
     status, out, err = run("predict", "w.json", "-p", "p.yaml", "--seeds", "2", "--set", full)
     assert (status, out) == (1, "")
@@ -242,14 +242,14 @@ def test_a_full_disk(run: Run, option: str):
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
 
-def test_a_directory_that_cannot_be_made(run: Run):
+def test_output_directory_that_cannot_be_created(run: Run):
     status, _, err = run("predict", "w.json", "-p", "p.yaml", "--seeds", "2", "-o", "/proc/none/x")
     assert status == 1
     assert "/proc/none/x cannot be written" in one_error(err)
 
 
-def test_odd_but_right_names(run: Run):
-    Path("w.json").write_text(SOUND.replace('"name": "a"', '"name": "[/b] :smile: [red]ü"'))
+def test_unusual_valid_names(run: Run):
+    Path("w.json").write_text(VALID.replace('"name": "a"', '"name": "[/b] :smile: [red]ü"'))
     for command in (["workload", "show", "w.json"], ["predict", "w.json", "-p", "p.yaml"]):
         status, out, err = run(*command)
         assert status == 0, err
@@ -269,7 +269,7 @@ def test_many_stages_are_not_all_printed(run: Run):
         assert "260 further" in out
 
 
-def test_json_has_no_number_that_json_lacks(run: Run):
+def test_json_has_only_standard_numbers(run: Run):
     def refuse(name: str) -> None:
         raise AssertionError(name)
 
@@ -279,20 +279,20 @@ def test_json_has_no_number_that_json_lacks(run: Run):
     json.loads(out, parse_constant=refuse)
 
 
-def test_a_file_of_nothing(run: Run):
-    text = SOUND.replace('"size_bytes": 1000', '"size_bytes": 0')
+def test_file_of_zero_bytes(run: Run):
+    text = VALID.replace('"size_bytes": 1000', '"size_bytes": 0')
     Path("w.json").write_text(text.replace('"size_bytes": 10}', '"size_bytes": 0}'))
     status, out, err = run("predict", "w.json", "-p", "p.yaml", "--seeds", "2", "--json")
     assert status == 0, err
-    # computing; an open and a write at 0.5 ms a request of the manager, control messages on 2 links
+    # compute time, then three manager requests of 0.5 ms, each with control messages on 2 links
     expected = 1 + 3 * (0.5e-3 + 4 * 1024 / 12.5e6)
     assert json.loads(out)["makespan_s"] == pytest.approx(expected, rel=1e-6)
 
 
-# files are written whole or not at all
+# files are written atomically
 
 
-def test_a_link_stays_a_link(tmp_path: Path):
+def test_symbolic_link_is_written_through(tmp_path: Path):
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
     write_atomic(tmp_path / "link", "new")
@@ -313,16 +313,16 @@ def test_a_device_or_a_pipe_is_never_replaced(tmp_path: Path, run: Run):
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
-def test_what_fails_half_way_leaves_what_was_there(tmp_path: Path):
+def test_failed_write_leaves_the_old_folder(tmp_path: Path):
     folder = tmp_path / "a" / "b"
 
-    def half() -> None:
+    def fail_half_way() -> None:
         with atomic_folder(folder) as draft:
             (draft / "x").write_text("half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        half()
+        fail_half_way()
     assert os.listdir(tmp_path) == []
     folder.mkdir(parents=True)
     (folder / "mine").write_text("kept")
@@ -336,7 +336,7 @@ def test_what_fails_half_way_leaves_what_was_there(tmp_path: Path):
     assert sorted(p.name for p in folder.rglob("*")) == ["mine", "sub", "y"]
 
 
-def test_making_what_is_too_large(run: Run):
+def test_too_large_generated_workloads(run: Run):
     for options in (
         ("reduce", "--width", "1000000000"),
         ("pipeline", "--stages", "1000000000"),
@@ -352,7 +352,7 @@ def test_making_what_is_too_large(run: Run):
     assert not Path("x").exists()
 
 
-def test_a_level_close_to_certainty_is_quick():
+def test_least_pairs_of_high_levels():
     for level in (0.5, 0.8, 0.9, 0.95, 0.99, 0.999):
         least = least_pairs(level)
         assert conformal_rank(least, level) <= least
@@ -360,7 +360,7 @@ def test_a_level_close_to_certainty_is_quick():
     assert least_pairs(0.999999999) == 999_999_999
 
 
-def test_tasks_that_change_one_file_in_turn_take_room_for_one_line_each():
+def test_dependencies_through_one_file_are_linear():
     operations = [
         {"op": "read", "file": "f", "size_bytes": 10},
         {"op": "write", "file": "f", "size_bytes": 10},
@@ -381,28 +381,28 @@ def test_tasks_that_change_one_file_in_turn_take_room_for_one_line_each():
 @pytest.mark.long
 def test_a_broken_pipe_and_a_closed_stdout_leave_no_traceback(tmp_path: Path):
     (tmp_path / "p.yaml").write_text(PLATFORM)
-    (tmp_path / "w.json").write_text(SOUND)
+    (tmp_path / "w.json").write_text(VALID)
     base = [sys.executable, "-m", "penstock", "predict", "w.json", "-p", "p.yaml", "--seeds", "1"]
     with open("/dev/full", "w") as full:
-        ended = commands.run(base, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, check=False)
-    assert ended.returncode == 1
-    assert one_error(ended.stderr.decode()) == "cannot continue: No space left on device"
+        result = commands.run(base, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert result.returncode == 1
+    assert one_error(result.stderr.decode()) == "cannot continue: No space left on device"
     read, write = os.pipe()
     os.close(read)
-    ended = commands.run(base, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, check=False)
+    result = commands.run(base, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, check=False)
     os.close(write)
-    assert ended.returncode == 1
-    assert b"Traceback" not in ended.stderr
+    assert result.returncode == 1
+    assert b"Traceback" not in result.stderr
 
 
-def test_ctrl_c_leaves_nothing(tmp_path: Path):
+def test_ctrl_c_leaves_no_files(tmp_path: Path):
     (tmp_path / "p.yaml").write_text(PLATFORM)
     (tmp_path / "w.json").write_text(make_workload("reduce", "large", {"width": 200}).to_json())
     command = [sys.executable, "-m", "penstock", "predict", "w.json", "-p", "p.yaml", "-o", "out"]
     process = subprocess.Popen(
         [*command, "--seeds", "2000", "-q"], cwd=tmp_path, stderr=subprocess.PIPE
     )
-    for _ in range(600):  # until the simulator is loaded; then it reads, or simulates: both must do
+    for _ in range(600):  # until the simulator is loaded; the process then reads or simulates
         if "_native" in Path(f"/proc/{process.pid}/maps").read_text():
             break
         time.sleep(0.05)
@@ -415,7 +415,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path):
     assert sorted(os.listdir(tmp_path)) == ["p.yaml", "w.json"]
 
 
-def test_ctrl_c_while_a_class_is_made(tmp_path: Path):
+def test_ctrl_c_during_import(tmp_path: Path):
     (tmp_path / "interrupted.py").write_text(
         "import penstock.cli as cli\n"
         "def interrupted():\n"
@@ -423,13 +423,13 @@ def test_ctrl_c_while_a_class_is_made(tmp_path: Path):
         "cli._build = interrupted\n"
         "cli.main()\n"
     )
-    ended = commands.run(
+    result = commands.run(
         [sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, check=False
     )
-    assert (ended.returncode, ended.stderr) == (130, b"penstock: stopped\n")
+    assert (result.returncode, result.stderr) == (130, b"penstock: stopped\n")
 
 
-def test_words_for_one_and_for_next_to_nothing():
+def test_plurals_and_extreme_values_as_text():
     assert counted(1, "task") == "1 task"
     assert counted(2000, "task") == "2,000 tasks"
     assert quantities.percent(0.999999) == "99.9999 %"
@@ -455,13 +455,13 @@ def test_ten_terabytes_in_bounded_memory(tmp_path: Path):
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 
-    ended = commands.run(
+    result = commands.run(
         [*command, "--seeds", "1", "--no-explain"],
         cwd=tmp_path,
         capture_output=True,
         check=False,
         preexec_fn=limit,
     )
-    assert ended.returncode == 0, ended.stderr.decode()
+    assert result.returncode == 0, result.stderr.decode()
     expected = 0.75 * 10**13 / 12.5e6
-    assert json.loads(ended.stdout)["makespan_s"] == pytest.approx(expected, rel=2e-3)
+    assert json.loads(result.stdout)["makespan_s"] == pytest.approx(expected, rel=2e-3)
