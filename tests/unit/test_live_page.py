@@ -1,4 +1,4 @@
-"""The live page in a real browser: sizes, schemes, keyboard, what a screen reader is told, restarts."""
+"""The live page in Chromium: sizes, colour schemes, keyboard, accessibility, server restarts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ sync_api = pytest.importorskip("playwright.sync_api")
 TOKEN = "a-token-of-many-letters"
 SIZES = {"desktop": (1280, 900), "phone": (360, 740)}
 
-#: texts that are shown with less contrast than 4.5 (WCAG 2.2, 1.4.3), or 3 where they are large
+#: number of texts, and those with a contrast below 4.5 (WCAG 2.2, 1.4.3), or 3 if large
 FAINT = """
 () => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -71,7 +71,7 @@ FAINT = """
 
 
 class Served:
-    """A server with a place of its own, which can be ended and begun anew at the same address."""
+    """`penstock serve` with its own state directory. It can be restarted at the same address."""
 
     def __init__(self, place: Path) -> None:
         self.environment = {
@@ -87,9 +87,9 @@ class Served:
         self.begin()
 
     def begin(self) -> None:
-        words = ["serve", "--token-file", str(self._token), "--port", str(self.port)]
+        argv = ["serve", "--token-file", str(self._token), "--port", str(self.port)]
         self.process = commands.popen(
-            [sys.executable, "-m", "penstock", *words],
+            [sys.executable, "-m", "penstock", *argv],
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=self._log.open("a"),
@@ -107,15 +107,15 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    made = Served(tmp_path_factory.mktemp("live"))
-    yield made
-    made.end()
+    server = Served(tmp_path_factory.mktemp("live"))
+    yield server
+    server.end()
 
 
 @pytest.fixture(scope="module")
-def said(served: Served) -> Iterator[Announcement]:
-    """A study, as `penstock run` announces it."""
-    before = os.environ.get("PENSTOCK_RUNTIME")
+def announcement(served: Served) -> Iterator[Announcement]:
+    """Announcement of a study, as written by `penstock run`."""
+    runtime_before = os.environ.get("PENSTOCK_RUNTIME")
     os.environ["PENSTOCK_RUNTIME"] = served.environment["PENSTOCK_RUNTIME"]
     run = {"run_id": "r003", "attempt": 1, "levels": {"disk": "hdd"}, "phase": "workload"}
     try:
@@ -131,19 +131,19 @@ def said(served: Served) -> Iterator[Announcement]:
             failed=1,
             invalid=0,
             runs=[{**run, "began_utc_ns": time.time_ns()}],
-        ) as made:
-            yield made
+        ) as announcement:
+            yield announcement
     finally:
         os.environ.pop("PENSTOCK_RUNTIME")
-        if before is not None:
-            os.environ["PENSTOCK_RUNTIME"] = before
+        if runtime_before is not None:
+            os.environ["PENSTOCK_RUNTIME"] = runtime_before
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     program = shutil.which("chromium")
     if program is None:
-        pytest.skip("no chromium here")
+        pytest.skip("chromium is not installed")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=program, args=["--no-sandbox", "--disable-gpu"]
@@ -154,7 +154,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(params=[(s, c) for s in SIZES for c in ("light", "dark")], ids="-".join)
 def page(
-    request: pytest.FixtureRequest, chromium: Any, served: Served, said: Announcement
+    request: pytest.FixtureRequest, chromium: Any, served: Served, announcement: Announcement
 ) -> Iterator[Any]:
     size, scheme = request.param
     width, height = SIZES[size]
@@ -162,20 +162,23 @@ def page(
 
 
 @pytest.fixture
-def desktop(chromium: Any, served: Served, said: Announcement) -> Iterator[Any]:
+def desktop(chromium: Any, served: Served, announcement: Announcement) -> Iterator[Any]:
     yield from shown(chromium, served, *SIZES["desktop"], "light")
 
 
 def until(page: Any, expression: str, within_s: float = 60) -> None:
-    """Until an expression holds in the page; Playwright's own way of waiting wants a laxer policy."""
-    last = time.monotonic() + within_s
+    """Wait until an expression is true in the page.
+
+    Playwright's `wait_for_function` violates the page's content security policy.
+    """
+    deadline = time.monotonic() + within_s
     while not page.evaluate(expression):
-        assert time.monotonic() < last, (expression, page.inner_text("body")[:800])
+        assert time.monotonic() < deadline, (expression, page.inner_text("body")[:800])
         page.wait_for_timeout(50)
 
 
 def shown(chromium: Any, served: Served, width: int, height: int, scheme: str) -> Iterator[Any]:
-    """The page with its first sample; what it complained of is in `page.complaints`."""
+    """Yield the page after its first sample. `page.complaints` are errors of its console."""
     context = chromium.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
     )
@@ -191,45 +194,43 @@ def shown(chromium: Any, served: Served, width: int, height: int, scheme: str) -
     context.close()
 
 
-def test_it_fits_is_readable_and_breaks_no_policy(page: Any) -> None:
-    """Fails where anything is wider than the screen, too faint, or refused by the page's own policy."""
+def test_page_fits_and_is_readable(page: Any) -> None:
+    """Fails if content is wider than the screen, too faint, or blocked by the page's policy."""
     wide, inner = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
     assert wide <= inner
     looked, faint = page.evaluate(FAINT)
     assert looked > 30
     assert faint == []
     assert page.complaints == []
-    # what it must find, planted: half way between the darkest and the lightest paper
+    # positive control: a grey with too little contrast on both backgrounds
     page.evaluate("document.querySelector('.facts').style.color = 'rgb(127 127 127 / 60%)'")
     assert page.evaluate(FAINT)[1]
     assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
 
 
-def test_what_is_said_of_a_study_is_shown_and_changes_in_its_place(
-    desktop: Any, said: Announcement
-) -> None:
+def test_announced_study_is_updated_in_place(desktop: Any, announcement: Announcement) -> None:
     card = desktop.locator("#running-cards article").first
     assert card.locator("h3 .name").inner_text() == "wal-depth"
     desktop.evaluate("document.querySelector('#running-cards article').mark = 1")
     assert "2 of 8 runs made, 1 failed, 6 left, about 1 min 15 s to go" in card.inner_text()
     assert "r003: workload" in card.inner_text()
-    said.say(made=3, left=5, left_s=60, runs=[])
+    announcement.say(made=3, left=5, left_s=60, runs=[])
     try:
         until(
             desktop,
             "document.querySelector('#running-cards').innerText.includes('3 of 8 runs made')",
         )
-        # the same element: what a reader or the focus is at does not go
+        # the element is the same: focus and reading position stay
         assert desktop.evaluate("document.querySelector('#running-cards article').mark") == 1
     finally:
-        said.say(made=2, left=6, left_s=75)
+        announcement.say(made=2, left=6, left_s=75)
 
 
-def test_an_alert_that_fires_is_told_in_a_live_region(desktop: Any, said: Announcement) -> None:
+def test_alert_appears_in_a_live_region(desktop: Any, announcement: Announcement) -> None:
     row = {"rule": "disk_busy > 90%", "entity": "vda", "since_ns": time.time_ns()}
-    words = "disk_busy > 90%: disk_busy of vda was 97 %"
-    said.add("alerts", {**row, "action": "abort", "words": words, "run_id": "r003"})
-    item = desktop.locator("[role=log] li", has_text=words).first
+    message = "disk_busy > 90%: disk_busy of vda was 97 %"
+    announcement.add("alerts", {**row, "action": "abort", "words": message, "run_id": "r003"})
+    item = desktop.locator("[role=log] li", has_text=message).first
     item.wait_for()
     assert (
         item.inner_text().split(" ", 1)[1].startswith("error: ") or "error: " in item.inner_text()
@@ -237,55 +238,59 @@ def test_an_alert_that_fires_is_told_in_a_live_region(desktop: Any, said: Announ
     assert "wal-depth r003" in item.inner_text()
 
 
-def test_by_keyboard_alone(desktop: Any) -> None:
-    """Fails where the order of focus is not that of the page, or focus cannot be seen."""
-    seen = []
+def test_keyboard_navigation(desktop: Any) -> None:
+    """Fails if the focus order differs from the page's order, or the focus is invisible."""
+    focused = []
     for _ in range(4):
         desktop.keyboard.press("Tab")
-        seen.append(
+        focused.append(
             desktop.evaluate(
                 "[document.activeElement.textContent.trim(), "
                 "parseFloat(getComputedStyle(document.activeElement).outlineWidth)]"
             )
         )
-    assert [text for text, _ in seen] == ["Skip to Running", "Running", "Use", "Patterns"]
-    assert all(width >= 2 for _, width in seen)
+    assert [text for text, _ in focused] == ["Skip to Running", "Running", "Use", "Patterns"]
+    assert all(width >= 2 for _, width in focused)
     desktop.keyboard.press("Shift+Tab")
     desktop.keyboard.press("Enter")
     assert desktop.evaluate("document.activeElement.id") == "use"
 
 
-def test_what_a_screen_reader_is_told(desktop: Any) -> None:
+def test_accessibility_tree(desktop: Any) -> None:
     session = desktop.context.new_cdp_session(desktop)
     nodes = session.send("Accessibility.getFullAXTree")["nodes"]
-    told = [
+    elements = [
         (n["role"]["value"], (n.get("name") or {}).get("value", ""), n)
         for n in nodes
         if not n.get("ignored") and "role" in n
     ]
-    named = {(role, name) for role, name, _ in told}
+    named = {(role, name) for role, name, _ in elements}
     assert ("main", "") in named
     assert ("navigation", "Parts of this page") in named
     for part in ("Running", "Use", "Patterns", "Ended runs", "Findings", "Nodes and disks"):
         assert ("region", part) in named
     assert ("log", "Findings") in named
-    assert any(role == "status" for role, _, _ in told)
-    (bar,) = (n for role, name, n in told if role == "progressbar" and name == "Runs of wal-depth")
+    assert any(role == "status" for role, _, _ in elements)
+    (bar,) = (
+        n for role, name, n in elements if role == "progressbar" and name == "Runs of wal-depth"
+    )
     assert float(bar["value"]["value"]) in (2, 0.25)
     levels = [
         int(p["value"]["value"])
-        for role, _, n in told
+        for role, _, n in elements
         if role == "heading"
         for p in n["properties"]
         if p["name"] == "level"
     ]
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
-    unnamed = [role for role, name, _ in told if role in ("link", "button", "textbox") and not name]
+    unnamed = [
+        role for role, name, _ in elements if role in ("link", "button", "textbox") and not name
+    ]
     assert unnamed == []
 
 
-def test_it_goes_on_when_the_server_was_ended_and_begun_anew(desktop: Any, served: Served) -> None:
+def test_page_reconnects_after_a_server_restart(desktop: Any, served: Served) -> None:
     before = desktop.evaluate("BigInt(document.getElementById('sampled').dataset.tNs).toString()")
     served.end()
     until(desktop, "document.getElementById('state').textContent.includes('does not answer')")
@@ -295,7 +300,7 @@ def test_it_goes_on_when_the_server_was_ended_and_begun_anew(desktop: Any, serve
     assert desktop.locator("#running-cards article").count() == 1
 
 
-def test_a_wrong_token_opens_the_door_again(chromium: Any, served: Served) -> None:
+def test_wrong_token_shows_the_login_form(chromium: Any, served: Served) -> None:
     context = chromium.new_context()
     page = context.new_page()
     page.goto(f"{served.url}/live#token=something-else-entirely")
@@ -309,16 +314,16 @@ def test_a_wrong_token_opens_the_door_again(chromium: Any, served: Served) -> No
     context.close()
 
 
-def test_with_a_user_s_token_there_are_their_experiments_alone(
-    chromium: Any, served: Served, said: Announcement
+def test_user_token_shows_only_visible_experiments(
+    chromium: Any, served: Served, announcement: Announcement
 ) -> None:
-    def monitor(*words: str) -> str:
-        line = [sys.executable, "-m", "penstock", "monitor", *words]
+    def monitor(*arguments: str) -> str:
+        argv = [sys.executable, "-m", "penstock", "monitor", *arguments]
         environment = {**served.environment, "PENSTOCK_SERVER": served.url}
-        done = commands.run(
-            line, env=environment, check=True, capture_output=True, text=True, timeout=60
+        result = commands.run(
+            argv, env=environment, check=True, capture_output=True, text=True, timeout=60
         )
-        return done.stdout.strip()
+        return result.stdout.strip()
 
     token = monitor("token", "ada")
     monitor("start", "hidden-one")
@@ -331,7 +336,7 @@ def test_with_a_user_s_token_there_are_their_experiments_alone(
         assert page.locator("#state").inner_text() == "Live: experiments of ada, and shared ones."
         text = page.locator("main").inner_text()
         assert "shared-one#1" in text
-        # neither others' experiments, nor what else goes on on the host
+        # neither experiments of other users nor activity of the host
         assert "hidden-one" not in text
         assert "wal-depth" not in text
         assert not page.locator("#use").is_visible()
@@ -341,7 +346,7 @@ def test_with_a_user_s_token_there_are_their_experiments_alone(
             monitor("rm", name)
 
 
-def test_shares_and_times_of_day_have_the_form_of_reports(desktop: Any) -> None:
+def test_shares_and_times_are_formatted_as_in_reports(desktop: Any) -> None:
     script = (Path(server.__file__).parent / "templates" / "live.js").read_text()
     functions = script[: script.index("\nsetInterval(")]
 
@@ -354,8 +359,8 @@ def test_shares_and_times_of_day_have_the_form_of_reports(desktop: Any) -> None:
     assert value("clock(new Date(2026, 10, 30, 14, 5, 9).getTime())") == "14:05:09"
 
 
-def test_a_line_of_few_samples_can_be_seen(desktop: Any) -> None:
-    """Fails where the first minutes are some pixels at the right edge."""
+def test_line_of_few_samples_is_visible(desktop: Any) -> None:
+    """Fails if the first samples occupy only some pixels at the right edge."""
     lines = "[...document.querySelectorAll('.spark polyline')].map((e) => e.getAttribute('points'))"
     until(desktop, f"({lines}).some((points) => points.split(' ').length > 1)")
     wide = [p.split(" ") for p in desktop.evaluate(lines) if len(p.split(" ")) > 1]
@@ -368,10 +373,10 @@ def test_dashboards_shade_phases_and_zoom(chromium: Any, served: Served, tmp_pat
     rows = [f"{(begin + k) * 10**9},{k + 1}" for k in range(60)]
     (tmp_path / "load.csv").write_text("\n".join(["t,v", *rows]) + "\n")
 
-    def monitor(*words: str) -> None:
-        line = [sys.executable, "-m", "penstock", "monitor", *words]
+    def monitor(*arguments: str) -> None:
+        argv = [sys.executable, "-m", "penstock", "monitor", *arguments]
         environment = {**served.environment, "PENSTOCK_SERVER": served.url}
-        commands.run(line, env=environment, check=True, capture_output=True, timeout=60)
+        commands.run(argv, env=environment, check=True, capture_output=True, timeout=60)
 
     monitor("start", "phased", "--at", str(begin))
     for at, kind, phase in (
@@ -399,7 +404,7 @@ def test_dashboards_shade_phases_and_zoom(chromium: Any, served: Served, tmp_pat
         (load, read) = page.evaluate(shades)
         assert [load[0], read[0]] == ["phase", "phase other"]
         assert load[1] / read[1] == pytest.approx(15 / 20)
-        # Network used is empty for want of a capacity
+        # the panel Network used needs the capacity of the link
         assert "link_bps" in page.locator(".plots .none", has_text="capacity").first.inner_text()
         times = (
             "[...document.querySelectorAll('.plots svg text')].slice(-2).map((e) => e.textContent)"
@@ -421,28 +426,28 @@ def test_dashboards_shade_phases_and_zoom(chromium: Any, served: Served, tmp_pat
         monitor("rm", "phased")
 
 
-def test_nothing_goes_on_when_nobody_looks(chromium: Any, served: Served) -> None:
-    """Fails where the sampler of a page that was closed is left behind."""
+def test_sampler_stops_without_viewers(chromium: Any, served: Served) -> None:
+    """Fails if the sampler continues after the last page is closed."""
     place = Path(served.environment["PENSTOCK_RUNTIME"])
 
-    def sampling(expected: bool) -> None:
-        last = time.monotonic() + 60
+    def wait_for_sampler(expected: bool) -> None:
+        deadline = time.monotonic() + 60
         while bool(list(place.glob("live-use-*"))) != expected:
-            assert time.monotonic() < last
+            assert time.monotonic() < deadline
             time.sleep(0.05)
 
     context = chromium.new_context()
     page = context.new_page()
     page.goto(f"{served.url}/live#token={TOKEN}")
-    sampling(True)
+    wait_for_sampler(True)
     context.close()
-    sampling(False)
+    wait_for_sampler(False)
     context = chromium.new_context()
     page = context.new_page()
     page.goto(f"{served.url}/live#token={TOKEN}")
-    sampling(True)
+    wait_for_sampler(True)
     served.end()
-    sampling(False)
+    wait_for_sampler(False)
     context.close()
     journal = Path(served.environment["PENSTOCK_STATE"]) / "journal.jsonl"
     assert not [e for e in Journal(journal).open_entries() if e.kind == "process"]

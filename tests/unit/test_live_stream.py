@@ -1,4 +1,4 @@
-"""The stream of the live page: what is sent once, where it goes on, how many watch, who is cut off."""
+"""Event stream of the live page: delivery, reconnection, limits, slow clients and announcements."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from penstock.parts.server.traces import Served
 
 
 class Counting:
-    """A live state with one source that changes with every poll."""
+    """Live state with one source that changes with every poll."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -50,74 +50,74 @@ class Counting:
 
 
 def read(piece: bytes) -> list[tuple[str, str, Any]]:
-    """Events of a piece of a stream: id, name, data."""
-    found = []
+    """Return the events of a piece of a stream as (id, name, data)."""
+    events = []
     for message in piece.decode().split("\n\n"):
         keys = dict(line.split(": ", 1) for line in message.splitlines() if ": " in line)
         if "event" in keys:
-            found.append((keys["id"], keys["event"], json.loads(keys["data"])))
-    return found
+            events.append((keys["id"], keys["event"], json.loads(keys["data"])))
+    return events
 
 
-async def some(hub: Hub, last: str | None, number: int, interval_s: float = 0.0) -> list[Any]:
-    found: list[Any] = []
+async def receive(hub: Hub, last: str | None, number: int, interval_s: float = 0.0) -> list[Any]:
+    events: list[Any] = []
     stream = hub.follow(last, interval_s)
     async with contextlib.aclosing(stream):  # type: ignore[type-var]
         async for piece in stream:
-            found += read(piece)
-            if len(found) >= number:
+            events += read(piece)
+            if len(events) >= number:
                 break
-    return found
+    return events
 
 
-def test_who_comes_back_has_every_event_once_and_no_snapshot() -> None:
+def test_reconnecting_client_receives_each_event_once() -> None:
     async def act() -> None:
         parts = Counting()
         hub = Hub(parts, poll_s=0.01)  # type: ignore[arg-type]
-        keeper = asyncio.create_task(some(hub, None, 10_000))
-        first = await some(hub, None, 6)
+        watcher = asyncio.create_task(receive(hub, None, 10_000))
+        first = await receive(hub, None, 6)
         assert first[0][1] == "now"
-        after = await some(hub, first[-1][0], 6)
+        after = await receive(hub, first[-1][0], 6)
         assert all(name != "now" for _, name, _ in after)
         numbers = [value for _, name, value in first + after if name == "use"]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-        for strange in ("", "x", f"{'0' * 8}-3", first[-1][0] + "9", "²-²"):
-            assert (await some(hub, strange, 1))[0][1] == "now"
-        keeper.cancel()
+        for invalid_id in ("", "x", f"{'0' * 8}-3", first[-1][0] + "9", "²-²"):
+            assert (await receive(hub, invalid_id, 1))[0][1] == "now"
+        watcher.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await keeper
-        looks = parts.count
+            await watcher
+        polls = parts.count
         assert not parts.active
         await asyncio.sleep(0.1)
-        assert (parts.count, parts.rests) == (looks, 1)  # nobody watches, nothing is looked at
-        # what it had before that rest is no place to go on from
-        assert (await some(hub, after[-1][0], 1))[0][1] == "now"
+        assert (parts.count, parts.rests) == (polls, 1)  # without a client there are no polls
+        # an id from before the pause cannot be continued
+        assert (await receive(hub, after[-1][0], 1))[0][1] == "now"
 
     asyncio.run(act())
 
 
-def test_a_look_that_hangs_keeps_no_other_from_being_shown(
+def test_hanging_poll_does_not_delay_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Fails where samples wait for a supervisor, a tracer or a catalogue that does not answer."""
+    """Fails if samples wait for a supervisor, a tracer or a catalogue that does not respond."""
     monkeypatch.setattr(hubs, "_FIRST_POLL_S", 0.2)
-    ended = threading.Event()
+    released = threading.Event()
 
     class Hanging(Counting):
         @property
         def polls(self) -> list[Any]:
-            return [self.tick, lambda: [("late", ended.wait(60))]]
+            return [self.tick, lambda: [("late", released.wait(60))]]
 
     async def act() -> None:
         hub = Hub(Hanging(), poll_s=0.01)  # type: ignore[arg-type]
-        names = [name for _, name, _ in await some(hub, None, 5)]
-        ended.set()
+        names = [name for _, name, _ in await receive(hub, None, 5)]
+        released.set()
         assert names.count("use") >= 2
 
     asyncio.run(act())
 
 
-def test_who_lags_behind_the_ring_gets_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_client_receives_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hubs, "_MOST_EVENTS", 8)
 
     async def act() -> None:
@@ -132,18 +132,18 @@ def test_who_lags_behind_the_ring_gets_a_snapshot(monkeypatch: pytest.MonkeyPatc
     asyncio.run(act())
 
 
-def test_states_come_no_closer_than_asked() -> None:
+def test_states_respect_the_requested_interval() -> None:
     async def act() -> None:
         hub = Hub(Counting(), poll_s=0.02)  # type: ignore[arg-type]
-        names = [name for _, name, _ in await some(hub, None, 30, interval_s=60.0)]
+        names = [name for _, name, _ in await receive(hub, None, 30, interval_s=60.0)]
         assert "state" not in names
         assert names.count("use") == 29
 
     asyncio.run(act())
 
 
-def test_who_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails where a client that reads nothing keeps its place for ever."""
+def test_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if a client that reads nothing keeps its stream open."""
     monkeypatch.setattr(hubs, "SEND_TIMEOUT_S", 0.1)
 
     async def act() -> None:
@@ -163,23 +163,23 @@ def test_who_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(act())
 
 
-def test_no_more_than_so_many_may_watch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_number_of_streams_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(hubs.Hub, "full", True)
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
     app = application(Served([]), "a-word-of-many-letters", ["testserver"])
     with TestClient(app) as client:
-        right = {"Authorization": "Bearer a-word-of-many-letters"}
-        answer = client.get("/api/v1/live", headers=right)
+        headers = {"Authorization": "Bearer a-word-of-many-letters"}
+        answer = client.get("/api/v1/live", headers=headers)
         assert answer.status_code == 503
         assert answer.headers["Retry-After"]
         assert client.get("/api/v1/live").status_code == 401
 
 
-def test_a_stream_of_a_user_s_token_ends_where_it_is_revoked(
+def test_stream_ends_when_its_token_is_revoked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And holds only so many places; breaks where a revoked token goes on being told."""
+    """A user has a limited number of streams. A revoked token receives no further events."""
     monkeypatch.setattr(hubs, "_TOKEN_CHECK_S", 0.05)
     monkeypatch.setattr(hubs, "MOST_USER_STREAMS", 1)
     answers = [True, True, Away("the catalogue"), True, False]
@@ -213,25 +213,25 @@ def test_a_stream_of_a_user_s_token_ends_where_it_is_revoked(
     asyncio.run(asyncio.wait_for(act(), 120))
 
 
-def test_a_view_hides_what_is_wrong_with_the_host() -> None:
+def test_view_hides_errors_of_the_host() -> None:
     rows = [{"name": "", "trouble": "/var/lib/secret: no such file"}]
-    (told,) = View("a", None, lambda: True).of("experiments", rows)
-    assert "secret" not in str(told)
+    (row,) = View("a", None, lambda: True).of("experiments", rows)
+    assert "secret" not in str(row)
 
 
-def test_what_takes_long_is_looked_at_less_often() -> None:
-    """The share of a processor that a part takes is bounded: fails where pace does not follow cost."""
+def test_slow_parts_are_polled_less_often() -> None:
+    """CPU use of a part is bounded. Fails if the interval does not follow the cost of a poll."""
 
     def slow() -> int:
-        until = time.thread_time() + 0.02
-        while time.thread_time() < until:
+        end_s = time.thread_time() + 0.02
+        while time.thread_time() < end_s:
             pass
         return 1
 
-    paced = Throttled(slow, 0.0)
-    assert paced.refresh()
-    assert paced._due - time.monotonic() > 0.02 / 0.02
-    assert not paced.refresh()
+    throttled = Throttled(slow, 0.0)
+    assert throttled.refresh()
+    assert throttled._due - time.monotonic() > 0.02 / 0.02
+    assert not throttled.refresh()
 
 
 @pytest.fixture
@@ -241,16 +241,16 @@ def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_what_is_announced_goes_with_its_process(runtime: Path) -> None:
+def test_announcement_disappears_with_its_process(runtime: Path) -> None:
     announced = Announced()
-    with Announcement("study", "x", out="/nowhere") as said:
+    with Announcement("study", "x", out="/nowhere") as announcement:
         assert [s["name"] for s in announced.look()] == ["x"]
         (path,) = runtime.glob("live-*.json")
         assert path.stat().st_mode & 0o077 == 0
-        said.say(left=3)
+        announcement.say(left=3)
         assert announced.look()[0]["left"] == 3
         for number in range(300):
-            said.add("ended", number)
+            announcement.add("ended", number)
         assert len(announced.look()[0]["ended"]) == 100
         forget_dead()
         assert path.exists()
@@ -263,24 +263,24 @@ def test_what_is_announced_goes_with_its_process(runtime: Path) -> None:
             [path.name, path.with_suffix(".log").name, "live-x-beef.json"]
         )
     assert announced.look() == []
-    # nobody watched: no log stays
+    # without a watcher no log remains
     assert [p.name for p in runtime.glob("live-*")] == ["live-x-beef.json"]
 
 
-def test_events_between_two_looks_are_not_missed(runtime: Path) -> None:
-    """A study that begins, goes through its phases and ends while nobody looks is told whole."""
+def test_events_between_two_polls_are_delivered(runtime: Path) -> None:
+    """All events of a study that starts and ends between two polls are delivered."""
     announced = Announced()
     with Announcement("study", "earlier") as running:
         assert [e["event"] for e in announced.events()] == ["begun"]
         running.note("phase", run_id="r001", phase="arm")
-        with Announcement("study", "short", out="/nowhere") as said:
+        with Announcement("study", "short", out="/nowhere") as announcement:
             for phase in ("prepare", "workload", "collect"):
-                said.note("phase", run_id="r001", attempt=1, phase=phase)
-            said.add("ended", {"run_id": "r001", "attempt": 1})
-        found = [e for e in announced.events() if e["name"] == "short"]
-        assert [e["event"] for e in found] == ["begun", *["phase"] * 3, "ended", "closed"]
-        assert [e.get("phase") for e in found[1:4]] == ["prepare", "workload", "collect"]
-        assert {e["out"] for e in found} == {"/nowhere"}
+                announcement.note("phase", run_id="r001", attempt=1, phase=phase)
+            announcement.add("ended", {"run_id": "r001", "attempt": 1})
+        events = [e for e in announced.events() if e["name"] == "short"]
+        assert [e["event"] for e in events] == ["begun", *["phase"] * 3, "ended", "closed"]
+        assert [e.get("phase") for e in events[1:4]] == ["prepare", "workload", "collect"]
+        assert {e["out"] for e in events} == {"/nowhere"}
         running.note("phase", run_id="r001", phase="disarm")
     assert [e.get("phase") for e in announced.events()] == ["disarm", None]
     assert announced.events() == []
@@ -288,53 +288,53 @@ def test_events_between_two_looks_are_not_missed(runtime: Path) -> None:
     assert list(runtime.iterdir()) == []
 
 
-def test_a_log_of_an_earlier_process_is_not_told_again(runtime: Path) -> None:
+def test_log_of_an_earlier_process_is_not_repeated(runtime: Path) -> None:
     first, second = Announced(), Announced()
     first.events()
-    with Announcement("study", "x") as said:
-        said.note("phase", run_id="r001", phase="arm")
-    assert second.events() == []  # it began to watch when all was over
+    with Announcement("study", "x") as announcement:
+        announcement.note("phase", run_id="r001", phase="arm")
+    assert second.events() == []  # it started to watch after the end
     assert [e["event"] for e in first.events()] == ["begun", "phase", "closed"]
     for watcher in (second, first):
         watcher.close()
     assert list(runtime.iterdir()) == []
 
 
-def test_a_runtime_directory_that_is_full_disturbs_nobody(
+def test_full_runtime_directory_is_tolerated(
     runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Announcement("study", "x") as said:
+    with Announcement("study", "x") as announcement:
         monkeypatch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
-        said.say(left=3)
+        announcement.say(left=3)
 
 
-def test_threads_may_say_things_at_once(runtime: Path) -> None:
-    with Announcement("study", "x") as said:
+def test_announcements_are_thread_safe(runtime: Path) -> None:
+    with Announcement("study", "x") as announcement:
         threads = [
-            threading.Thread(target=lambda n=n: [said.add(f"k{n}", i) for i in range(50)])
+            threading.Thread(target=lambda n=n: [announcement.add(f"k{n}", i) for i in range(50)])
             for n in range(4)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        (found,) = Announced().look()
-        assert [found[f"k{n}"][-1] for n in range(4)] == [49] * 4
+        (document,) = Announced().look()
+        assert [document[f"k{n}"][-1] for n in range(4)] == [49] * 4
 
 
-def test_parts_tell_what_changed_and_no_more(runtime: Path) -> None:
+def test_parts_send_only_changes(runtime: Path) -> None:
     parts = LiveState(
         LiveExperiments(lambda: (_ for _ in ()).throw(OSError(2, "no catalogue"))).documents
     )
     try:
-        with Announcement("study", "x", planned=2, left=2, out="/nowhere") as said:
+        with Announcement("study", "x", planned=2, left=2, out="/nowhere") as announcement:
             quick, slow = parts.polls
-            assert quick() == []  # nobody looks yet
+            assert quick() == []  # no client yet
             parts.active = True
             names = [name for name, _ in quick()]
             assert names.count("now") == 1
             assert "now" not in [name for name, _ in quick()]
-            said.say(left=1)
+            announcement.say(left=1)
             (now,) = [value for name, value in quick() if name == "now"]
             assert now[0]["left"] == 1
             assert "out" not in now[0]
@@ -347,10 +347,10 @@ def test_parts_tell_what_changed_and_no_more(runtime: Path) -> None:
     assert not list(runtime.glob("live-use-*"))
 
 
-def test_the_next_run_s_trace_takes_the_place_of_the_last_one_s(
+def test_stream_switches_to_the_next_run_s_trace(
     runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planted: runs followed each other within one look, and the stream kept to the first run's trace."""
+    """Fails if the stream keeps the first run's trace when the next run starts within one poll."""
     events: list[str] = []
 
     class Followed:
@@ -365,15 +365,17 @@ def test_the_next_run_s_trace_takes_the_place_of_the_last_one_s(
             events.append(f"close {self.spool}")
 
     monkeypatch.setattr("penstock.parts.server.live.parts.Look", Followed)
-    monkeypatch.setattr("penstock.parts.server.live.parts.Throttled", lambda made, _: Unpaced(made))
+    monkeypatch.setattr(
+        "penstock.parts.server.live.parts.Throttled", lambda compute, _: Unpaced(compute)
+    )
     parts = LiveState(
         LiveExperiments(lambda: (_ for _ in ()).throw(OSError(2, "no catalogue"))).documents
     )
     parts.active = True
     quick, slow = parts.polls
-    with Announcement("study", "x") as said:
+    with Announcement("study", "x") as announcement:
         for run in ("r001", "r002"):
-            said.say(sources={"trace": run})
+            announcement.say(sources={"trace": run})
             quick()
             slow()
     parts.suspend()
@@ -381,11 +383,11 @@ def test_the_next_run_s_trace_takes_the_place_of_the_last_one_s(
 
 
 class Unpaced:
-    """A value that is computed anew whenever it is asked for."""
+    """Value that is computed again with each refresh."""
 
-    def __init__(self, made: Any) -> None:
-        self._made, self.value = made, None
+    def __init__(self, compute: Any) -> None:
+        self._compute, self.value = compute, None
 
     def refresh(self) -> bool:
-        self.value = self._made()
+        self.value = self._compute()
         return True

@@ -1,4 +1,4 @@
-"""Designs that are no regular fraction: plan, table, findings and next step say what they mix in part."""
+"""Partial aliases of non-regular designs in the plan, table, findings and proposed next step."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ MIXED = {
 
 
 def study_of(factors: dict[str, str], design: str) -> Study:
-    said = "\n".join(f"  {name}: {text}" for name, text in factors.items())
-    words = " ".join(f"{{{name}}}" for name in factors)
+    levels = "\n".join(f"  {name}: {text}" for name, text in factors.items())
+    placeholders = " ".join(f"{{{name}}}" for name in factors)
     text = f"""penstock: 1
 name: mixed
 question: Which factor matters most?
 factors:
-{said}
+{levels}
 design: {design}
 platform: {{nodes: [{{name: n}}]}}
-workload: {{command: 'echo {words}', expected: 1s}}
+workload: {{command: 'echo {placeholders}', expected: 1s}}
 responses: {{y: {{from: {{regex: 'y=(.*)'}}, unit: requests, better: higher, scale: linear}}}}
 """
     return read_study(text.encode(), Path("mixed.study.yaml"))
@@ -98,12 +98,12 @@ def plackett_burman() -> tuple[Study, Plan, pd.DataFrame]:
     )
 
 
-def test_the_alias_matrix_is_that_of_the_normal_equations() -> None:
+def test_alias_matrix_follows_the_normal_equations() -> None:
     draws = np.random.default_rng(1)
     x = draws.choice([-1.0, 1.0], (14, 4))
     z = draws.choice([-1.0, 1.0], (14, 3))
     base = np.ones((14, 1))
-    found = shares(
+    by_term = shares(
         base,
         [(f"x{i}", x[:, i : i + 1]) for i in range(4)],
         [(f"z{i}", z[:, i : i + 1]) for i in range(3)],
@@ -111,57 +111,57 @@ def test_the_alias_matrix_is_that_of_the_normal_equations() -> None:
     full = np.hstack([base, x])
     expected = np.linalg.solve(full.T @ full, full.T @ z)[1:]
     for i in range(4):
-        held = {s.rival: s.share for s in found[f"x{i}"]}
+        by_rival = {s.rival: s.share for s in by_term[f"x{i}"]}
         for j in range(3):
-            assert held.get(f"z{j}", 0.0) == pytest.approx(expected[i, j], abs=1e-9)
+            assert by_rival.get(f"z{j}", 0.0) == pytest.approx(expected[i, j], abs=1e-9)
 
 
-def test_shares_of_factors_of_more_levels_are_cosines() -> None:
-    """Columns of several degrees of freedom: the share of an interaction that lies in a main effect is 1."""
+def test_shares_of_factors_with_three_levels() -> None:
+    """Columns of several degrees of freedom: a main effect within an interaction has a share of 1."""
     plan = make_plan(
         study_of(dict.fromkeys("ABCD", "{levels: [p, q, r]}"), "{kind: orthogonal-array}")
     )
-    held = of_treatments(plan.factors, "main", numbers_of(plan.factors, coded_matrix(plan)))
-    # L9: the interaction of two columns is spread over the other two, half of its variation in each
-    assert {s.rival for s in held["A"]} == {"B:C", "B:D", "C:D"}
-    assert all(s.share == pytest.approx(1.0) and not s.signed for s in held["A"])
+    by_term = of_treatments(plan.factors, "main", numbers_of(plan.factors, coded_matrix(plan)))
+    # L9: each of the other two columns has half of the variation of an interaction
+    assert {s.rival for s in by_term["A"]} == {"B:C", "B:D", "C:D"}
+    assert all(s.share == pytest.approx(1.0) and not s.signed for s in by_term["A"])
 
 
-def test_the_plan_says_what_it_mixes_in_part(plackett_burman) -> None:
+def test_plan_lists_partial_aliases(plackett_burman) -> None:
     _, plan, _ = plackett_burman
-    said = {a.term: a for a in plan.aliases}
-    assert set(said) == set(ELEVEN)
-    assert len(said["C"].with_terms) == 45
-    assert "+0.33 A:B" in said["C"].with_terms
+    by_term = {a.term: a for a in plan.aliases}
+    assert set(by_term) == set(ELEVEN)
+    assert len(by_term["C"].with_terms) == 45
+    assert "+0.33 A:B" in by_term["C"].with_terms
     assert any(c.startswith("Partly aliased") for c in plan.cautions)
     assert plan_from_json(plan.to_json()) == plan
     table = alias_section(outcome_of(plan, runs_of(plan, lambda r: 0.0)))
     assert "full design" not in table["sentence"]
 
 
-def test_a_third_of_an_interaction_is_no_effect(plackett_burman) -> None:
+def test_interaction_is_not_reported_as_main_effects(plackett_burman) -> None:
     _, plan, runs = plackett_burman
-    left, finding = doubt_of(plan, runs)
-    assert len(left.active) == 11
-    assert left.explained.sets == [("A", "B", "A:B")]
-    told = {term_of(q.term, left.names): q for q in left.doubted}
-    assert set(told) == set("CDEFGHIJK")
-    ab = word_of("A:B", left.names)
-    assert all(q.plausible == (ab,) for q in told.values())
-    assert all(abs(q.shares[ab]) == pytest.approx(1 / 3) for q in told.values())
+    doubt, finding = doubt_of(plan, runs)
+    assert len(doubt.active) == 11
+    assert doubt.explained.sets == [("A", "B", "A:B")]
+    doubted = {term_of(q.term, doubt.names): q for q in doubt.doubted}
+    assert set(doubted) == set("CDEFGHIJK")
+    ab = word_of("A:B", doubt.names)
+    assert all(q.plausible == (ab,) for q in doubted.values())
+    assert all(abs(q.shares[ab]) == pytest.approx(1 / 3) for q in doubted.values())
     assert "A, B and A × B explain y as well as the 11 effects do" in finding.statement
     assert "0.33 of A × B" in finding.statement
-    text = augment_text(left, left.proposals())
+    text = augment_text(doubt, doubt.proposals())
     assert "nothing needs to be added" not in text
-    assert left.best() is not None
+    assert doubt.best() is not None
     table = effects(runs, plan, "y").set_index("term")
     assert "+0.33 A:B" in table.loc["C", "aliases"].split(", ")
 
 
-def test_the_recommended_step_shows_which_it_is(plackett_burman) -> None:
+def test_recommended_step_separates_the_interaction(plackett_burman) -> None:
     study, plan, runs = plackett_burman
-    left = Open(outcome_of(plan, runs), plan, "y", None)
-    best = left.best()
+    doubt = Open(outcome_of(plan, runs), plan, "y", None)
+    best = doubt.best()
     assert best is not None
     assert len(best.step.broken) == 9
     longer = with_stages(plan, study, [stage_of(best.step, plan, "asked for")])
@@ -179,57 +179,57 @@ def d_optimal() -> Plan:
     return make_plan(study_of(SEVEN, D_OPTIMAL))
 
 
-def test_an_exact_alias_is_named_although_no_factor_of_it_shows(d_optimal: Plan) -> None:
+def test_exact_alias_of_inactive_factors_is_named(d_optimal: Plan) -> None:
     plan = d_optimal
     runs = runs_of(plan, lambda r: 8 * r.coded["F"] + 6 * r.coded["C"] * r.coded["D"])
     assert len(plan.rows) == 33
-    left, finding = doubt_of(plan, runs)
-    assert set(left.active) == {"F", "E"}
+    doubt, finding = doubt_of(plan, runs)
+    assert set(doubt.active) == {"F", "E"}
     assert "C × D" in finding.statement
     assert "C:D" in finding.evidence["rivals"]["E"]
-    # optimal rows are chosen around what is forbidden
-    assert any(p.step.kind.startswith("optimal") for p in left.proposals())
+    # optimal rows avoid the forbidden combinations
+    assert any(p.step.kind.startswith("optimal") for p in doubt.proposals())
 
 
-def test_of_a_regular_fraction_too() -> None:
-    """2^(7-4): D = AB; a pure interaction of A and B is reported as D, and named."""
+def test_alias_of_a_regular_fraction_is_named() -> None:
+    """2^(7-4), D = AB: a pure interaction A × B appears as D and is named as its alias."""
     study = study_of(SEVEN, "{kind: {fraction: 4}, replicates: 2}")
     plan = make_plan(study)
     runs = runs_of(plan, lambda r: 6 * r.coded["A"] * r.coded["B"])
-    left, finding = doubt_of(plan, runs)
-    assert left.active == ["D"]
+    doubt, finding = doubt_of(plan, runs)
+    assert doubt.active == ["D"]
     assert (finding.code, finding.severity) == ("effect-aliased", "info")
     assert "A × B" in finding.statement
     assert "not excluded" in finding.statement
-    text = " ".join(augment_text(left, left.proposals()).split())
+    text = " ".join(augment_text(doubt, doubt.proposals()).split())
     assert "A × B" in text
     assert "nothing needs to be added" not in text
     table = effects(runs, plan, "y").set_index("term")
     assert "A × B" in inseparable(table.loc["D"])
 
 
-def test_what_main_effects_do_not_explain_is_named() -> None:
+def test_interaction_of_three_levels_is_named() -> None:
     study = study_of(MIXED, "{kind: orthogonal-array, replicates: 2}")
     plan = make_plan(study)
     runs = runs_of(plan, lambda r: 12.0 * (r.levels["B"] == "y" and r.levels["C"] == "q"), 0.5)
-    left, finding = doubt_of(plan, runs)
-    assert set(left.explained.terms) == {"B", "C", "B:C"}
-    assert not left.explained.main_alone
+    doubt, finding = doubt_of(plan, runs)
+    assert set(doubt.explained.terms) == {"B", "C", "B:C"}
+    assert not doubt.explained.main_alone
     assert "B × C" in finding.statement
-    assert "B × C" in augment_text(left, left.proposals())
+    assert "B × C" in augment_text(doubt, doubt.proposals())
 
 
-def test_no_doubt_where_main_effects_explain_the_runs() -> None:
+def test_main_effects_that_explain_the_runs_are_unambiguous() -> None:
     study = study_of(ELEVEN, PLACKETT_BURMAN)
     plan = make_plan(study)
-    left, finding = doubt_of(plan, runs_of(plan, lambda r: 5 * r.coded["A"] + 4 * r.coded["F"]))
-    assert not left.doubted
+    doubt, finding = doubt_of(plan, runs_of(plan, lambda r: 5 * r.coded["A"] + 4 * r.coded["F"]))
+    assert not doubt.doubted
     assert finding.code == "effect-unambiguous"
     assert "without an interaction" in finding.statement
     assert "0.33" in finding.statement
 
 
-def test_a_lost_treatment_mixes_what_the_design_keeps_apart() -> None:
+def test_lost_treatment_aliases_terms_of_a_full_design() -> None:
     study = study_of({n: ELEVEN[n] for n in "ABC"}, "{kind: full, replicates: 3}")
     plan = make_plan(study)
     runs = runs_of(plan, lambda r: 5 * r.coded["A"])
@@ -238,16 +238,16 @@ def test_a_lost_treatment_mixes_what_the_design_keeps_apart() -> None:
     assert "A:B:C" in table.loc["A", "aliases"]
 
 
-def test_a_treatment_that_was_lost_counts_in_the_alias_matrix(plackett_burman) -> None:
+def test_lost_treatment_changes_the_aliases(plackett_burman) -> None:
     _, plan, runs = plackett_burman
     lost = runs.assign(valid=runs["treatment_id"] != "t05")
-    six = dataclasses.replace(plan)
-    table = effects(lost, six, "y").set_index("term")
-    whole = effects(runs, six, "y").set_index("term")
-    assert table.loc["A", "aliases"] != whole.loc["A", "aliases"]
+    copy = dataclasses.replace(plan)
+    table = effects(lost, copy, "y").set_index("term")
+    complete = effects(runs, copy, "y").set_index("term")
+    assert table.loc["A", "aliases"] != complete.loc["A", "aliases"]
 
 
-def test_regular_is_told_from_the_rows() -> None:
+def test_regular_follows_from_the_rows() -> None:
     from penstock.design.generators import choose_generators
 
     assert regular(two_level(7, choose_generators(7, 4)))
@@ -256,16 +256,16 @@ def test_regular_is_told_from_the_rows() -> None:
     assert not regular(coded_matrix(make_plan(study_of(ELEVEN, PLACKETT_BURMAN))))
 
 
-def test_a_step_is_judged_by_how_sure_the_term_is_now(d_optimal: Plan) -> None:
-    """Of a design that is not orthogonal the variance of a term is more than 1/N before the step already."""
+def test_step_counts_every_plausible_alias(d_optimal: Plan) -> None:
+    """In a non-orthogonal design the variance of a term exceeds 1/N before the step."""
     matrix = coded_matrix(d_optimal)
     names = list(SEVEN)
-    asked = questions(matrix, [word_of("E", names)])
-    step = make_step("foldover", matrix, [1] * len(matrix), asked, names)
-    assert len(step.broken) + len(step.remaining) == sum(len(q.plausible) for q in asked)
+    open_questions = questions(matrix, [word_of("E", names)])
+    step = make_step("foldover", matrix, [1] * len(matrix), open_questions, names)
+    assert len(step.broken) + len(step.remaining) == sum(len(q.plausible) for q in open_questions)
 
 
-def test_a_stage_of_a_plan_tells_its_partial_aliases() -> None:
+def test_stage_of_a_plan_lists_partial_aliases() -> None:
     study = study_of({n: ELEVEN[n] for n in "ABCD"}, "{kind: {fraction: 1}, replicates: 2}")
     plan = make_plan(study)
     step = make_step("semifold:A", coded_matrix(plan), [1] * 8, [], list("ABCD"))

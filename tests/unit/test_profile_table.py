@@ -1,4 +1,4 @@
-"""A profile from a table of sizes and rates: what is read, fitted, judged on cells not used, and advised."""
+"""Profiles from tables of sizes and rates: parsing, fit, evaluation on held-out cells, advice."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ PUBLISHED = {
 HEAD = "operation,pattern,size,rate [MB/s],jobs,use\n"
 
 
-def written(path: Path, rows: list[tuple[object, ...]]) -> RateTable:
+def rate_table(path: Path, rows: list[tuple[object, ...]]) -> RateTable:
     path.write_text(HEAD + "".join(",".join(map(str, row)) + "\n" for row in rows))
     return read_table(path)
 
 
 def published(path: Path, drive: str) -> RateTable:
     kinds = [(p, s) for s in ("4KiB", "28KiB") for p in ("sequential", "random")]
-    return written(
+    return rate_table(
         path,
         [
             (op, *kind, rate, 1, "fit")
@@ -48,7 +48,7 @@ def published(path: Path, drive: str) -> RateTable:
 
 
 def simulated(path: Path, name: str, *, use: str = "fit") -> RateTable:
-    """The rates that a ready profile gives; with `use` "half" every other cell is kept back."""
+    """Rates simulated from a built-in profile; `use="half"` holds out every other cell."""
     profile = load_profile(name)
     rows: list[tuple[object, ...]] = []
     for jobs in (1, 16):
@@ -58,41 +58,43 @@ def simulated(path: Path, name: str, *, use: str = "fit") -> RateTable:
                     one = np.ones(1)
                     cell = Cell(op, pattern == "sequential", size, jobs, jobs, 1.0, one, one)
                     rate = simulated_cell(profile, cell)["iops"] * size / 1e6
-                    back = use == "half" and (n + m) % 2 == 1
+                    held_out = use == "half" and (n + m) % 2 == 1
                     rows.append(
-                        (op, pattern, size, f"{rate:.4g}", jobs, "judge" if back else "fit")
+                        (op, pattern, size, f"{rate:.4g}", jobs, "judge" if held_out else "fit")
                     )
-    return written(path, rows)
+    return rate_table(path, rows)
 
 
 @pytest.mark.parametrize("drive", sorted(PUBLISHED))
-def test_the_published_cells_are_met(tmp_path: Path, drive: str) -> None:
+def test_fit_reproduces_the_published_cells(tmp_path: Path, drive: str) -> None:
     table = published(tmp_path / "t.csv", drive)
     profile = profile_of(table.fit, "t", [])
     rows = judged(profile, table.fit, [])
     assert len(rows) == 8
     assert all(row.fitted == pytest.approx(1, abs=0.02) for row in rows)
     assert all(row.held_out is not None for row in rows)
-    if drive == "px05smb040":  # both kinds of reads have one slope: each cell follows from three
-        held = [row.held_out for row in rows if row.cell.op == "read"]
-        assert held == pytest.approx([1.0] * 4, abs=0.05)
-    # what the cells do not share cannot be predicted, and the verdict says so
+    if (
+        drive == "px05smb040"
+    ):  # both kinds of reads have one slope: three cells determine the fourth
+        held_out = [row.held_out for row in rows if row.cell.op == "read"]
+        assert held_out == pytest.approx([1.0] * 4, abs=0.05)
+    # cells without shared parameters cannot be predicted; the verdict reports it
     assert "left out of the fit" in verdict(rows)
     worst = max(abs(row.held_out - 1) for row in rows if row.held_out is not None)
     assert worst > 0.1
 
 
-def test_half_of_a_known_device_predicts_the_other_half(tmp_path: Path) -> None:
+def test_half_of_the_cells_predicts_the_other_half(tmp_path: Path) -> None:
     table = simulated(tmp_path / "t.csv", "px05smb040", use="half")
     assert (len(table.fit.cells), len(table.judge)) == (20, 20)
     profile = profile_of(table.fit, "t", [])
-    held = [row for row in judged(profile, table.fit, table.judge, False) if row.fitted is None]
-    near = [row for row in held if row.held_out == pytest.approx(1, abs=0.10)]
+    held_out = [row for row in judged(profile, table.fit, table.judge, False) if row.fitted is None]
+    near = [row for row in held_out if row.held_out == pytest.approx(1, abs=0.10)]
     assert len(near) >= 16
-    assert all(row.held_out == pytest.approx(1, abs=0.35) for row in held)
+    assert all(row.held_out == pytest.approx(1, abs=0.35) for row in held_out)
 
 
-def test_read_ahead_by_pages_is_found_and_advised(tmp_path: Path) -> None:
+def test_page_read_ahead_is_fitted_and_advised(tmp_path: Path) -> None:
     table = simulated(tmp_path / "t.csv", "px05smb040")
     profile = profile_of(table.fit, "t", [])
     ahead = profile.to_dict()["readahead"]
@@ -100,38 +102,38 @@ def test_read_ahead_by_pages_is_found_and_advised(tmp_path: Path) -> None:
     assert ahead["fetch"]["value_s"] == pytest.approx(72e-6, rel=0.05)
     rows = judged(profile, table.fit, [])
     assert not_to_be_used(rows) == []
-    said = advice(profile, table.fit.cells)
-    assert said[0].startswith(
+    lines = advice(profile, table.fit.cells)
+    assert lines[0].startswith(
         "reads at random, one at a time: 3.4 times slower than in order at 4 KiB"
     )
-    assert "as fast from 64 KiB on" in said[0]
-    assert "in flight as fast at 4 KiB, too" in said[0]
-    assert "964 MB/s" in said[1]
+    assert "as fast from 64 KiB on" in lines[0]
+    assert "in flight as fast at 4 KiB, too" in lines[0]
+    assert "964 MB/s" in lines[1]
 
 
-def test_a_device_without_read_ahead_gets_none(tmp_path: Path) -> None:
+def test_device_without_read_ahead(tmp_path: Path) -> None:
     table = simulated(tmp_path / "t.csv", "hdd-7200")
     assert "readahead" not in profile_of(table.fit, "t", []).to_dict()
 
 
-def test_a_cell_that_the_fit_does_not_meet_is_named(tmp_path: Path) -> None:
+def test_cell_that_the_fit_misses_is_named(tmp_path: Path) -> None:
     rows: list[tuple[object, ...]] = [
         ("read", p, size, size / 1e6 / (1e-4 + size / 5e8), 1, "fit")
         for p in ("sequential", "random")
         for size in (4096, 65536, 262144, 1 << 20)
     ]
-    assert not_to_be_used(judged(*_fit(written(tmp_path / "a.csv", rows)))) == []
+    assert not_to_be_used(judged(*_fit(rate_table(tmp_path / "a.csv", rows)))) == []
     rows[1] = (*rows[1][:3], float(str(rows[1][3])) / 3, 1, "fit")
-    found = not_to_be_used(judged(*_fit(written(tmp_path / "b.csv", rows))))
-    assert any(x.startswith("sequential reads of 64 KiB (fitted ") for x in found)
-    assert not any("random" in x for x in found)
+    misses = not_to_be_used(judged(*_fit(rate_table(tmp_path / "b.csv", rows))))
+    assert any(x.startswith("sequential reads of 64 KiB (fitted ") for x in misses)
+    assert not any("random" in x for x in misses)
 
 
 def _fit(table: RateTable) -> tuple:  # type: ignore[type-arg]
     return profile_of(table.fit, "t", []), table.fit, table.judge
 
 
-def test_latencies_shape_the_service_times(tmp_path: Path) -> None:
+def test_latencies_determine_the_service_times(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_text(
         """name: mine
@@ -146,18 +148,18 @@ cells:
     profile = profile_of(table.fit, "t", [])
     source = profile.to_dict()["source"]
     moments = profile.moments("read", False, 4096)
-    assert moments.mean == pytest.approx(125e-6, rel=0.01)  # one under way: 1 / rate
+    assert moments.mean == pytest.approx(125e-6, rel=0.01)  # queue depth 1: 1 / rate
     assert moments.p99 / moments.p50 == pytest.approx(4, rel=0.05)
     assert profile.moments("flush", False, 0).mean == pytest.approx(2e-3)
     assert any(row["what"] == "random reads of other sizes" for row in source)
 
 
-def test_a_class_of_one_size_takes_the_rate_of_the_other(tmp_path: Path) -> None:
+def test_class_of_one_size_uses_the_rate_of_the_other(tmp_path: Path) -> None:
     rows = [
         ("read", "sequential", s, s / 1e6 / (1e-4 + s / 5e8), 1, "fit") for s in (4096, 1 << 20)
     ]
     rows.append(("read", "random", 4096, 4096 / 1e6 / (5e-4 + 4096 / 5e8), 1, "fit"))
-    table = written(tmp_path / "t.csv", list(rows))
+    table = rate_table(tmp_path / "t.csv", list(rows))
     profile = profile_of(table.fit, "t", [])
     source = profile.to_dict()["source"]
     assert profile.moments("read", False, 1 << 20).mean == pytest.approx(
@@ -170,7 +172,7 @@ def test_a_class_of_one_size_takes_the_rate_of_the_other(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             "operation,pattern,size,rate\nread,random,4KiB,12\n",
@@ -209,15 +211,15 @@ def test_a_class_of_one_size_takes_the_rate_of_the_other(tmp_path: Path) -> None
         ('operation,pattern,size,rate\nread,random,"4\nKiB",9 IOPS\n', "a cell of several lines"),
     ],
 )
-def test_mistakes_have_their_place(tmp_path: Path, text: str, said: str) -> None:
+def test_errors_have_a_position(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(text)
     with pytest.raises(BadInput) as error:
         read_table(path)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-def test_mistakes_in_yaml_have_their_place(tmp_path: Path) -> None:
+def test_errors_in_yaml_have_a_position(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_text(
         "cells:\n  - {operation: read, pattern: random, size: 4KiB,\n     rate: fast}\n"
@@ -226,18 +228,18 @@ def test_mistakes_in_yaml_have_their_place(tmp_path: Path) -> None:
         read_table(path)
 
 
-def test_fit_and_a_directory_of_that_name(
+def test_fit_command_and_a_directory_named_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["penstock", "profile", *words])
-        with pytest.raises(SystemExit) as end:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["penstock", "profile", *arguments])
+        with pytest.raises(SystemExit) as exited:
             cli.main()
-        told = capsys.readouterr()
-        return int(end.value.code or 0), told.out, told.err
+        captured = capsys.readouterr()
+        return int(exited.value.code or 0), captured.out, captured.err
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", "")  # no fio: nothing is measured here
+    monkeypatch.setenv("PATH", "")  # no fio, hence no measurement
     published(tmp_path / "t.csv", "px05smb040")
     status, out, err = run("fit", "t.csv", "--json")
     assert status == 0, err
@@ -260,7 +262,7 @@ def test_fit_and_a_directory_of_that_name(
     assert (status, "none.csv" in err) == (2, True)
 
 
-def test_a_measured_profile_names_the_cells_that_it_does_not_meet(
+def test_measured_profile_names_the_cells_it_misses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows: list[tuple[object, ...]] = [
@@ -268,12 +270,12 @@ def test_a_measured_profile_names_the_cells_that_it_does_not_meet(
         for p in ("sequential", "random")
         for size in (4096, 65536, 262144, 1 << 20)
     ]
-    measured = written(tmp_path / "t.csv", rows).fit
+    measured = rate_table(tmp_path / "t.csv", rows).fit
     monkeypatch.setattr(measure_profile, "measurements", lambda out, runs: measured)
     runs = pd.DataFrame({"valid": [True], "validity": ["valid"], "reason": [""], "cell": ["read"]})
     analysis = SimpleNamespace(runs=runs)
     result: Any = SimpleNamespace(analysis=analysis, valid_runs=1, out=tmp_path)
     fit = profile_verb._fit_runs(result, "made")
-    named = [s for s in fit.profile.to_dict()["source"] if s["where"].startswith("not to be used")]
-    assert any(s["what"].startswith("random reads of 64 KiB (fitted ") for s in named)
+    misses = [s for s in fit.profile.to_dict()["source"] if s["where"].startswith("not to be used")]
+    assert any(s["what"].startswith("random reads of 64 KiB (fitted ") for s in misses)
     assert "not to be used for random reads of 64 KiB" in capsys.readouterr().err
