@@ -22,15 +22,15 @@ from penstock.analyse.statistics.prediction_intervals import (
 from penstock.errors import BadInput
 
 
-def test_vectors() -> None:
+def test_conformal_rank_and_half_width() -> None:
     assert conformal_rank(19, 0.9) == 18
     assert conformal_rank(8, 0.9) == 9
     assert conformal_half_width([float(i) for i in range(19)], 0.9) == 17.0
     assert conformal_half_width([0.1] * 8, 0.9) is None
 
 
-def test_rank_is_exact_where_floating_point_is_not() -> None:
-    """100 · 0.55 is 55; in binary it is a little more, and the rank would be 56."""
+def test_rank_is_exact_despite_rounding() -> None:
+    """100 · 0.55 is 55. In floating point it is slightly more, and the rank would be 56."""
     for n in range(9, 100_000, 10):
         assert conformal_rank(n, 0.9) == (n + 1) // 10 * 9
     assert conformal_rank(99, 0.55) == 55
@@ -43,17 +43,17 @@ def test_draws_needed() -> None:
 
 @pytest.mark.parametrize(("m", "a"), [(19, 1), (38, 1), (39, 2), (59, 3), (199, 10)])
 def test_order_statistics_of_39_draws(m: int, a: int) -> None:
-    found = order_statistics([float(i) for i in range(1, m + 1)][::-1])
-    assert (found.low, found.high) == (a, m + 1 - a)
-    assert found.attained == pytest.approx(1 - 2 * a / (m + 1))
-    assert found.attained >= 0.9
+    interval = order_statistics([float(i) for i in range(1, m + 1)][::-1])
+    assert (interval.low, interval.high) == (a, m + 1 - a)
+    assert interval.attained == pytest.approx(1 - 2 * a / (m + 1))
+    assert interval.attained >= 0.9
 
 
-def test_too_few_draws_say_so() -> None:
-    found = order_statistics([1.0, 3.0, 2.0, 5.0])
-    assert (found.low, found.high) == (1, 5)
-    assert found.attained == pytest.approx(0.6)
-    assert "19 runs are needed" in found.method
+def test_method_reports_too_few_draws() -> None:
+    interval = order_statistics([1.0, 3.0, 2.0, 5.0])
+    assert (interval.low, interval.high) == (1, 5)
+    assert interval.attained == pytest.approx(0.6)
+    assert "19 runs are needed" in interval.method
     assert "no interval" in order_statistics([1.0]).method
     with pytest.raises(BadInput):
         order_statistics([])
@@ -61,21 +61,21 @@ def test_too_few_draws_say_so() -> None:
         order_statistics([1.0] * 50, level=1.0)
 
 
-def test_runs_without_chance_have_no_width() -> None:
-    found = order_statistics([2.5] * 39)
-    assert (found.width, found.attained) == (0, 1)
-    assert "equal" in found.method
+def test_equal_draws_have_no_width() -> None:
+    interval = order_statistics([2.5] * 39)
+    assert (interval.width, interval.attained) == (0, 1)
+    assert "equal" in interval.method
 
 
 @pytest.mark.parametrize("half_spread", [False, True])
 def test_coverage_of_a_further_run_is_exact(half_spread: bool) -> None:
-    """The rule itself, on a skewed distribution; half the spread is the planted failure."""
+    """Coverage on a skewed distribution. An interval of half the width must fail."""
     rng = np.random.default_rng(11)
     inside, trials = 0, 4000
     for _ in range(trials):
         draws = rng.lognormal(0, 0.6, 39)
-        found = order_statistics([float(d) for d in draws])
-        low, high = found.low, found.high
+        interval = order_statistics([float(d) for d in draws])
+        low, high = interval.low, interval.high
         if half_spread:
             middle = (low + high) / 2
             low, high = (low + middle) / 2, (high + middle) / 2
@@ -87,75 +87,77 @@ def test_coverage_of_a_further_run_is_exact(half_spread: bool) -> None:
 def pairs(n: int, factor: float = 1.0, width: float | None = 0.05, seed: int = 3) -> list[Pair]:
     """Pairs whose measured value is log-normal about `factor` times the prediction."""
     rng = np.random.default_rng(seed)
-    found = []
+    sampled = []
     for i in range(n):
         p = float(rng.uniform(5, 500))
         y = p * factor * float(rng.lognormal(0, 0.1))
         ends = (None, None) if width is None else (p * (1 - width), p * (1 + width))
-        found.append(Pair(f"w{i}", "cluster", p, y, *ends))
-    return found
+        sampled.append(Pair(f"w{i}", "cluster", p, y, *ends))
+    return sampled
 
 
-def test_too_few_pairs_leave_the_interval_and_say_so() -> None:
+def test_too_few_pairs_leave_the_interval_unchanged() -> None:
     simulated = order_statistics([float(i) for i in range(100, 139)])
-    found = calibrated(simulated, 120, pairs(8))
-    assert (found.low, found.high) == (simulated.low, simulated.high)
-    assert found.calibration is not None
-    assert found.calibration.half_width is None
-    assert found.calibration.status == "insufficient calibration"
-    assert "insufficient calibration (8 measured pairs, rank 9)" in found.method
+    interval = calibrated(simulated, 120, pairs(8))
+    assert (interval.low, interval.high) == (simulated.low, simulated.high)
+    assert interval.calibration is not None
+    assert interval.calibration.half_width is None
+    assert interval.calibration.status == "insufficient calibration"
+    assert "insufficient calibration (8 measured pairs, rank 9)" in interval.method
     assert calibrated(simulated, 120, []) == simulated
 
 
-def test_residuals_alone_make_a_symmetric_interval() -> None:
-    known = pairs(19, width=None)
+def test_residuals_give_a_symmetric_interval() -> None:
+    measured = pairs(19, width=None)
     simulated = order_statistics([float(i) for i in range(100, 139)])
-    found = calibrated(simulated, 120, known)
-    half = sorted(abs(p.residual) for p in known)[17]
-    assert found.low == pytest.approx(120 * (1 - half))
-    assert found.high == pytest.approx(120 * (1 + half))
-    assert "rank 18 of 19" in found.method
+    interval = calibrated(simulated, 120, measured)
+    half = sorted(abs(p.residual) for p in measured)[17]
+    assert interval.low == pytest.approx(120 * (1 - half))
+    assert interval.high == pytest.approx(120 * (1 + half))
+    assert "rank 18 of 19" in interval.method
 
 
 @pytest.mark.parametrize("width", [None, 0.02, 0.4])
-def test_calibrated_intervals_cover_whatever_the_simulated_ones_did(width: float | None) -> None:
-    """A model 8 % too fast, with intervals far too narrow or too wide: calibrated, they hold."""
+def test_calibrated_intervals_cover_90_percent(width: float | None) -> None:
+    """Calibration corrects a model that is 8 % too fast and has too narrow or too wide intervals."""
     trials = inside = 0
     for seed in range(1500):
-        *known, last = pairs(40, 1.08, width, seed)
+        *measured, last = pairs(40, 1.08, width, seed)
         p = last.predicted
         spread = (p * 0.97, p * 1.03) if width is None else (last.low or 0, last.high or 0)
         simulated = order_statistics([*spread] + [p] * 17)
         assert simulated.low == spread[0]
-        found = calibrated(simulated, p, known)
-        inside += found.low <= last.measured <= found.high
+        interval = calibrated(simulated, p, measured)
+        inside += interval.low <= last.measured <= interval.high
         trials += 1
     # k = 36 of 39: 90 % exactly
     assert binomtest(inside, trials, 0.9).pvalue > 0.001
-    bare = sum(
+    covered_uncalibrated = sum(
         abs(p.measured / p.predicted - 1) <= 0.03
         for p in (pairs(40, 1.08, None, s)[-1] for s in range(1500))
     )
-    assert binomtest(bare, trials, 0.9).pvalue < 1e-6, "the planted narrow interval must fail"
+    assert binomtest(covered_uncalibrated, trials, 0.9).pvalue < 1e-6, (
+        "uncalibrated narrow intervals cover 90 %"
+    )
 
 
-def test_store_keeps_pairs_and_is_replaced_whole(tmp_path: Path) -> None:
+def test_store_appends_pairs_and_is_replaced_atomically(tmp_path: Path) -> None:
     store = tmp_path / "deep" / "calibration.json"
     assert add_pairs(store, pairs(3)) == 3
     assert add_pairs(store, pairs(2, seed=9)) == 5
-    found = read_pairs(store)
-    assert len(found) == 5
-    assert found[0].predicted == pairs(1)[0].predicted
-    assert found[0].date
+    stored = read_pairs(store)
+    assert len(stored) == 5
+    assert stored[0].predicted == pairs(1)[0].predicted
+    assert stored[0].date
     assert [p.name for p in store.parent.iterdir()] == ["calibration.json"]
-    table = pa.Table.from_pylist([vars(p) for p in found])
+    table = pa.Table.from_pylist([vars(p) for p in stored])
     pq.write_table(table, tmp_path / "pairs.parquet")
-    assert read_pairs(tmp_path / "pairs.parquet") == found
+    assert read_pairs(tmp_path / "pairs.parquet") == stored
     assert read_pairs(tmp_path / "none.json", missing_ok=True) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{", "not JSON"),
         ("[]", "found schema list"),
@@ -173,14 +175,14 @@ def test_store_keeps_pairs_and_is_replaced_whole(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_stores_are_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_bad_stores_are_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "pairs.json"
     path.write_text(text)
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(BadInput, match=message):
         read_pairs(path)
 
 
-def test_a_bad_pair_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+def test_bad_pair_leaves_the_store_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "pairs.json"
     add_pairs(path, pairs(1))
     before = path.read_text()

@@ -1,4 +1,4 @@
-"""Processes, files and commands of a monitor: how they are asked for, their labels, what is owed of them."""
+"""Processes, files and commands of a monitor: options, labels and expected numbers of points."""
 
 from __future__ import annotations
 
@@ -39,12 +39,14 @@ def test_labels_of_an_entity(entity: str, labels: dict[str, str]) -> None:
     assert json.loads(labels_of_entity(entity)) == labels
 
 
-def test_options_are_paths_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_of_options_become_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = application(True, ["post*"], ["q=q.txt"], ["n=a=b; echo 1"], 2.0)
-    assert asked.files == {"q": str(tmp_path / "q.txt")}
-    assert asked.metrics == {"n": "a=b; echo 1"}
-    assert (asked.processes, asked.processes_named, asked.metric_interval_s) == (
+    options = application(True, ["post*"], ["q=q.txt"], ["n=a=b; echo 1"], 2.0)
+    assert options.files == {"q": str(tmp_path / "q.txt")}
+    assert options.metrics == {"n": "a=b; echo 1"}
+    assert (options.processes, options.processes_named, options.metric_interval_s) == (
         True,
         ("post*",),
         2.0,
@@ -52,7 +54,7 @@ def test_options_are_paths_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("files", "metrics", "patterns", "interval_s", "said"),
+    ("files", "metrics", "patterns", "interval_s", "message"),
     [
         (["q"], [], [], 1, "--file: found 'q'; expected NAME=PATH"),
         (["q="], [], [], 1, "expected NAME=PATH"),
@@ -69,11 +71,11 @@ def test_options_are_paths_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_wrong_options(
-    files: list[str], metrics: list[str], patterns: list[str], interval_s: float, said: str
+    files: list[str], metrics: list[str], patterns: list[str], interval_s: float, message: str
 ) -> None:
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput) as error:
         application(False, patterns, files, metrics, interval_s)
-    assert said in str(refused.value)
+    assert message in str(error.value)
 
 
 STUDY = """penstock: 1
@@ -96,13 +98,13 @@ def study(tmp_path: Path, monitor: str) -> Path:
     return path
 
 
-def test_a_study_says_it(tmp_path: Path) -> None:
-    said = (
+def test_monitor_options_of_a_study(tmp_path: Path) -> None:
+    spec = (
         "{processes: true, processes_named: [ceph*], files: {q: /run/q}, metrics: {n: pgrep -c x}, "
         "metric_interval: 5s}"
     )
-    found = load_study(study(tmp_path, said)).observers.by_name()["monitor"]
-    assert found == {
+    options = load_study(study(tmp_path, spec)).observers.by_name()["monitor"]
+    assert options == {
         "interval_s": 1.0,
         "block_latency": False,
         "processes": True,
@@ -114,7 +116,7 @@ def test_a_study_says_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("spec", "expected"),
     [
         ("{files: {q: run/q}}", "absolute paths"),
         ("{files: {q q: /run/q}}", "a name of letters"),
@@ -124,29 +126,29 @@ def test_a_study_says_it(tmp_path: Path) -> None:
         ("{processes: some}", "expected true or false"),
     ],
 )
-def test_a_study_that_says_it_wrongly(tmp_path: Path, said: str, expected: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        load_study(study(tmp_path, said))
-    assert expected in str(refused.value)
-    assert "s.study.yaml:11" in str(refused.value)
+def test_bad_monitor_options_of_a_study(tmp_path: Path, spec: str, expected: str) -> None:
+    with pytest.raises(BadInput) as error:
+        load_study(study(tmp_path, spec))
+    assert expected in str(error.value)
+    assert "s.study.yaml:11" in str(error.value)
 
 
-def rows(*told: tuple[int, str, str, str, float, bool]) -> pa.Table:
+def rows(*samples: tuple[int, str, str, str, float, bool]) -> pa.Table:
     names = ("t_ns", "source", "entity", "metric", "value", "cumulative")
-    columns = dict(zip(names, zip(*told, strict=True), strict=True))
+    columns = dict(zip(names, zip(*samples, strict=True), strict=True))
     arrays = {
-        name: pa.array(columns.get(name, [""] * len(told)), SAMPLES_SCHEMA.field(name).type)
+        name: pa.array(columns.get(name, [""] * len(samples)), SAMPLES_SCHEMA.field(name).type)
         for name in SAMPLES_SCHEMA.names
     }
     return pa.table(arrays, schema=SAMPLES_SCHEMA)
 
 
-def test_what_is_owed_of_processes_files_and_commands() -> None:
+def test_expected_points_of_processes_files_and_commands() -> None:
     table = rows(
         *[(k * S, "sampler", "self", "lateness", 0.0, False) for k in range(10)],
         *[(k * S, "sampler", "source=cpu", "source_up", 1.0, False) for k in range(0, 10, 5)],
         *[(k * S, "process", "pid=7 comm=x", "cpu_time", k, True) for k in (3, 4)],
-        # there from the second sample on to the eighth, and not in the fifth
+        # present in the second to the eighth sample, except the fifth
         *[(k * S, "file", "q", "up", float(k in (1, 2, 3, 5, 6, 7)), False) for k in range(10)],
         *[(k * S, "file", "q", "value", 1.0, False) for k in (1, 2, 3, 5, 6, 7)],
         *[(k * S, "file", "never", "up", 0.0, False) for k in range(10)],
@@ -155,68 +157,68 @@ def test_what_is_owed_of_processes_files_and_commands() -> None:
     )
     tables = {"samples": table, "utilisation": UTILISATION_SCHEMA.empty_table()}
     batch = sampled(tables, 10, 0)[0]
-    owed = {(a.metric, a.labels): a.expected for a in batch.accounts}
-    of = {entity: labels_of_entity(entity) for entity in ("q", "never", "n", "self")}
-    assert owed == {
-        ("sampler_lateness", of["self"]): 10,
-        ("file_up", of["q"]): 10,
-        ("file_up", of["never"]): 10,
-        ("file_value", of["q"]): 7,
-        ("command_value", of["n"]): 2,
-        # what is not told in each sample: as many as there are
-        ("command_up", of["n"]): 2,
+    expected = {(a.metric, a.labels): a.expected for a in batch.accounts}
+    labels = {entity: labels_of_entity(entity) for entity in ("q", "never", "n", "self")}
+    assert expected == {
+        ("sampler_lateness", labels["self"]): 10,
+        ("file_up", labels["q"]): 10,
+        ("file_up", labels["never"]): 10,
+        ("file_value", labels["q"]): 7,
+        ("command_value", labels["n"]): 2,
+        # not part of each sample: as many as there are
+        ("command_up", labels["n"]): 2,
         ("process_cpu_time", labels_of_entity("pid=7 comm=x")): 2,
         ("sampler_source_up", labels_of_entity("source=cpu")): 2,
     }
 
 
-def test_what_a_command_came_to_is_kept_whenever_that_was() -> None:
+def test_values_of_commands_outside_the_window_are_kept() -> None:
     times = [*range(0, 10 * S, S // 10), *range(10 * S, 30 * S, S)]
     table = rows(
         *[(t, "cpu", "all", "user", 1.0, True) for t in times],
         (3 * S // 10, "command", "n", "value", 4.0, False),
     )
-    told = {"start_ns": 0, "end_ns": 30 * S, "interval_ns": S, "close_ns": S // 10}
-    found, _ = _of_use(table, {**told, "beginning_ns": 10 * S})
-    frame = found.to_pandas()
+    window = {"start_ns": 0, "end_ns": 30 * S, "interval_ns": S, "close_ns": S // 10}
+    reduced, _ = _of_use(table, {**window, "beginning_ns": 10 * S})
+    frame = reduced.to_pandas()
     assert frame[frame.source == "command"].value.tolist() == [4.0]
     assert len(frame) == 31
 
 
-def test_a_follower_leaves_processes_out(tmp_path: Path) -> None:
-    """Breaks where the sample before a process woke up, told late, is taken for a new one of all series."""
+def test_follower_omits_processes(tmp_path: Path) -> None:
+    """Fails if the late sample before a process wakes up counts as a new sample of all series."""
     spool = tmp_path / "s"
-    named = [
+    series = [
         ("file", "q", "value", False),
         ("process", "pid=7 comm=x", "cpu_time", True),
         ("network", "eth0", "sent_bytes", True),
         ("network", "eth0", "received_bytes", True),
     ]
     with open(f"{spool}.series", "w") as names:
-        for number, (source, entity, metric, grows) in enumerate(named):
-            said = {"series": number, "source": source, "entity": entity, "metric": metric}
-            names.write(json.dumps({**said, "unit": "1", "cumulative": grows}) + "\n")
+        for number, (source, entity, metric, cumulative) in enumerate(series):
+            row = {"series": number, "source": source, "entity": entity, "metric": metric}
+            names.write(json.dumps({**row, "unit": "1", "cumulative": cumulative}) + "\n")
     follower = Follower(spool)
-    found: list[tuple[str, list[float]]] = []
+    followed: list[tuple[str, list[float]]] = []
     for k in range(1, 5):
-        told = [(k * S, 0, k), (k * S, 2, 10 * k), (k * S, 3, 0)]
+        records = [(k * S, 0, k), (k * S, 2, 10 * k), (k * S, 3, 0)]
         if k > 2:
-            told = [*told[:2], ((k - 1) * S, 1, 5), (k * S, 1, 6), told[2]]
+            records = [*records[:2], ((k - 1) * S, 1, 5), (k * S, 1, 6), records[2]]
         with open(spool, "ab") as file:
-            np.array(told, SAMPLE_DTYPE).tofile(file)
+            np.array(records, SAMPLE_DTYPE).tofile(file)
         if k % 2 == 0:
-            found += [(v.metric, v.values.tolist()) for v in follower.look()]
-    sent = [values for metric, values in found if metric == "network_send_rate"]
+            followed += [(v.metric, v.values.tolist()) for v in follower.look()]
+    sent = [values for metric, values in followed if metric == "network_send_rate"]
     assert sent == [[10.0], [10.0, 10.0]]
-    assert [v for m, v in found if m == "file_value"] == [[1.0, 2.0], [3.0, 4.0]]
-    assert not any(metric.startswith("process") for metric, _ in found)
-    with open(spool, "ab") as file:  # nothing but what is left out
+    assert [v for m, v in followed if m == "file_value"] == [[1.0, 2.0], [3.0, 4.0]]
+    assert not any(metric.startswith("process") for metric, _ in followed)
+    with open(spool, "ab") as file:  # only a series that is left out
         np.array([(4 * S, 1, 7)], SAMPLE_DTYPE).tofile(file)
     assert follower.look() == []
     assert read_samples(spool).num_rows == 4 * 3 + 4 + 1
 
 
-def test_what_was_not_sampled_is_said() -> None:
+def test_missing_samples_are_reported() -> None:
     receipt = {
         "process": {"most": 512, "most_not_sampled": 3},
         "command": {"n": {"runs": 5, "late": 2, "no_number": 1}, "fine": {"runs": 5}},
@@ -231,13 +233,13 @@ def test_what_was_not_sampled_is_said() -> None:
 
 
 @pytest.mark.parametrize("interval", ["nan", "inf", "-1", "0", "1e18", "1e308"])
-@pytest.mark.parametrize("words", [["run", "--", "true"], ["start", "x", "--sample"]])
-def test_intervals_of_no_sampler_are_refused_before_anything_starts(
-    words: list[str], interval: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("arguments", [["run", "--", "true"], ["start", "x", "--sample"]])
+def test_bad_intervals_are_refused_before_anything_starts(
+    arguments: list[str], interval: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
-    line = ["monitor", words[0], "--interval", interval, *words[1:]]
-    error = CliRunner().invoke(_build(), line).exception
+    argv = ["monitor", arguments[0], "--interval", interval, *arguments[1:]]
+    error = CliRunner().invoke(_build(), argv).exception
     assert isinstance(error, BadInput)
     assert "expected at least 10 ms, a day at most" in str(error)
     assert not list((tmp_path / "state").glob("experiments/*/*"))

@@ -1,4 +1,4 @@
-"""Whole predictions of small cases beside what a pencil gives (docs/model.md): user files in, numbers out.
+"""Predictions of small cases equal results computed by hand (docs/model.md).
 
 Set V of the specification: links of 12.5 MB/s, loopback ten times that, frames of 64 KiB, control messages
 of 1 KiB, chunks of 1 MiB, a manager that takes 0.5 ms and storage that takes 1 ms a chunk.
@@ -26,13 +26,13 @@ S = MIB / B
 F = 65536 / B
 MA = 0.5e-3
 SM = 1e-3
-ALLOT = 4 * C + MA  # to the manager and back
+ALLOT = 4 * C + MA  # request to the manager and reply
 SERVICE = {"per_byte": "1 ms/MiB"}
 STORAGE = {"read": SERVICE, "write": SERVICE}
 
 
 def platform(*, clients: int = 1, storages: int = 1, joined: int = 0, **more: Any) -> Platform:
-    """Clients, storage hosts, hosts that are both, and a manager; `more` are parts of the file."""
+    """Platform of clients, storage hosts, hosts of both roles and a manager; `more`: further keys."""
     hosts: list[dict[str, Any]] = []
     if clients:
         hosts.append({"group": "app", "count": clients, "roles": ["client"]})
@@ -74,9 +74,9 @@ def compute(seconds: float) -> dict[str, Any]:
     return {"op": "compute", "seconds": seconds}
 
 
-def there(name: str, size: float, **hints: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": name, "size_bytes": int(size), "preloaded": True}
-    return {**found, "hints": hints} if hints else found
+def preloaded(name: str, size: float, **hints: Any) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": name, "size_bytes": int(size), "preloaded": True}
+    return {**document, "hints": hints} if hints else document
 
 
 def workload(*tasks: dict[str, Any], files: tuple[dict[str, Any], ...] = ()) -> Workload:
@@ -84,13 +84,13 @@ def workload(*tasks: dict[str, Any], files: tuple[dict[str, Any], ...] = ()) -> 
     return workload_from_dict({**document, "tasks": list(tasks)})
 
 
-def predicted(work: Workload, where: Platform) -> Prediction:
-    return predict(work, where, seeds=1, detail=True, explained=False, threads=1)
+def predicted(work: Workload, cluster: Platform) -> Prediction:
+    return predict(work, cluster, seeds=1, detail=True, explained=False, threads=1)
 
 
 K = 10
 WRITE = workload(task("w", write("f", K * MIB)))
-READ = workload(task("r", opened("f"), read("f", K * MIB)), files=(there("f", K * MIB),))
+READ = workload(task("r", opened("f"), read("f", K * MIB)), files=(preloaded("f", K * MIB),))
 
 CASES: dict[str, tuple[Workload, Platform, float]] = {
     "computing only": (workload(task("a", compute(3))), platform(), 3),
@@ -154,7 +154,7 @@ CASES: dict[str, tuple[Workload, Platform, float]] = {
             storages=2,
             groups={"data": {"storage": {"read": "0.2s", "write": "0.2s"}}},
         ),
-        # host 0 gets chunks 0, 2, …; host 1 gets its first when the second has left the client
+        # host 0 stores chunks 0, 2, …; host 1 gets its first after the second was sent
         10 * C + 2 * MA + 2 * S + F + K / 2 * 0.2,
     ),
     "a last chunk of a half": (
@@ -174,20 +174,20 @@ CASES: dict[str, tuple[Workload, Platform, float]] = {
     ),
     "nothing written": (workload(task("w", write("f", 0))), platform(), 2 * ALLOT),
     "nothing read": (
-        workload(task("r", opened("f"), read("f", 0)), files=(there("f", 0),)),
+        workload(task("r", opened("f"), read("f", 0)), files=(preloaded("f", 0),)),
         platform(),
         ALLOT,
     ),
     "read": (READ, platform(), 6 * C + MA + SM + K * S + F),
     "read without opening": (
-        workload(task("r", read("f", K * MIB)), files=(there("f", K * MIB),)),
+        workload(task("r", read("f", K * MIB)), files=(preloaded("f", K * MIB),)),
         platform(),
         2 * C + SM + K * S + F,
     ),
     "the middle of a file": (
         workload(
             task("r", read("f", 2 * MIB, 4 * MIB)),
-            files=(there("f", K * MIB),),
+            files=(preloaded("f", K * MIB),),
         ),
         platform(),
         2 * C + SM + 2 * S + F,
@@ -233,7 +233,7 @@ CASES: dict[str, tuple[Workload, Platform, float]] = {
         2 * ALLOT + K * MIB / LOOP + SM + 1024 / LOOP,
     ),
     "local read": (
-        workload(task("r", read("f", K * MIB)), files=(there("f", K * MIB),)),
+        workload(task("r", read("f", K * MIB)), files=(preloaded("f", K * MIB),)),
         platform(clients=0, storages=0, joined=1),
         1024 / LOOP + SM + K * MIB / LOOP,
     ),
@@ -245,11 +245,11 @@ CASES: dict[str, tuple[Workload, Platform, float]] = {
     "a core of half the bandwidth": (
         WRITE,
         platform(network={"fabric": "6.25 MB/s"}),
-        # the acknowledgements of four chunks reach the core before the last frame of the last chunk
+        # acknowledgements of four chunks precede the last frame of the last chunk in the core
         20 * C + 2 * MA + F + 2 * K * S + F + SM + 4 * 2 * C,
     ),
     "a rack's uplink of half the bandwidth": (
-        # to the storage's rack and back: four times the queues for each of five control messages
+        # each of five control messages passes four more queues: to the other rack and back
         WRITE,
         platform(
             network={"rack_uplink": "6.25 MB/s"},
@@ -275,7 +275,7 @@ CASES: dict[str, tuple[Workload, Platform, float]] = {
     "read again out of the cache": (
         workload(
             task("r", read("f", 4 * MIB), compute(1), read("f", 4 * MIB)),
-            files=(there("f", 4 * MIB),),
+            files=(preloaded("f", 4 * MIB),),
         ),
         platform(preprocess={"cache": "4MiB"}),
         1 + 2 * C + SM + 4 * S + F,
@@ -283,7 +283,7 @@ CASES: dict[str, tuple[Workload, Platform, float]] = {
     "read again without a cache": (
         workload(
             task("r", read("f", 4 * MIB), compute(1), read("f", 4 * MIB)),
-            files=(there("f", 4 * MIB),),
+            files=(preloaded("f", 4 * MIB),),
         ),
         platform(),
         1 + 2 * (2 * C + SM + 4 * S + F),
@@ -317,62 +317,62 @@ CASES: dict[str, tuple[Workload, Platform, float]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_makespan(name: str):
-    work, where, expected = CASES[name]
-    assert predicted(work, where).makespan_s == pytest.approx(expected, rel=1e-6)
+    work, cluster, expected = CASES[name]
+    assert predicted(work, cluster).makespan_s == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_planted_wrong_service_time_is_seen():
-    wrong = platform(groups={"data": {"storage": {"read": "2ms", "write": "2ms"}}})
+def test_wrong_service_time_changes_the_makespan():
+    slower = platform(groups={"data": {"storage": {"read": "2ms", "write": "2ms"}}})
     _, _, expected = CASES["write"]
-    assert predicted(WRITE, wrong).makespan_s != pytest.approx(expected, rel=1e-6)
+    assert predicted(WRITE, slower).makespan_s != pytest.approx(expected, rel=1e-6)
 
 
 def test_bytes_of_a_write():
     b = predicted(WRITE, platform()).bytes
     assert (
         b["network"] == K * MIB + 14 * 1024
-    )  # of each chunk an acknowledgement, four of the manager
+    )  # an acknowledgement per chunk, four messages of the manager
     assert (b["written"], b["read"], b["stored"]) == (K * MIB, 0, K * MIB)
     assert (b["loopback"], b["written_local"]) == (0, 0)
 
 
-def test_bytes_of_a_replicated_write_among_hosts_that_do_both():
-    where = platform(clients=0, storages=0, joined=3, store={"placement": "local", "replicas": 2})
-    made = predicted(WRITE, where)
-    assert made.bytes["stored"] == 2 * K * MIB
-    assert made.bytes["written_local"] == K * MIB
-    assert sum(h["stored_bytes"] for h in made.hosts) == 2 * K * MIB
-    assert next(h for h in made.hosts if h["name"] == "node-0")["stored_bytes"] == K * MIB
+def test_bytes_of_a_replicated_write():
+    cluster = platform(clients=0, storages=0, joined=3, store={"placement": "local", "replicas": 2})
+    prediction = predicted(WRITE, cluster)
+    assert prediction.bytes["stored"] == 2 * K * MIB
+    assert prediction.bytes["written_local"] == K * MIB
+    assert sum(h["stored_bytes"] for h in prediction.hosts) == 2 * K * MIB
+    assert next(h for h in prediction.hosts if h["name"] == "node-0")["stored_bytes"] == K * MIB
 
 
 def test_energy_and_cost_of_a_write():
     power = {"idle": "90 W", "app": "125 W", "storage": "130 W", "network": "128 W"}
-    made = predicted(WRITE, platform(power=power, price="3.6 EUR/h"))
-    t = made.makespan_s
-    assert made.energy is not None
-    assert made.cost is not None
-    assert made.cost.amount == pytest.approx(3 * t * 3.6 / 3600, rel=1e-9)
-    data = next(h for h in made.energy.hosts if h.host == "data-0")
+    prediction = predicted(WRITE, platform(power=power, price="3.6 EUR/h"))
+    t = prediction.makespan_s
+    assert prediction.energy is not None
+    assert prediction.cost is not None
+    assert prediction.cost.amount == pytest.approx(3 * t * 3.6 / 3600, rel=1e-9)
+    data = next(h for h in prediction.energy.hosts if h.host == "data-0")
     assert data.idle_j == pytest.approx(90 * t, rel=1e-9)
     assert data.storage_j == pytest.approx(40 * K * SM, rel=1e-9)
     assert data.app_j == 0
-    app = next(h for h in made.energy.hosts if h.host == "app-0")
-    # sending ten chunks; acknowledgements come in meanwhile, but for the last; four messages of the manager
+    app = next(h for h in prediction.energy.hosts if h.host == "app-0")
+    # ten chunks, the last acknowledgement and four manager messages; other acknowledgements overlap
     assert app.network_j == pytest.approx(38 * (K * S + 5 * C), rel=1e-6)
-    assert made.energy.omitted == ("boss-0",)
+    assert prediction.energy.omitted == ("boss-0",)
 
 
 def test_energy_of_computing_and_started_hours():
     power = {"idle": "91.6 W", "app": "125.2 W"}
     price = {"per_host": "0.10 EUR/h", "started_hours": True}
     work = workload(task("a", compute(3601)))
-    made = predicted(work, platform(power=power, price=price))
-    assert made.energy_j == pytest.approx(2 * 91.6 * 3601 + 33.6 * 3601, rel=1e-9)
-    assert made.cost is not None
-    assert made.cost.amount == pytest.approx(3 * 2 * 0.10, rel=1e-9)
+    prediction = predicted(work, platform(power=power, price=price))
+    assert prediction.energy_j == pytest.approx(2 * 91.6 * 3601 + 33.6 * 3601, rel=1e-9)
+    assert prediction.cost is not None
+    assert prediction.cost.amount == pytest.approx(3 * 2 * 0.10, rel=1e-9)
 
 
-def test_a_store_that_is_just_large_enough():
+def test_store_of_exactly_the_file_size():
     full = {"storage": {**STORAGE, "capacity": "10MiB"}}
     assert predicted(WRITE, platform(groups={"data": full})).bytes["stored"] == K * MIB
     one_more = workload(task("w", write("f", K * MIB + 1)))
@@ -380,36 +380,36 @@ def test_a_store_that_is_just_large_enough():
         predicted(one_more, platform(groups={"data": full}))
 
 
-def hosts_of(made: Prediction) -> dict[str, str]:
-    return {t["name"]: t["host"] for t in made.tasks or ()}
+def hosts_of(prediction: Prediction) -> dict[str, str]:
+    return {t["name"]: t["host"] for t in prediction.tasks or ()}
 
 
-def test_data_location_takes_tasks_to_their_data():
+def test_data_location_scheduler():
     files = tuple(
-        there(f"f{i}", 4 * MIB, placement="local", host=f"node-{3 - i}") for i in range(4)
+        preloaded(f"f{i}", 4 * MIB, placement="local", host=f"node-{3 - i}") for i in range(4)
     )
     work = workload(
         *(task(f"t{i}", opened(f"f{i}"), read(f"f{i}", 4 * MIB)) for i in range(4)), files=files
     )
-    where = platform(clients=0, storages=0, joined=4, scheduler={"kind": "data_location"})
-    made = predicted(work, where)
-    assert hosts_of(made) == {f"t{i}": f"node-{3 - i}" for i in range(4)}
-    assert made.bytes["read_local"] == 16 * MIB
-    queue = predicted(work, platform(clients=0, storages=0, joined=4))
-    assert hosts_of(queue) == {f"t{i}": f"node-{i}" for i in range(4)}
-    assert queue.bytes["read_local"] == 0
+    cluster = platform(clients=0, storages=0, joined=4, scheduler={"kind": "data_location"})
+    prediction = predicted(work, cluster)
+    assert hosts_of(prediction) == {f"t{i}": f"node-{3 - i}" for i in range(4)}
+    assert prediction.bytes["read_local"] == 16 * MIB
+    by_queue = predicted(work, platform(clients=0, storages=0, joined=4))
+    assert hosts_of(by_queue) == {f"t{i}": f"node-{i}" for i in range(4)}
+    assert by_queue.bytes["read_local"] == 0
 
 
 def test_waiting_for_the_host_with_the_data():
     def work(first_s: float) -> Workload:
-        files = (there("f", 4 * MIB, host="node-0", placement="local"),)
+        files = (preloaded("f", 4 * MIB, host="node-0", placement="local"),)
         busy = task("busy", compute(first_s), machine="node-0")
         return workload(busy, task("t", read("f", 4 * MIB), not_before_s=0.5), files=files)
 
     def host(wait: str, first_s: float) -> str:
         scheduler = {"kind": "data_location", "wait": wait}
-        where = platform(clients=0, storages=0, joined=2, scheduler=scheduler)
-        return hosts_of(predicted(work(first_s), where))["t"]
+        cluster = platform(clients=0, storages=0, joined=2, scheduler=scheduler)
+        return hosts_of(predicted(work(first_s), cluster))["t"]
 
     assert host("0s", 1) == "node-1"
     assert host("2s", 1) == "node-0"
@@ -418,55 +418,61 @@ def test_waiting_for_the_host_with_the_data():
 
 
 def test_a_task_bound_to_a_group_or_a_host():
-    where = platform(clients=2, storages=0, joined=2)
+    cluster = platform(clients=2, storages=0, joined=2)
     work = workload(
         task("a", compute(1), machine="node"),
         task("b", compute(1), machine="node-1"),
         task("c", compute(1), machine="app-1"),
     )
-    assert hosts_of(predicted(work, where)) == {"a": "node-0", "b": "node-1", "c": "app-1"}
+    assert hosts_of(predicted(work, cluster)) == {"a": "node-0", "b": "node-1", "c": "app-1"}
 
 
 def test_placement_by_hints():
     hints = {"placement": "collocate", "group": "g"}
     files = tuple({"name": f"f{i}", "hints": hints} for i in range(4))
     work = workload(*(task(f"t{i}", write(f"f{i}", 3 * MIB)) for i in range(4)), files=files)
-    made = predicted(work, platform(storages=4))
-    held = sorted(h["stored_bytes"] for h in made.hosts)
-    assert held[-1] == 12 * MIB
-    assert sum(held) == 12 * MIB
-    spread = predicted(workload(task("w", write("f", 8 * MIB))), platform(storages=4))
-    assert sorted(h["stored_bytes"] for h in spread.hosts)[-4:] == [2 * MIB] * 4
+    collocated = predicted(work, platform(storages=4))
+    stored = sorted(h["stored_bytes"] for h in collocated.hosts)
+    assert stored[-1] == 12 * MIB
+    assert sum(stored) == 12 * MIB
+    striped = predicted(workload(task("w", write("f", 8 * MIB))), platform(storages=4))
+    assert sorted(h["stored_bytes"] for h in striped.hosts)[-4:] == [2 * MIB] * 4
     scatter = ({"name": "f", "hints": {"placement": "scatter", "scatter": 4}},)
-    parts = predicted(workload(task("w", write("f", 8 * MIB)), files=scatter), platform(storages=4))
-    assert sorted(h["stored_bytes"] for h in parts.hosts)[-4:] == [0, 0, 4 * MIB, 4 * MIB]
+    scattered = predicted(
+        workload(task("w", write("f", 8 * MIB)), files=scatter), platform(storages=4)
+    )
+    assert sorted(h["stored_bytes"] for h in scattered.hosts)[-4:] == [0, 0, 4 * MIB, 4 * MIB]
 
 
-def test_the_shared_link_that_limits_is_the_bottleneck():
-    made = predicted(WRITE, platform(network={"fabric": "6.25 MB/s"}))
-    assert made.bottleneck is not None
-    assert made.bottleneck.station == "fabric/core"
-    assert made.bottleneck.text == "the core of the network"
-    assert made.bottleneck.utilisation > 0.99
+def test_shared_link_is_the_bottleneck():
+    prediction = predicted(WRITE, platform(network={"fabric": "6.25 MB/s"}))
+    assert prediction.bottleneck is not None
+    assert prediction.bottleneck.station == "fabric/core"
+    assert prediction.bottleneck.text == "the core of the network"
+    assert prediction.bottleneck.utilisation > 0.99
     racks = platform(network={"rack_uplink": "1 MB/s"}, groups={"data": {"rack": 1}})
-    found = predicted(WRITE, racks).bottleneck
-    assert found is not None
-    assert found.text == "the uplink of rack 0"
+    bottleneck = predicted(WRITE, racks).bottleneck
+    assert bottleneck is not None
+    assert bottleneck.text == "the uplink of rack 0"
 
 
-def test_latency_that_limits_is_named_as_latency():
-    made = predicted(workload(task("w", write("f", 0))), platform(network={"latency": "100ms"}))
-    assert made.bottleneck is not None
-    assert made.bottleneck.text == "the latency of the network"
+def test_network_latency_is_the_bottleneck():
+    prediction = predicted(
+        workload(task("w", write("f", 0))), platform(network={"latency": "100ms"})
+    )
+    assert prediction.bottleneck is not None
+    assert prediction.bottleneck.text == "the latency of the network"
 
 
-def test_who_waits_for_a_slot_waits_for_what_its_task_does():
-    # ten files of 0 bytes by one client in turn: the manager and the way to it are all there is
-    made = predicted(workload(*(task(f"t{i}", write(f"f{i}", 0)) for i in range(10))), platform())
-    assert made.makespan_s == pytest.approx(20 * ALLOT, rel=1e-6)
-    assert made.bottleneck is not None
-    assert made.bottleneck.kind == "manager"
-    shares = {s["name"]: s["critical_share"] for s in made.stations}
+def test_waiting_for_a_slot_is_charged_to_the_running_task():
+    # ten tasks of one client write 0 bytes in turn: only the manager and its network path are used
+    prediction = predicted(
+        workload(*(task(f"t{i}", write(f"f{i}", 0)) for i in range(10))), platform()
+    )
+    assert prediction.makespan_s == pytest.approx(20 * ALLOT, rel=1e-6)
+    assert prediction.bottleneck is not None
+    assert prediction.bottleneck.kind == "manager"
+    shares = {s["name"]: s["critical_share"] for s in prediction.stations}
     assert shares["app-0/slots"] == 0
     assert shares["boss-0/manager"] == pytest.approx(MA / ALLOT, rel=1e-4)
-    assert all(t["critical"] for t in made.tasks or ())
+    assert all(t["critical"] for t in prediction.tasks or ())
