@@ -1,4 +1,4 @@
-"""The fidelity certificate on request logs whose truth is known."""
+"""Fidelity certificates of constructed request logs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lognormal_profile() -> str:
 
 
 def closed_loop(n: int, depth: int, service_ns: float, slow: float = 0.0, think_ns: int = 0):
-    """Log of `depth` clients on one constant server that takes `1 + slow` times as long as it says."""
+    """Log of `depth` clients on one constant server that takes `1 + slow` times its reported time."""
     arrival = np.zeros(n, np.int64)
     done = np.zeros(n, np.int64)
     wait = np.zeros(n, np.int64)
@@ -82,7 +82,7 @@ def row(table: pa.Table, metric: str) -> dict:
 
 
 @pytest.mark.parametrize("depth", [1, 8, 64])
-def test_a_disk_that_keeps_its_word_is_honoured_at_any_depth(depth):
+def test_exact_disk_is_honoured_at_any_depth(depth):
     table = certificate(closed_loop(2000, depth, 5 * MS), {}, constant_profile(0.005)).overall
     assert set(table["verdict"].to_pylist()) == {"honoured"}
     assert row(table, "rate")["ratio"] == pytest.approx(1.0, abs=1e-6)
@@ -92,7 +92,7 @@ def test_a_disk_that_keeps_its_word_is_honoured_at_any_depth(depth):
 
 @pytest.mark.parametrize("depth", [1, 8])
 @pytest.mark.parametrize("slow", [0.05, -0.05])
-def test_a_disk_planted_five_percent_off_is_found_though_it_thinks_itself_punctual(depth, slow):
+def test_disk_five_percent_off_is_not_honoured(depth, slow):
     log = closed_loop(1000, depth, 5 * MS, slow=slow)
     table = certificate(log, {}, constant_profile(0.005)).overall
     assert set(table["verdict"].to_pylist()) == {"not-honoured"}
@@ -101,7 +101,7 @@ def test_a_disk_planted_five_percent_off_is_found_though_it_thinks_itself_punctu
     assert "time is" in reason
 
 
-def test_a_burst_drained_five_percent_too_slowly_is_found():
+def test_burst_served_five_percent_too_slowly_is_invalid():
     n = 400
     arrival = np.full(n, 1000 * MS) + np.arange(n)
     done = 1000 * MS + (np.arange(n) + 1) * int(5 * MS * 1.05)
@@ -112,7 +112,7 @@ def test_a_burst_drained_five_percent_too_slowly_is_found():
     assert not is_valid(table)[0]
 
 
-def test_idle_gaps_are_the_programs_own():
+def test_think_time_is_demand_bound():
     table = certificate(
         closed_loop(600, 1, 5 * MS, think_ns=20 * MS), {}, constant_profile(0.005)
     ).overall
@@ -122,7 +122,7 @@ def test_idle_gaps_are_the_programs_own():
 
 
 def straggler_runs(log: pa.Table, late_ns: np.ndarray) -> pa.Table:
-    """The log of a client that waits for each reply, each later by so much than it was due."""
+    """Log of a client that waits for each reply; reply i is `late_ns[i]` later than due."""
     frame = log.to_pandas()
     before = np.concatenate([[0], np.cumsum(late_ns)[:-1]])
     for name in ("t_ns", "due_ns"):
@@ -132,7 +132,7 @@ def straggler_runs(log: pa.Table, late_ns: np.ndarray) -> pa.Table:
 
 
 def waits(log: pa.Table, *, share: float = 1.0, metric: str = "waited_ns") -> pa.Table:
-    """What a host took that explains this share of the log's lateness, in windows of 100 ms."""
+    """Host waits that explain this share of the log's lateness, in windows of 100 ms."""
     due, done = log["due_ns"].to_numpy(), log["done_ns"].to_numpy()
     first = int(due.min()) // (100 * MS)
     cell = due // (100 * MS) - first
@@ -158,10 +158,10 @@ def verdicts(log: pa.Table, profile: str, host_waits: pa.Table | None) -> set[st
         ("stolen_ns", 1.0, "host-saturated"),
         ("overslept_ns", 0.7, "host-saturated"),
         ("overslept_ns", 0.3, "not-honoured"),
-        ("pressure_ns", 1.0, "not-honoured"),  # the run's own tasks wait as well
+        ("pressure_ns", 1.0, "not-honoured"),  # tasks of the run wait as well
     ],
 )
-def test_lateness_is_the_disk_s_unless_a_witness_of_the_host_explains_it(metric, share, verdict):
+def test_lateness_is_not_honoured_unless_the_host_explains_it(metric, share, verdict):
     late = np.random.default_rng(1).exponential(2 * MS, 1000).astype(np.int64)
     log = straggler_runs(closed_loop(1000, 1, 5 * MS), late)
     host_waits = waits(log, share=share, metric=metric)
@@ -174,22 +174,22 @@ def test_lateness_is_the_disk_s_unless_a_witness_of_the_host_explains_it(metric,
 
 
 @pytest.mark.parametrize("depth", [1, 8])
-def test_a_disk_held_up_once_a_second_is_found_though_it_is_right_on_average(depth):
-    """A lock held for 30 ms once a second: what is due meanwhile waits for its end."""
+def test_disk_blocked_once_a_second_is_not_honoured(depth):
+    """A lock is held for 30 ms once a second and delays the requests that are due meanwhile."""
     log = closed_loop(4000, depth, 5 * MS).to_pandas()
-    held = log["due_ns"] // (1000 * MS) * 1000 * MS + 30 * MS
-    log["done_ns"] = np.maximum(log["due_ns"], held)
+    lock_end_ns = log["due_ns"] // (1000 * MS) * 1000 * MS + 30 * MS
+    log["done_ns"] = np.maximum(log["due_ns"], lock_end_ns)
     table = pa.Table.from_pandas(log, preserve_index=False)
-    found = certificate(table, {}, constant_profile(0.005)).overall
-    assert row(found, "overdue")["delivered"] == pytest.approx(0.03, rel=0.2)
-    assert set(found["verdict"].to_pylist()) == {"not-honoured"}
+    overall = certificate(table, {}, constant_profile(0.005)).overall
+    assert row(overall, "overdue")["delivered"] == pytest.approx(0.03, rel=0.2)
+    assert set(overall["verdict"].to_pylist()) == {"not-honoured"}
     of_host = waits(table)
     assert verdicts(table, constant_profile(0.005), of_host) <= {"host-saturated", "honoured"}
     every_other = of_host.take(np.arange(0, of_host.num_rows, 2))
     assert verdicts(table, constant_profile(0.005), every_other) == {"not-honoured"}
 
 
-def test_a_host_that_took_time_elsewhere_explains_nothing():
+def test_host_waits_at_another_time_explain_nothing():
     late = np.where(np.arange(1000) < 500, 0, 2 * MS)
     log = straggler_runs(closed_loop(1000, 1, 5 * MS), late)
     moved = waits(log).to_pandas()
@@ -199,52 +199,52 @@ def test_a_host_that_took_time_elsewhere_explains_nothing():
 
 
 @pytest.mark.parametrize(("writes", "valid"), [(5, True), (200, False)])
-def test_a_direction_of_few_short_requests_is_not_judged(writes, valid):
-    """Reads of 5 ms as asked; writes of 5 ms a fifth too slow, in no way the host's."""
+def test_direction_of_few_requests_is_not_evaluated(writes, valid):
+    """Reads take 5 ms as specified; writes take 20 % more for no reason of the host."""
     reads = closed_loop(1000, 1, 5 * MS).to_pandas()
     slow = closed_loop(writes, 1, 5 * MS, slow=0.2).to_pandas().assign(op="write")
     for name in ("t_ns", "due_ns", "done_ns"):
         slow[name] += int(reads["done_ns"].max()) - 1000 * MS
     both = pd.concat([reads, slow], ignore_index=True)
     both["op"] = both["op"].astype("category")
-    found = certificate(
+    overall = certificate(
         pa.Table.from_pandas(both, preserve_index=False), {}, constant_profile(0.005)
     ).overall
-    assert ("rate_write" in is_valid(found)[1]) == (not valid)
-    assert row(found, "rate_write")["ratio"] == pytest.approx(1 / 1.2, rel=0.01)
+    assert ("rate_write" in is_valid(overall)[1]) == (not valid)
+    assert row(overall, "rate_write")["ratio"] == pytest.approx(1 / 1.2, rel=0.01)
 
 
-def test_lateness_that_adds_up_to_nothing_is_none_and_a_server_s_wait_is_shared_by_its_disks():
-    """A tenth of the replies 0.3 ms late for 5 ms: 0.6 % in all, and no quantile moves beyond its limit."""
+def test_small_lateness_is_tolerated_and_server_wait_is_shared():
+    """A tenth of the replies is 0.3 ms late: 0.6 % in all. No quantile exceeds its tolerance."""
     late = np.where(np.arange(2000) % 10 == 0, 300_000, 0)
     table = straggler_runs(closed_loop(2000, 1, 5 * MS), late)
-    waited = {"server_wait_ns": 2000 * 300_000}
-    alone = certificate(table, waited, constant_profile(0.005)).overall
+    stats = {"server_wait_ns": 2000 * 300_000}
+    alone = certificate(table, stats, constant_profile(0.005)).overall
     assert row(alone, "lateness")["delivered"] == pytest.approx(0.1)
     assert "waited 300 us" in is_valid(alone)[1]
-    among = certificate(table, {**waited, "server_requests": 4000}, constant_profile(0.005)).overall
-    assert is_valid(among) == (True, "")
+    shared = certificate(table, {**stats, "server_requests": 4000}, constant_profile(0.005)).overall
+    assert is_valid(shared) == (True, "")
     later = table.to_pandas()
     later["done_ns"] += np.where(late > 0, 300_000, 0)
-    more = certificate(pa.Table.from_pandas(later), {}, constant_profile(0.005)).overall
-    assert "replies were late" in is_valid(more)[1]
+    twice_as_late = certificate(pa.Table.from_pandas(later), {}, constant_profile(0.005)).overall
+    assert "replies were late" in is_valid(twice_as_late)[1]
 
 
-def test_a_tail_of_late_replies_may_be_the_host_s_and_one_of_slow_service_is_the_disk_s():
-    """Two replies in a hundred 2 ms late: below what counts as late in all, enough to move p99."""
+def test_late_tail_is_the_host_s_and_slow_service_is_the_disk_s():
+    """Two of 100 replies are 2 ms late: too few for total lateness, enough to change p99."""
     late = np.where(np.arange(2000) % 50 == 0, 2 * MS, 0)
     log = straggler_runs(closed_loop(2000, 1, 5 * MS), late)
     of_host = waits(log)
-    found = certificate(log, {}, constant_profile(0.005), host_waits=of_host).overall
-    assert row(found, "p99_read")["ratio"] == pytest.approx(1.4, abs=0.01)
-    assert set(found["verdict"].to_pylist()) == {"host-saturated"}
-    assert "p99_read" in is_valid(found)[1]
+    overall = certificate(log, {}, constant_profile(0.005), host_waits=of_host).overall
+    assert row(overall, "p99_read")["ratio"] == pytest.approx(1.4, abs=0.01)
+    assert set(overall["verdict"].to_pylist()) == {"host-saturated"}
+    assert "p99_read" in is_valid(overall)[1]
     slow = log.set_column(log.column_names.index("due_ns"), "due_ns", log["done_ns"])
     assert verdicts(slow, constant_profile(0.005), of_host) == {"not-honoured"}
 
 
-def test_a_quantile_at_a_gap_is_not_off_for_one_late_reply_in_a_hundred():
-    """Pairs of requests at one server: the first takes 1 ms, the second 2 ms, nothing is between."""
+def test_quantile_at_a_gap_tolerates_one_late_reply():
+    """Pairs of requests at one server take 1 ms and 2 ms; no latency lies between."""
     n = 1000
     arrival = 1000 * MS + np.arange(n) // 2 * 20 * MS
     wait = np.where(np.arange(n) % 2 == 0, 0, MS)
@@ -252,15 +252,15 @@ def test_a_quantile_at_a_gap_is_not_off_for_one_late_reply_in_a_hundred():
     done = due.copy()
     done[50] += MS
     log = log_table(arrival, due, done, np.full(n, MS), wait)
-    found = certificate(log, {}, constant_profile(0.001)).overall
-    assert row(found, "p50_read")["ratio"] > 1.3
-    assert is_valid(found)[0], is_valid(found)
+    overall = certificate(log, {}, constant_profile(0.001)).overall
+    assert row(overall, "p50_read")["ratio"] > 1.3
+    assert is_valid(overall)[0], is_valid(overall)
     late = log_table(arrival, due, arrival + 2 * (due - arrival), np.full(n, MS), wait)
     assert "p50_read" in is_valid(certificate(late, {}, constant_profile(0.001)).overall)[1]
 
 
 @pytest.mark.parametrize(
-    ("metric", "value", "said"),
+    ("metric", "value", "message"),
     [
         ("busy", 99.0, "processors were 99 % busy"),
         ("busy", 80.0, ""),
@@ -270,20 +270,20 @@ def test_a_quantile_at_a_gap_is_not_off_for_one_late_reply_in_a_hundred():
         ("waited_for", 15.0, ""),
     ],
 )
-def test_saturation_seen_by_the_monitor_is_said(metric: str, value: float, said: str):
+def test_host_saturation_is_reported(metric: str, value: float, message: str):
     log = closed_loop(1000, 1, 5 * MS).to_pandas()
     log["done_ns"] += 2 * MS
     t = np.arange(log["t_ns"].min(), log["done_ns"].max(), 1000 * MS)
-    words = {"kind": "cpu", "entity": "cpu", "metric": metric, "unit": "%", "value": value}
-    busy = pa.table({"t_ns": t, **{name: [value] * len(t) for name, value in words.items()}})
+    row = {"kind": "cpu", "entity": "cpu", "metric": metric, "unit": "%", "value": value}
+    busy = pa.table({"t_ns": t, **{name: [value] * len(t) for name, value in row.items()}})
     table = certificate(
         pa.Table.from_pandas(log), {}, constant_profile(0.005), utilisation=busy
     ).overall
-    assert said in is_valid(table)[1]
-    assert said or "processor" not in is_valid(table)[1]
+    assert message in is_valid(table)[1]
+    assert message or "processor" not in is_valid(table)[1]
 
 
-def test_lateness_that_the_calibration_took_off_is_no_fault():
+def test_calibrated_lateness_is_tolerated():
     log = closed_loop(1000, 1, 5 * MS).to_pandas()
     log["done_ns"] += 40_000
     stats = {"compensation": {"lateness_ns": 40_000.0}}
@@ -291,7 +291,7 @@ def test_lateness_that_the_calibration_took_off_is_no_fault():
     assert row(table, "time")["ratio"] == pytest.approx(1.0, abs=1e-6)
 
 
-def test_p99_is_judged_only_where_the_count_allows():
+def test_p99_needs_enough_requests():
     few = certificate(closed_loop(300, 1, 5 * MS), {}, constant_profile(0.005)).overall
     assert row(few, "p50_read")["verdict"] == "honoured"
     assert row(few, "p99_read")["verdict"] == "too-short"
@@ -299,7 +299,7 @@ def test_p99_is_judged_only_where_the_count_allows():
     assert row(many, "p99_read")["verdict"] == "honoured"
 
 
-def test_quantiles_are_held_against_the_draws():
+def test_quantiles_are_compared_with_the_sampled_service_times():
     n = 3000
     profile = lognormal_profile()
     offsets = np.arange(n, dtype=np.uint64) * 1_000_003 * 4096
@@ -310,10 +310,10 @@ def test_quantiles_are_held_against_the_draws():
     service = np.frombuffer(served["service_ns"], np.uint64).astype(np.int64)
     assert service.std() > 0.2 * service.mean()
     t = arrival.astype(np.int64)
-    honest = log_table(t, t + service, t + service, service, np.zeros(n, np.int64))
-    table = certificate(honest, {"seed": 7}, profile).overall
+    exact = log_table(t, t + service, t + service, service, np.zeros(n, np.int64))
+    table = certificate(exact, {"seed": 7}, profile).overall
     assert row(table, "p99_read")["ratio"] == pytest.approx(1.0, abs=1e-9)
-    # The right mean with the wrong shape: only the quantiles can tell.
+    # The mean is right and the shape is wrong: only the quantiles differ.
     flat = t + int(service.mean())
     table = certificate(
         log_table(t, flat, flat, service, np.zeros(n, np.int64)), {"seed": 7}, profile
@@ -323,12 +323,12 @@ def test_quantiles_are_held_against_the_draws():
     assert "p99_read" in is_valid(table)[1]
 
 
-def test_a_short_run_is_flagged_not_judged():
+def test_short_run_is_too_short():
     table = certificate(closed_loop(10, 1, 5 * MS), {}, constant_profile(0.005)).overall
     assert set(table["verdict"].to_pylist()) == {"too-short"}
 
 
-def test_missing_log_records_make_it_invalid():
+def test_missing_log_records_invalidate_the_run():
     table = certificate(
         closed_loop(1000, 1, 5 * MS), {"lost_records": 3}, constant_profile(0.005)
     ).overall
@@ -352,7 +352,7 @@ def events(scale_time: float = 1.0, drop: int = 0) -> pa.Table:
     )
 
 
-def test_two_witnesses_agree_or_it_is_said():
+def test_tracer_confirms_the_log():
     log = closed_loop(1000, 1, 5 * MS)
     assert all(confirm(events(), log, direct=True)["agrees"].to_pylist())
     assert len(confirm(events(), log, direct=False)) == 1
@@ -365,13 +365,13 @@ def test_two_witnesses_agree_or_it_is_said():
 @pytest.mark.parametrize(
     ("busy_s", "run_s", "valid"),
     [
-        (19.8, 0.1, False),  # busy loops of others on both processors
-        (19.8, 18.5, True),  # the run itself takes both
-        (15.0, 0.1, True),  # others are there, and there is room
-        (19.8, None, False),  # nobody knows whose it is
+        (19.8, 0.1, False),  # other processes use both processors
+        (19.8, 18.5, True),  # the run uses both
+        (15.0, 0.1, True),  # other processes leave processor time free
+        (19.8, None, False),  # CPU time of the run is unknown
     ],
 )
-def test_a_host_that_others_have_taken(busy_s, run_s, valid):
+def test_host_used_by_other_processes(busy_s, run_s, valid):
     stats = {"host_cpu_ns": 20e9, "host_busy_ns": busy_s * 1e9, "server_cpu_ns": 0.2e9}
     run_cpu_ns = None if run_s is None else int(run_s * 1e9)
     log = closed_loop(2000, 1, 5 * MS)

@@ -1,4 +1,4 @@
-"""The certificate second by second, with changes in the middle; of counters alone; a second source."""
+"""Fidelity certificates per second: changes during the run, counters, and confirmation by fio."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def profile_of(service_s: float, **more: Any) -> str:
     return json.dumps({**values, "read": both, "write": both, **more})
 
 
-def event(at_ns: int, error: str | None = None, **asked: Any) -> dict[str, Any]:
+def event(at_ns: int, error: str | None = None, **requested: Any) -> dict[str, Any]:
     return {
         "planned_ns": at_ns,
         "applied_ns": at_ns,
-        "asked": asked,
-        "found": asked,
+        "asked": requested,
+        "found": requested,
         "error": error,
     }
 
@@ -44,28 +44,31 @@ def run(
     *,
     op: int = 0,
     size: int = 4096,
-    planted: Any = lambda t_ns: 1.0,
+    slowdown: Any = lambda t_ns: 1.0,
     follow: bool = True,
 ) -> pa.Table:
-    """One client's log on a device that follows `events` (unless not told) and is `planted` times as slow."""
-    t, rows, known = 1000 * S, [], events or []
+    """Log of one client on a device with the changes `events`, slower by the factor `slowdown`.
+
+    The device ignores the changes if `follow` is false.
+    """
+    t, rows, applied = 1000 * S, [], events or []
     free = 0
     while t < 1000 * S + seconds * S:
         n = len(rows)
         changes = [
             (0, e["applied_ns"], json.dumps(e["asked"]))
-            for e in known
+            for e in applied
             if follow and e["applied_ns"] <= t
         ]
-        # the device as it is at t, with nothing before it: limits keep their pace by `free`
-        served = native.station_serve(
+        # the idle device at t; `free` is the time of the next request under a limit
+        station = native.station_serve(
             profile, 0, np.array([t], np.uint64), np.array([op], np.uint8),
             np.array([n << 21], np.uint64), np.array([size], np.uint64), changes,
         )  # fmt: skip
-        service = int(np.frombuffer(served["service_ns"], np.uint64)[0])
-        took = int(service * planted(t))
-        rows.append((t, t + took, service))
-        t = max(t + took, free)
+        service = int(np.frombuffer(station["service_ns"], np.uint64)[0])
+        latency_ns = int(service * slowdown(t))
+        rows.append((t, t + latency_ns, service))
+        t = max(t + latency_ns, free)
     arrival, done, service = (np.array(c, np.int64) for c in zip(*rows, strict=True))
     n = len(rows)
     return pa.table(
@@ -83,64 +86,64 @@ def run(
     )
 
 
-def test_every_second_has_its_row_and_says_what_was_in_force():
+def test_each_second_has_a_row_with_its_active_changes():
     profile = profile_of(0.005)
     events = [event(1002 * S + 5, slow={"factor": 2}), event(1004 * S + 5, slow="max")]
-    found = certificate(run(profile, 6, events), {}, profile, events=events, disk_id="d")
-    rows = found.windows.to_pylist()
+    result = certificate(run(profile, 6, events), {}, profile, events=events, disk_id="d")
+    rows = result.windows.to_pylist()
     assert [row["t_ns"] for row in rows] == [(1000 + i) * S for i in range(6)]
     assert {row["verdict"] for row in rows} == {"honoured"}
-    # the request that a change meets is finished as it was begun
+    # a change does not affect the request in service
     assert [row["ops"] for row in rows] == pytest.approx([200, 200, 100, 100, 200, 200], abs=1)
     assert [row["active"] for row in rows] == ["", "", *["slow.factor=2"] * 3, ""]
     assert [row["asked_p50_ns"] for row in rows][2:4] == [10 * MS, 10 * MS]
-    assert is_valid(found.overall) == (True, "")
+    assert is_valid(result.overall) == (True, "")
 
 
-def test_a_change_that_the_disk_did_not_follow_is_found_in_its_windows():
+def test_ignored_change_fails_its_windows():
     profile = profile_of(0.005)
     events = [event(1002 * S, slow={"factor": 2})]
-    found = certificate(run(profile, 4, events, follow=False), {}, profile, events=events)
-    assert [r["verdict"] for r in found.windows.to_pylist()] != ["honoured"] * 4
-    assert not is_valid(found.overall)[0]
+    result = certificate(run(profile, 4, events, follow=False), {}, profile, events=events)
+    assert [r["verdict"] for r in result.windows.to_pylist()] != ["honoured"] * 4
+    assert not is_valid(result.overall)[0]
 
 
-def test_two_seconds_off_in_twenty_five_are_right_on_the_whole_but_named():
+def test_few_failed_windows_do_not_invalidate_the_run():
     profile = profile_of(0.005)
     slow = certificate(
-        run(profile, 25, planted=lambda t: 1.3 if t < 1001 * S else 1.0), {}, profile
+        run(profile, 25, slowdown=lambda t: 1.3 if t < 1001 * S else 1.0), {}, profile
     )
     verdicts = slow.windows["verdict"].to_pylist()
     assert verdicts == ["not-honoured"] + ["honoured"] * 24
     assert slow.windows["reason"][0].as_py() == "rate is −23 % off"
     many = certificate(
-        run(profile, 10, planted=lambda t: 1.3 if t < 1002 * S else 0.93), {}, profile
+        run(profile, 10, slowdown=lambda t: 1.3 if t < 1002 * S else 0.93), {}, profile
     )
     valid, reason = is_valid(many.overall)
     assert not valid
     assert "of 10 windows are off" in reason
 
 
-def test_a_window_of_late_replies_is_the_host_s_only_where_its_witness_says_so():
-    """In the third second every reply is 2 ms late; the host took time then, or in the second before."""
+def test_late_window_is_host_saturated_only_with_host_waits():
+    """In the third second every reply is 2 ms late. The host took time then, or one second before."""
     profile = profile_of(0.005)
-    log = run(profile, 5, planted=lambda t: 1.4 if t // S == 1002 else 1.0).to_pandas()
+    log = run(profile, 5, slowdown=lambda t: 1.4 if t // S == 1002 else 1.0).to_pandas()
     log["due_ns"] = log["t_ns"] + 5 * MS
     table = pa.Table.from_pandas(log, preserve_index=False)
     for second, verdict in ((1002, "host-saturated"), (1001, "not-honoured")):
         ends = second * S + (1 + np.arange(10)) * 100 * MS
-        some, none = np.full(10, 30 * MS), np.zeros(10, np.int64)
+        waited, zeros = np.full(10, 30 * MS), np.zeros(10, np.int64)
         waits = pa.table(
-            {"t_ns": ends, "window_ns": none + 100 * MS, "waited_ns": some, "stolen_ns": none,
-             "pressure_ns": none, "overslept_ns": none}
+            {"t_ns": ends, "window_ns": zeros + 100 * MS, "waited_ns": waited, "stolen_ns": zeros,
+             "pressure_ns": zeros, "overslept_ns": zeros}
         )  # fmt: skip
-        found = certificate(table, {}, profile, host_waits=waits)
-        assert found.windows["verdict"].to_pylist()[1:4] == ["honoured", verdict, "honoured"]
-        assert set(found.overall["verdict"].to_pylist()) == {verdict}
-        assert "of 5 windows are off" in is_valid(found.overall)[1]
+        result = certificate(table, {}, profile, host_waits=waits)
+        assert result.windows["verdict"].to_pylist()[1:4] == ["honoured", verdict, "honoured"]
+        assert set(result.overall["verdict"].to_pylist()) == {verdict}
+        assert "of 5 windows are off" in is_valid(result.overall)[1]
 
 
-def test_a_change_that_failed_makes_the_run_invalid():
+def test_failed_change_invalidates_the_run():
     profile = profile_of(0.005)
     events = [event(1001 * S, "no such key", colour=1)]
     valid, reason = is_valid(certificate(run(profile, 3), {}, profile, events=events).overall)
@@ -148,19 +151,19 @@ def test_a_change_that_failed_makes_the_run_invalid():
     assert reason.endswith("a change failed: no such key")
 
 
-def test_a_limit_near_what_the_device_can_do_is_device_bound():
+def test_limit_near_the_device_rate_is_device_bound():
     profile = profile_of(0.005, limits={"read_iops": 230})
     log = run(profile_of(0.005), 3)
     log = log.set_column(2, "done_ns", log["due_ns"])
-    found = certificate(log, {}, profile)
-    assert set(found.windows["verdict"].to_pylist()) == {"device-bound"}
+    result = certificate(log, {}, profile)
+    assert set(result.windows["verdict"].to_pylist()) == {"device-bound"}
     far = certificate(log, {}, profile_of(0.005, limits={"read_iops": 1e5}))
     assert set(far.windows["verdict"].to_pylist()) == {"device-bound"}
     none = certificate(log, {}, profile_of(0.005))
     assert set(none.windows["verdict"].to_pylist()) == {"honoured"}
 
 
-def test_changes_are_served_where_they_took_effect_and_read_as_words():
+def test_active_changes_as_text():
     events = [
         event(10, limits={"read_bps": 2e6, "write_bps": 5}, readahead=False),
         event(20, limits={"read_bps": "max"}, cache=True, faults=[{"op": "read"}]),
@@ -174,13 +177,13 @@ def test_changes_are_served_where_they_took_effect_and_read_as_words():
 
 
 @pytest.mark.parametrize("direction", ["read", "write"])
-def test_the_log_of_a_limited_station_is_honoured_and_five_percent_off_is_not(direction: str):
+def test_limited_station_is_honoured_unless_five_percent_off(direction: str):
     values = load_profile("service-5ms").to_dict()
     values["limits"] = {"read_iops": 100, "write_iops": 100}
     n, op = 600, 0 if direction == "read" else 1
     for slower, expected in ((1.0, True), (1.05, False)):
         arrival, done = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        for i in range(n):  # depth 4: the pace of the limit, slowed
+        for i in range(n):  # queue depth 4 at the rate of the limit, slowed
             arrival[i] = 1000 * S + i if i < 4 else done[i - 4]
             done[i] = 1000 * S + int((i + 1) * 10 * MS * slower)
         log = pa.table(
@@ -191,15 +194,15 @@ def test_the_log_of_a_limited_station_is_honoured_and_five_percent_off_is_not(di
              "device_offset_bytes": np.arange(n, dtype=np.int64) << 21,
              "size_bytes": np.full(n, 4096)}
         )  # fmt: skip
-        found = certificate(log, {}, json.dumps(values))
-        assert is_valid(found.overall)[0] is expected, is_valid(found.overall)[1]
+        result = certificate(log, {}, json.dumps(values))
+        assert is_valid(result.overall)[0] is expected, is_valid(result.overall)[1]
         assert op in (0, 1)
 
 
 # Counters
 
 
-def counted(ratios: list[float], limit: float | None = MIB, direction: str = "read") -> pa.Table:
+def counters(ratios: list[float], limit: float | None = MIB, direction: str = "read") -> pa.Table:
     n = len(ratios)
     return pa.table(
         {
@@ -216,10 +219,10 @@ def counted(ratios: list[float], limit: float | None = MIB, direction: str = "re
 
 
 def busy(*percent: float, metric: str = "busy") -> pa.Table:
-    """What a monitor saw of the processors in the middle of each window."""
-    of = {"kind": "cpu", "entity": "all", "metric": metric, "unit": "%"}
+    """CPU utilisation that a monitor recorded in the middle of each window."""
+    keys = {"kind": "cpu", "entity": "all", "metric": metric, "unit": "%"}
     return pa.Table.from_pylist(
-        [{**of, "t_ns": n * S + S // 2, "value": float(p)} for n, p in enumerate(percent)]
+        [{**keys, "t_ns": n * S + S // 2, "value": float(p)} for n, p in enumerate(percent)]
     )
 
 
@@ -244,70 +247,70 @@ def busy(*percent: float, metric: str = "busy") -> pa.Table:
     ],
 )
 def test_verdicts_of_counters(ratios, options, verdict, valid):
-    found = fidelity_of_counters(counted(ratios), disk_id="d", backend="cgroup2", **options)
-    row = found.overall.to_pylist()[0]
+    result = fidelity_of_counters(counters(ratios), disk_id="d", backend="cgroup2", **options)
+    row = result.overall.to_pylist()[0]
     assert (row["verdict"], row["valid"]) == (verdict, valid), row["reason"]
-    assert found.windows.num_rows == len(ratios)
+    assert result.windows.num_rows == len(ratios)
 
 
-def test_a_run_on_nodes_tells_a_throttled_disk_from_a_busy_host():
-    tables = {"throttle_counters": counted([0.4, 0.5, 0.4])}
-    found = Recorded("d", "cgroup1", {}, tables).certificate(busy(99, 99, 99))
-    assert found is not None
-    assert found.overall.to_pylist()[0]["verdict"] == "host-saturated"
+def test_throttled_disk_on_a_busy_host_is_host_saturated():
+    tables = {"throttle_counters": counters([0.4, 0.5, 0.4])}
+    result = Recorded("d", "cgroup1", {}, tables).certificate(busy(99, 99, 99))
+    assert result is not None
+    assert result.overall.to_pylist()[0]["verdict"] == "host-saturated"
 
 
-def test_counters_of_a_moment_are_too_short_and_of_no_limit_say_so():
-    table = counted([1.0]).to_pandas().assign(window_ns=300 * MS)
+def test_counters_of_a_short_window_and_without_a_limit():
+    table = counters([1.0]).to_pandas().assign(window_ns=300 * MS)
     short = fidelity_of_counters(table, disk_id="d", backend="cgroup1").overall.to_pylist()[0]
     assert (short["verdict"], short["valid"]) == ("too-short", False)
-    free = fidelity_of_counters(counted([5.0, 5.0], None), disk_id="d", backend="cgroup1")
+    free = fidelity_of_counters(counters([5.0, 5.0], None), disk_id="d", backend="cgroup1")
     assert free.overall.to_pylist()[0]["asked"] is None
     assert free.overall.to_pylist()[0]["valid"]
 
 
-def test_what_is_counted_ahead_of_a_slow_limit_is_no_departure():
-    """128 KiB of readahead at 512 kB/s: a quarter of a second each, counted when handed in."""
-    table = counted([0.125, 0.625, 0.75, 0.5, 0.5, 0.375], 512e3).to_pandas()
+def test_readahead_counted_before_a_slow_limit_is_honoured():
+    """Readahead of 128 KiB at 512 kB/s takes 0.25 s per request and is counted at submission."""
+    table = counters([0.125, 0.625, 0.75, 0.5, 0.5, 0.375], 512e3).to_pandas()
     table["ops"] = [1, 5, 6, 4, 4, 3]
     row = fidelity_of_counters(table, disk_id="d", backend="cgroup1").overall.to_pylist()[0]
     assert (row["verdict"], row["valid"]) == ("honoured", True), row["reason"]
-    table["ops"] *= 32  # the same bytes in small requests are what passed
+    table["ops"] *= 32  # small requests of the same bytes were completed in their window
     row = fidelity_of_counters(table, disk_id="d", backend="cgroup1").overall.to_pylist()[0]
     assert not row["valid"]
 
 
-def test_a_limit_that_changes_is_followed_window_by_window():
-    table = counted([1.0, 1.0, 3.0, 4.0, 4.0, 1.0]).to_pandas()
+def test_changing_limit_is_checked_per_window():
+    table = counters([1.0, 1.0, 3.0, 4.0, 4.0, 1.0]).to_pandas()
     table["limit_bps"] = [MIB, MIB, 4 * MIB, 4 * MIB, 4 * MIB, MIB]
-    found = fidelity_of_counters(table, disk_id="d", backend="cgroup2")
-    verdicts = found.windows["verdict"].to_pylist()
+    result = fidelity_of_counters(table, disk_id="d", backend="cgroup2")
+    verdicts = result.windows["verdict"].to_pylist()
     assert verdicts == ["honoured", "honoured", "too-short", "honoured", "honoured", "too-short"]
-    assert found.overall.to_pylist()[0]["verdict"] == "honoured"
+    assert result.overall.to_pylist()[0]["verdict"] == "honoured"
 
 
 @pytest.mark.parametrize(
     ("p50", "p99", "bursty"), [(0.05e6, 98e6, True), (4.0e6, 4.4e6, False), (4.0e6, 98e6, False)]
 )
-def test_gulps_are_called_bursty(p50: float, p99: float, bursty: bool):
+def test_bursty_shape(p50: float, p99: float, bursty: bool):
     quantiles = {"read": (p50, p99)}
-    found = fidelity_of_counters(
-        counted([1.0] * 4), disk_id="d", backend="cgroup1", latency_ns=quantiles
+    result = fidelity_of_counters(
+        counters([1.0] * 4), disk_id="d", backend="cgroup1", latency_ns=quantiles
     )
-    shape = next(r for r in found.overall.to_pylist() if r["metric"] == "shape_read")
+    shape = next(r for r in result.overall.to_pylist() if r["metric"] == "shape_read")
     assert shape["asked"] == pytest.approx(1e9 / 256)
     assert shape["reason"].startswith("bursty") is bursty
 
 
-# fio's own numbers
+# confirmation by fio's report
 
 
-def test_fio_and_the_disk_agree_or_not():
+def test_fio_confirms_the_disk():
     job = {"read": {"io_bytes": 4096 * 100, "total_ios": 100, "clat_ns": {"mean": 5e6}}}
-    mine = {"read": {"bytes": 4096 * 100.0, "ops": 100.0, "time_ns": 5.1e6}}
-    table = confirm_fio({"jobs": [job]}, mine, direct=True)
+    own = {"read": {"bytes": 4096 * 100.0, "ops": 100.0, "time_ns": 5.1e6}}
+    table = confirm_fio({"jobs": [job]}, own, direct=True)
     assert table["agrees"].to_pylist() == [True, True, True]
-    mine["read"]["bytes"] *= 1.06
-    table = confirm_fio({"jobs": [job]}, mine, direct=True)
+    own["read"]["bytes"] *= 1.06
+    table = confirm_fio({"jobs": [job]}, own, direct=True)
     assert table["agrees"].to_pylist() == [False, True, True]
-    assert confirm_fio({"jobs": [job]}, mine, direct=False).num_rows == 0
+    assert confirm_fio({"jobs": [job]}, own, direct=False).num_rows == 0

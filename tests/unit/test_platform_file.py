@@ -1,4 +1,4 @@
-"""The platform as it is read and lowered: units, defaults, groups, changes, stores, power, price, doubt."""
+"""Platform files: units, defaults, groups, changes, stores, power, price and uncertain values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from penstock.study.load import load_study
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples" / "platforms").glob("*.yaml"))
-SOUND = Path(__file__).parents[1] / "golden" / "broken-platforms" / "sound.platform.yaml"
+VALID = Path(__file__).parents[1] / "golden" / "broken-platforms" / "sound.platform.yaml"
 
 SMALL: dict[str, Any] = {
     "penstock_platform": 1,
@@ -60,17 +60,17 @@ def test_the_published_schema_is_current():
     jsonschema.Draft202012Validator.check_schema(platform_schema())
 
 
-@pytest.mark.parametrize("path", [*EXAMPLES, SOUND], ids=lambda p: p.stem)
-def test_the_schema_takes_what_is_sound_and_refuses_what_is_not(path: Path):
-    judge = jsonschema.Draft202012Validator(platform_schema())
+@pytest.mark.parametrize("path", [*EXAMPLES, VALID], ids=lambda p: p.stem)
+def test_schema_accepts_valid_files_and_refuses_typos(path: Path):
+    validator = jsonschema.Draft202012Validator(platform_schema())
     document = read_source(path.read_bytes(), path.name).value
-    judge.validate(document)
+    validator.validate(document)
     document["network"]["bandwith"] = "1 Gbit/s"
-    assert not judge.is_valid(document)
+    assert not validator.is_valid(document)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
-def test_examples_are_sound_and_survive_writing(path: Path, tmp_path: Path):
+def test_examples_are_valid_and_survive_writing(path: Path, tmp_path: Path):
     platform = load_platform(path)
     assert platform.assumed
     again = tmp_path / "again.yaml"
@@ -92,8 +92,8 @@ def test_the_published_clusters():
         assert {h["network"]["out_bps"] for h in lowered["hosts"]} == {125e6}
 
 
-def test_numbers_and_defaults():
-    """The set V of PR §12 as a file: 100 Mbit/s is 12.5e6 B/s, 1 ms/MiB is 1e-3/1048576 s/B."""
+def test_units_and_defaults():
+    """Set V of PR §12 as a file: 100 Mbit/s is 12.5e6 B/s, 1 ms/MiB is 1e-3/1048576 s/B."""
     lowered = small().lower()
     first, boss = lowered["hosts"][0], lowered["hosts"][3]
     assert first["name"] == "nodes-0"
@@ -128,7 +128,7 @@ def test_numbers_and_defaults():
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "where", "number"),
+    ("path", "value", "keys", "number"),
     [
         ("network.bandwidth", "1 Gbit/s", ("hosts", 0, "network", "in_bps"), 125e6),
         ("network.out", "10 MiB/s", ("hosts", 0, "network", "out_bps"), 10 * 1048576),
@@ -169,15 +169,17 @@ def test_numbers_and_defaults():
         ("hosts.nodes.rack", 3, ("hosts", 2, "rack"), 3),
     ],
 )
-def test_each_value_arrives_in_its_unit(path: str, value: Any, where: tuple[Any, ...], number: Any):
+def test_each_value_is_converted_to_its_unit(
+    path: str, value: Any, keys: tuple[Any, ...], number: Any
+):
     node: Any = Platform.from_dict(SMALL).with_values({path: value}).lower()
-    for step in where:
+    for step in keys:
         node = node[step]
     assert node == (pytest.approx(number, rel=1e-12) if isinstance(number, float) else number)
 
 
-def test_payload_is_of_what_passes_between_hosts():
-    """Links, uplinks and core carry less data; the loopback has no frames of Ethernet."""
+def test_payload_reduces_rates_between_hosts():
+    """Links, uplinks and core carry less data. The loopback has no Ethernet frames."""
     nominal = {"network.fabric": "1 GB/s", "network.rack_uplink": "2 GB/s"}
     own = {"hosts.nodes.network": "1 Gbit/s", "network.payload": "ethernet"}
     lowered = small(**nominal, **own).lower()
@@ -191,23 +193,23 @@ def test_payload_is_of_what_passes_between_hosts():
 
 
 @pytest.mark.parametrize("value", [0, -0.5, 1.01, "95%", "tcp", True, math.nan])
-def test_a_payload_is_a_share_or_ethernet(value: Any):
+def test_bad_payloads(value: Any):
     with pytest.raises(BadInput, match=r"at most 1, such as 0\.95, or ethernet"):
         small(network__payload=value)
 
 
-def test_a_drawn_payload_is_a_share():
-    said = {"value": 0.97, "low": 0.93, "high": 0.999, "level": "50%"}
+def test_sampled_payload_is_at_most_one():
+    estimate = {"value": 0.97, "low": 0.93, "high": 0.999, "level": "50%"}
     document = copy.deepcopy(SMALL)
-    document["network"]["payload"] = said
+    document["network"]["payload"] = estimate
     platform = Platform.from_dict(document)
-    drawn = of_draws(platform, 300).file.network.payload
-    assert max(drawn) == 1  # cut, not refused
-    assert min(drawn) < 0.93
-    assert len(set(drawn)) > 200
+    sampled = sampled_platform(platform, 300).file.network.payload
+    assert max(sampled) == 1  # clamped, not refused
+    assert min(sampled) < 0.93
+    assert len(set(sampled)) > 200
 
 
-def test_racks_are_filled_in_equal_parts():
+def test_racks_are_assigned_in_equal_parts():
     platform = small(hosts__nodes__count=5, hosts__nodes__rack=[0, 1])
     assert [h.rack for h in platform.hosts] == [0, 0, 0, 1, 1, 0]
 
@@ -228,25 +230,25 @@ def test_single_hosts_may_differ():
     assert [n.memory for n in platform.nodes] == ["8GiB", "4GiB", "4GiB", "4GiB", None]
 
 
-def test_what_holds_for_a_single_host_is_checked_as_a_whole():
+def test_exceptions_are_validated_with_their_group():
     disk = {"name": "a", "profile": "nvme", "size": "1TB"}
     document = copy.deepcopy(SMALL)
     document["hosts"][0] |= {"disks": [disk], "storage": {"disk": "a", "capacity": "disk"}}
-    for change, said in (
+    for change, message in (
         ({"disks": [{"name": "b", "profile": "nvme", "size": "1TB"}]}, "the disk 'a'"),
         ({"disks": [{"name": "a", "profile": "nvme"}]}, "'disk'"),
         ({"disks": []}, "the disk 'a'"),
         ({"storage": {"read": "1ms"}}, "read without write"),
     ):
         document["hosts"][0]["except"] = {"1": change}
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=message):
             Platform.from_dict(document)
     document["hosts"][0]["except"] = {"0-1": {"speed": 2}, "1": {"slots": 2}}
     with pytest.raises(BadInput, match="each host in one entry"):
         Platform.from_dict(document)
 
 
-def test_a_host_with_another_kind_of_storage_keeps_nothing_of_the_groups():
+def test_storage_profile_of_one_host_replaces_the_group_s_storage():
     document = copy.deepcopy(SMALL)
     document["hosts"][0]["except"] = {"1": {"storage": {"profile": "hdd-7200", "time_scale": 2}}}
     hosts = Platform.from_dict(document).lower()["hosts"]
@@ -257,7 +259,7 @@ def test_a_host_with_another_kind_of_storage_keeps_nothing_of_the_groups():
     assert "read" in hosts[0]["storage"]
 
 
-def test_storage_on_a_disk_is_that_disk():
+def test_storage_on_a_disk_has_its_profile():
     disks = [{"name": "a", "profile": "nvme", "size": "1TB"}, {"name": "b", "profile": "sata-ssd"}]
     document = copy.deepcopy(SMALL)
     document["hosts"][0] |= {"disks": disks, "storage": {"disk": "b"}}
@@ -275,16 +277,16 @@ def test_storage_on_a_disk_is_that_disk():
 # ---------------------------------------------------------------- changes
 
 
-def test_changes_leave_the_platform_as_it_was():
-    platform = load_platform(SOUND)
+def test_changes_do_not_modify_the_original():
+    platform = load_platform(VALID)
     before = json.dumps(platform.lower())
-    other = platform.with_values({"hosts.apps.count": 14, "store.chunk": "256KiB"})
-    assert len(other.hosts) == 18
-    assert other.value("hosts.apps.count") == 14
+    changed = platform.with_values({"hosts.apps.count": 14, "store.chunk": "256KiB"})
+    assert len(changed.hosts) == 18
+    assert changed.value("hosts.apps.count") == 14
     assert json.dumps(platform.lower()) == before
 
 
-def test_choosing_a_profile_replaces_the_services():
+def test_storage_profile_replaces_the_services():
     storage = small(hosts__nodes__storage__profile="sata-ssd").lower()["hosts"][0]["storage"]
     assert set(storage) == {"profile", "capacity_bytes"}
     both = small(hosts__nodes__storage__capacity="1GB", hosts__nodes__storage__profile="sata-ssd")
@@ -292,7 +294,7 @@ def test_choosing_a_profile_replaces_the_services():
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("hosts.node.count", "did you mean 'nodes'"),
         ("hosts.nodes.cuont", "did you mean 'count'"),
@@ -302,21 +304,21 @@ def test_choosing_a_profile_replaces_the_services():
         ("hosts..count", "names joined by dots"),
     ],
 )
-def test_a_path_that_leads_nowhere_says_what_exists(path: str, said: str):
-    with pytest.raises(BadInput, match=said):
+def test_unknown_path_suggests_a_name(path: str, message: str):
+    with pytest.raises(BadInput, match=message):
         Platform.from_dict(SMALL).with_values({path: 1})
 
 
-def test_set_says_which_change_was_wrong():
-    with pytest.raises(BadInput) as caught:
-        load_platform(SOUND, ["store.replicas=9", "network.bandwidth=3"])
-    assert [m.file for m in caught.value.mistakes] == [
+def test_set_names_the_wrong_change():
+    with pytest.raises(BadInput) as error:
+        load_platform(VALID, ["store.replicas=9", "network.bandwidth=3"])
+    assert [m.file for m in error.value.mistakes] == [
         "--set network.bandwidth=3",
         "--set store.replicas=9",
     ]
 
 
-def test_changes_add_what_the_file_does_not_say():
+def test_changes_add_missing_keys():
     platform = small(power__idle="90 W", price="0.1 EUR/h", hosts__boss__price__per_host="0 EUR/h")
     assert platform.power["nodes-1"].idle_w == 90
     assert platform.price["nodes-1"].per_hour == pytest.approx(0.1)
@@ -327,7 +329,7 @@ def test_changes_add_what_the_file_does_not_say():
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_ready_stores_by_name(name: str):
+def test_built_in_stores(name: str):
     platform = small(hosts__nodes__count=4, store__like=name)
     store = platform.lower()["store"]
     own = STORES[name]
@@ -337,7 +339,7 @@ def test_ready_stores_by_name(name: str):
     assert platform.with_values({"store.replicas": 2}).lower()["store"]["replicas"] == 2
 
 
-def test_stores_as_the_specification_tells_them_apart():
+def test_properties_of_built_in_stores():
     """PR §9: metadata, placement, replication and window of each store."""
     assert STORES["hdfs"]["forward"] == "frame"
     assert STORES["hdfs"]["replication"] == "chain"
@@ -355,7 +357,7 @@ def test_stores_as_the_specification_tells_them_apart():
 TABLE = {"idle": "91.6 W", "app": "125.2 W", "storage": "129.1 W", "network": "127.7 W"}
 
 
-def test_powers_are_above_idle_and_the_vector_comes_out():
+def test_powers_are_relative_to_idle():
     """10 nodes, 60 s, each 20 s computing, 10 s storing, 15 s sending: 7,084.5 J each."""
     power = small(power=TABLE).power["nodes-0"]
     assert power.app_w == pytest.approx(125.2 - 91.6)
@@ -363,12 +365,12 @@ def test_powers_are_above_idle_and_the_vector_comes_out():
     assert joules == pytest.approx(7084.5, rel=1e-9)
 
 
-def test_manager_alone_does_not_count_unless_asked():
+def test_manager_has_power_only_on_request():
     assert "boss-0" not in small(power=TABLE).power
     assert "boss-0" in small(power=TABLE, power__manager=True).power
 
 
-def test_frequency_has_powers_and_speeds_of_its_own():
+def test_frequency_sets_powers_and_speeds():
     states = [
         {"frequency": "1.2 GHz", "app": "100 W", "speed": 0.5, "service_speed": 0.8},
         {"frequency": "2.3 GHz"},
@@ -383,12 +385,12 @@ def test_frequency_has_powers_and_speeds_of_its_own():
     assert slow.power["nodes-0"].app_w == pytest.approx(100 - 91.6)
     assert slow.power["nodes-0"].storage_w == pytest.approx(129.1 - 91.6)
     assert slow.power["nodes-0"].frequency_hz == 1.2e9
-    one = platform.with_values({"hosts.nodes.power.frequency": "1.2GHz"})
-    assert one.lower()["hosts"][0]["client"]["speed"] == 1.5
-    assert one.lower()["hosts"][3] == full["hosts"][3]
+    one_group = platform.with_values({"hosts.nodes.power.frequency": "1.2GHz"})
+    assert one_group.lower()["hosts"][0]["client"]["speed"] == 1.5
+    assert one_group.lower()["hosts"][3] == full["hosts"][3]
 
 
-def test_service_speed_stretches_distributions_and_profiles():
+def test_service_speed_scales_distributions_and_profiles():
     states = [{"frequency": "1 GHz", "service_speed": 0.5}]
     power = {**TABLE, "states": states, "frequency": "1 GHz"}
     times = {
@@ -427,21 +429,21 @@ def test_prices_per_time_and_per_started_hour():
     assert Price(2.0, "USD").cost(0) == 0
 
 
-# ---------------------------------------------------------------- doubt
+# ---------------------------------------------------------------- uncertain values
 
 
 def test_assumptions_have_ranges_that_can_be_set():
-    platform = load_platform(SOUND)
-    found = {a.path: a for a in platform.assumed}
-    assert set(found) == {
+    platform = load_platform(VALID)
+    assumed = {a.path: a for a in platform.assumed}
+    assert set(assumed) == {
         "network.latency",
         "hosts.nodes.storage.read.overhead",
         "hosts.nodes.storage.read.per_byte",
         "network.loopback",
     }
-    assert found["network.latency"][1:] == ("50us", "20us", "80us", "a switch")
-    assert found["network.loopback"].low == "1 GB/s"
-    assert found["network.loopback"].high == "3 GB/s"
+    assert assumed["network.latency"][1:] == ("50us", "20us", "80us", "a switch")
+    assert assumed["network.loopback"].low == "1 GB/s"
+    assert assumed["network.loopback"].high == "3 GB/s"
     for entry in platform.assumed:
         for text in (entry.low, entry.high):
             changed = platform.with_values({entry.path: text})
@@ -449,7 +451,7 @@ def test_assumptions_have_ranges_that_can_be_set():
             assert entry.path not in {a.path for a in changed.assumed}
 
 
-def test_counts_below_an_assumed_part_are_known():
+def test_counts_are_assumed_only_by_their_own_path():
     document = {**copy.deepcopy(SMALL), "assumed": ["hosts.boss"]}
     document["hosts"][1]["manager"]["servers"] = 4
     assert [a.path for a in Platform.from_dict(document).assumed] == [
@@ -460,42 +462,42 @@ def test_counts_below_an_assumed_part_are_known():
     assert (only.low, only.high) == (2, 6)
 
 
-def test_an_assumption_that_a_choice_replaces_is_gone():
+def test_assumption_ends_when_its_value_is_set():
     document = {**copy.deepcopy(SMALL), "assumed": ["hosts.nodes.storage.write"]}
     platform = Platform.from_dict(document)
     assert len(platform.assumed) == 2
     assert platform.with_values({"hosts.nodes.storage.profile": "nvme"}).assumed == []
-    one = platform.with_values({"hosts.nodes.storage.write.overhead": "3ms"})
-    assert [a.path for a in one.assumed] == ["hosts.nodes.storage.write.per_byte"]
+    remaining = platform.with_values({"hosts.nodes.storage.write.overhead": "3ms"})
+    assert [a.path for a in remaining.assumed] == ["hosts.nodes.storage.write.per_byte"]
 
 
-def test_an_estimate_is_read_with_its_interval():
-    (found,) = load_platform(SOUND).estimates
-    assert found.path == "hosts.nodes.storage.write.overhead"
-    assert (found.value, found.low, found.high, found.unit) == (2.0, 1.0, 3.0, "ms")
-    assert found.n == 12
-    assert found.level == 0.95
-    assert found.converged
-    assert load_platform(SOUND).lower()["hosts"][4]["storage"]["write"]["overhead"] == 0.002
+def test_estimate_has_an_interval():
+    (estimate,) = load_platform(VALID).estimates
+    assert estimate.path == "hosts.nodes.storage.write.overhead"
+    assert (estimate.value, estimate.low, estimate.high, estimate.unit) == (2.0, 1.0, 3.0, "ms")
+    assert estimate.n == 12
+    assert estimate.level == 0.95
+    assert estimate.converged
+    assert load_platform(VALID).lower()["hosts"][4]["storage"]["write"]["overhead"] == 0.002
 
 
-def of_draws(platform: Platform, count: int, seed: int = 3, **how: Any) -> Platform:
-    """The platform with all draws, none of which needs a platform of its own."""
+def sampled_platform(platform: Platform, count: int, seed: int = 3, **options: Any) -> Platform:
+    """Sample `count` times; all samples share one platform."""
     rngs = [np.random.default_rng([seed, i]) for i in range(count)]
-    ((rows, drawn),) = platform.sample(rngs, **how)
+    ((rows, sampled),) = platform.sample(rngs, **options)
     assert rows == list(range(count))
-    return drawn
+    return sampled
 
 
 def measured(platform: Platform, seed: int, count: int = 1) -> list[float]:
-    hosts = of_draws(platform, count, seed).lower()["hosts"]
+    hosts = sampled_platform(platform, count, seed).lower()["hosts"]
     return list(hosts[4]["storage"]["write"]["overhead"])
 
 
-def test_samples_fill_the_interval_as_its_level_says():
-    """Of 2,000 draws 95 % lie within the interval, as far as a binomial test can tell."""
+def test_samples_cover_the_interval_at_its_level():
+    """95 % of 2,000 samples lie within the interval, up to 4 binomial standard deviations."""
     n = 2000
-    values = [1000 * s for s in measured(load_platform(SOUND), 7, n)]
+    values = [1000 * s for s in measured(load_platform(VALID), 7, n)]
     inside = sum(1 <= v <= 3 for v in values)
     assert abs(inside - 0.95 * n) < 4 * math.sqrt(n * 0.95 * 0.05)
     assert min(values) > 0
@@ -503,46 +505,46 @@ def test_samples_fill_the_interval_as_its_level_says():
     assert np.std(values) == pytest.approx(1 / 1.96, rel=0.1)
 
 
-def test_samples_are_platforms_and_repeat_by_seed():
-    platform = load_platform(SOUND)
+def test_samples_are_reproducible_by_seed():
+    platform = load_platform(VALID)
     assert measured(platform, 3) == measured(platform, 3)
     assert measured(platform, 3) != measured(platform, 4)
-    sample = of_draws(platform, 2)
+    sample = sampled_platform(platform, 2)
     assert sample.estimates == []
     assert sample.lower()["fabric"]["latency_s"] == platform.lower()["fabric"]["latency_s"]
-    wide = of_draws(platform, 2, assumptions=True).lower()["fabric"]["latency_s"]
+    wide = sampled_platform(platform, 2, assumptions=True).lower()["fabric"]["latency_s"]
     assert len({sample.lower()["fabric"]["latency_s"], *wide}) == 3
     assert 20e-6 <= min(wide) < max(wide) <= 80e-6
 
 
-def test_draws_that_differ_in_a_count_are_platforms_of_their_own():
+def test_samples_of_counts_are_separate_platforms():
     document = copy.deepcopy(SMALL)
     document["hosts"][0]["slots"] = 2
     document["assumed"] = [{"path": "hosts.nodes.slots", "low": 1, "high": 3}]
     rngs = [np.random.default_rng(i) for i in range(20)]
-    drawn = Platform.from_dict(document).sample(rngs, assumptions=True)
-    assert sorted(p.hosts[0].slots for _, p in drawn) == [1, 2, 3]
-    assert sorted(i for rows, _ in drawn for i in rows) == list(range(20))
+    sampled = Platform.from_dict(document).sample(rngs, assumptions=True)
+    assert sorted(p.hosts[0].slots for _, p in sampled) == [1, 2, 3]
+    assert sorted(i for rows, _ in sampled for i in rows) == list(range(20))
 
 
-def test_assumptions_are_drawn_as_likely_below_as_above():
+def test_assumptions_are_sampled_evenly_around_the_value():
     document = {**copy.deepcopy(SMALL), "power": TABLE}
     document["assumed"] = [{"path": "power.idle", "low": "50 W", "high": "180 W"}]
     platform = Platform.from_dict(document)
-    drawn = of_draws(platform, 300, seed=5, assumptions=True).power["nodes-0"]
-    watts = drawn.idle_w
+    power = sampled_platform(platform, 300, seed=5, assumptions=True).power["nodes-0"]
+    watts = power.idle_w
     assert 50 <= min(watts) < 60
     assert 170 < max(watts) <= 180
     below = sum(w < 91.6 for w in watts)
     assert abs(below - 150) < 4 * math.sqrt(75)
-    assert min(drawn.network_w) == 0  # never negative, whatever idle is
+    assert min(power.network_w) == 0  # never negative, even if idle exceeds it
 
 
 # ---------------------------------------------------------------- one schema with the study
 
 
-def test_what_can_be_emulated_can_be_predicted():
-    """DESIGN §2: a study's nodes are a platform, disk for disk."""
+def test_study_becomes_a_platform():
+    """DESIGN §2: the nodes and disks of a study form a platform."""
     study = load_study(ROOT / "examples" / "access-patterns.study.yaml")
     levels = {f.name: f.levels[-1].name for f in study.factors}
     platform = platform_of(study, levels)
@@ -554,12 +556,14 @@ def test_what_can_be_emulated_can_be_predicted():
     disk = next(f for f in study.factors if f.name == "disk")
     assert storage["profile"]["name"] == disk.level(levels["disk"]).value
     assert storage["profile"]["time_scale"] == float(emulated.disks[0].time_scale)
-    other = platform_of(study, {**levels, "disk": disk.levels[0].name})
-    assert other.lower()["hosts"][0]["storage"]["profile"]["name"] != storage["profile"]["name"]
+    other_level = platform_of(study, {**levels, "disk": disk.levels[0].name})
+    assert (
+        other_level.lower()["hosts"][0]["storage"]["profile"]["name"] != storage["profile"]["name"]
+    )
     assert {a.path for a in platform.assumed} >= {"store.chunk", "network.loopback"}
 
 
-def test_a_platform_written_elsewhere_finds_its_profiles(tmp_path: Path):
+def test_platform_written_to_another_folder_finds_its_profiles(tmp_path: Path):
     (tmp_path / "here" / "sub").mkdir(parents=True)
     profile = load_profile("nvme").to_dict() | {"name": "mine"}
     (tmp_path / "here" / "mine.json").write_text(json.dumps(profile))
@@ -573,12 +577,12 @@ def test_a_platform_written_elsewhere_finds_its_profiles(tmp_path: Path):
         assert load_platform(file).lower() == platform.lower()
 
 
-def test_a_study_by_the_command(tmp_path: Path, capsys, monkeypatch):
+def test_study_command(tmp_path: Path, capsys, monkeypatch):
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["penstock", "platform", *arguments])
-        with pytest.raises(SystemExit) as left:
+        with pytest.raises(SystemExit) as exited:
             cli.main()
-        return int(left.value.code or 0), *capsys.readouterr()
+        return int(exited.value.code or 0), *capsys.readouterr()
 
     study, file = str(ROOT / "examples" / "access-patterns.study.yaml"), tmp_path / "p.yaml"
     status, out, err = run("study", study, "--level", "disk=sata-ssd", "-o", str(file))
@@ -593,8 +597,8 @@ def test_a_study_by_the_command(tmp_path: Path, capsys, monkeypatch):
     assert "found a study; expected a platform file" in err
 
 
-@pytest.mark.parametrize("path", [*EXAMPLES, SOUND], ids=lambda p: p.stem)
-def test_every_number_has_a_path_of_its_own(path: Path):
+@pytest.mark.parametrize("path", [*EXAMPLES, VALID], ids=lambda p: p.stem)
+def test_each_number_has_a_unique_path(path: Path):
     platform = load_platform(path)
     numbers = list(leaves(platform.plain, ()))
     names = [dotted(platform.plain, p) for p in numbers]
@@ -602,7 +606,7 @@ def test_every_number_has_a_path_of_its_own(path: Path):
     assert [find(platform.plain, name) for name in names] == numbers
 
 
-def test_a_study_that_stores_nowhere_is_refused():
+def test_study_without_the_storage_disk_is_refused():
     study = load_study(ROOT / "examples" / "access-patterns.study.yaml")
     levels = {f.name: f.levels[0].name for f in study.factors}
     with pytest.raises(BadInput, match="no level for the factor"):
@@ -611,11 +615,11 @@ def test_a_study_that_stores_nowhere_is_refused():
         platform_of(study, levels, "nowhere")
 
 
-# ---------------------------------------------------------------- the simulator takes it
+# ---------------------------------------------------------------- simulation
 
 
-@pytest.mark.parametrize("path", [*EXAMPLES, SOUND], ids=lambda p: p.stem)
-def test_the_simulator_takes_every_example(path: Path):
+@pytest.mark.parametrize("path", [*EXAMPLES, VALID], ids=lambda p: p.stem)
+def test_simulator_accepts_every_example(path: Path):
     operations = [
         {"op": "open", "file": "in"},
         {"op": "read", "file": "in", "offset_bytes": 0, "size_bytes": 4 << 20},
@@ -640,8 +644,8 @@ def test_the_simulator_takes_every_example(path: Path):
         simulator.simulate(json.dumps(broken), 1)
 
 
-def test_platform_file_gives_the_vector_of_the_specification():
-    """Set V, write of 10 chunks, one client, manager and storage apart: 0.84692288 s, 10,500,096 bytes."""
+def test_platform_file_reproduces_set_v():
+    """Set V, write of 10 chunks, three separate hosts: 0.84692288 s, 10,500,096 bytes."""
     service = {"per_byte": "1 ms/MiB"}
     document = {
         **SMALL,
@@ -674,24 +678,24 @@ def test_platform_file_gives_the_vector_of_the_specification():
     assert outcome["makespan_s"] == pytest.approx(2.09094816, rel=1e-6)
 
 
-# ---------------------------------------------------------------- the page
+# ---------------------------------------------------------------- documentation
 
 PAGE = (ROOT / "docs" / "platform-file.md").read_text()
 
 
-def test_the_example_of_the_page_is_sound():
+def test_example_of_the_documentation_is_valid():
     text = PAGE.split("```yaml\n")[1].split("```")[0]
     document = read_source(text.encode(), "page").value
     assert len(Platform.from_dict(document).hosts) == 5
 
 
-def test_the_page_names_every_key():
+def test_documentation_names_every_key():
     keys = {key for part in definitions() for key in part.get("properties", {})}
     fenced = re.compile(r"```yaml(.*?)```", re.S)
     quoted = fenced.findall(PAGE) + re.findall(r"`([^`]+)`", fenced.sub("", PAGE))
-    words = set(re.findall(r"[a-z_]+", " ".join(quoted)))
+    documented = set(re.findall(r"[a-z_]+", " ".join(quoted)))
     assert len(keys) > 70
-    assert sorted(keys - words) == []
+    assert sorted(keys - documented) == []
 
 
 def definitions() -> list[dict[str, Any]]:
@@ -702,7 +706,7 @@ def definitions() -> list[dict[str, Any]]:
     return parts
 
 
-def test_the_table_of_ready_stores_on_the_page():
+def test_documentation_has_the_table_of_stores():
     rows = {
         line.split("|")[1].strip(): [c.strip() for c in line.split("|")[2:-1]]
         for line in PAGE.splitlines()
