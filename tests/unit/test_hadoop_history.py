@@ -1,4 +1,4 @@
-"""Hadoop's job history: a real one to tables of tasks and stages, whole, cut, in two parts, in plain JSON."""
+"""Hadoop job histories: complete, truncated, in two parts and in plain JSON."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ DONE, FAILED = GOLDEN / "hadoop.jhist", GOLDEN / "hadoop-failed.jhist"
 
 
 def events(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Type and body of each, found without the reader."""
-    found = []
+    """Type and body of each event, parsed without the tested reader."""
+    rows = []
     for line in path.read_text().splitlines():
         if line.startswith('{"type":"') and '"namespace"' not in line:
             event = json.loads(line)
-            found.append((event["type"], next(iter(event["event"].values()))))
-    return found
+            rows.append((event["type"], next(iter(event["event"].values()))))
+    return rows
 
 
-def test_a_real_history_gives_its_tasks_and_stages() -> None:
+def test_tasks_and_stages_of_a_history() -> None:
     assert metrics.reader_of(DONE) == "hadoop"
-    found = metrics.read(DONE)
-    tasks, stages = found.tables["spark_tasks"], found.tables["spark_stages"]
-    said = events(DONE)
-    ends = {b["attemptId"]: b for t, b in said if t.endswith("ATTEMPT_FINISHED")}
-    begins = {b["attemptId"]: b for t, b in said if t.endswith("ATTEMPT_STARTED")}
+    readings = metrics.read(DONE)
+    tasks, stages = readings.tables["spark_tasks"], readings.tables["spark_stages"]
+    recorded = events(DONE)
+    ends = {b["attemptId"]: b for t, b in recorded if t.endswith("ATTEMPT_FINISHED")}
+    begins = {b["attemptId"]: b for t, b in recorded if t.endswith("ATTEMPT_STARTED")}
     assert len(ends) == 7
     times = sorted((ends[a]["finishTime"] - begins[a]["startTime"]) / 1e3 for a in ends)
     assert sorted(tasks["time_s"]) == pytest.approx(times, abs=1e-9)
-    # nanoseconds are exact: a float of such a number is 256 ns wide
+    # times are exact: float64 has a resolution of 256 ns here
     assert set(tasks["utc_finish_ns"]) == {b["finishTime"] * 1_000_000 for b in ends.values()}
     assert stages["utc_end_ns"].max() == max(b["finishTime"] for b in ends.values()) * 1_000_000
     assert stages[["name", "tasks", "slots", "waves"]].to_numpy().tolist() == [
@@ -58,84 +58,82 @@ def test_a_real_history_gives_its_tasks_and_stages() -> None:
         for b in ends.values()
     ]
     assert tasks["read_bytes"].sum() == sum(read) > 5 * 30_000
-    facts = found.facts["hadoop"]
-    job = dict(said)
+    facts = readings.facts["hadoop"]
+    job = dict(recorded)
     assert facts["complete"]
     assert (facts["state"], facts["waves"]) == ("SUCCEEDED", 4)
-    whole = job["JOB_FINISHED"]["finishTime"] - job["JOB_SUBMITTED"]["submitTime"]
-    assert facts["run_time_s"] == whole / 1e3
+    duration_ms = job["JOB_FINISHED"]["finishTime"] - job["JOB_SUBMITTED"]["submitTime"]
+    assert facts["run_time_s"] == duration_ms / 1e3
     assert 0 < facts["post_job_s"] < 5
-    running = found.samples[found.samples["entity"] == "all"]
+    running = readings.samples[readings.samples["entity"] == "all"]
     assert running["value"].max() == 2
     assert running["value"].iloc[-1] == 0
 
 
-def test_slots_may_be_said() -> None:
-    found = metrics.read(DONE, None, {"slots": 4})
-    assert found.tables["spark_stages"]["waves"].tolist() == [2, 1]
-    assert not any("slots" in note for note in found.notes)
+def test_slots_can_be_given() -> None:
+    readings = metrics.read(DONE, None, {"slots": 4})
+    assert readings.tables["spark_stages"]["waves"].tolist() == [2, 1]
+    assert not any("slots" in note for note in readings.notes)
     with pytest.raises(BadInput, match="found slots 'many'; expected an integer"):
         metrics.read(DONE, None, {"slots": "many"})
 
 
-def test_attempts_that_failed_are_counted_by_reason_and_have_no_time() -> None:
-    found = metrics.read(FAILED)
-    tasks = found.tables["spark_tasks"]
+def test_failed_attempts_are_counted_by_reason() -> None:
+    readings = metrics.read(FAILED)
+    tasks = readings.tables["spark_tasks"]
     assert tasks["state"].tolist() == ["failed", "failed"]
     assert tasks["time_s"].isna().all()
-    facts = found.facts["hadoop"]
+    facts = readings.facts["hadoop"]
     assert facts["not_succeeded"] == {"failed Exception from container-launch.": 2}
     assert facts["state"] == "FAILED"
-    assert "1 attempts ended before they were launched" in found.notes
+    assert "1 attempts ended before they were launched" in readings.notes
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
-def test_a_history_that_is_cut_or_still_written_is_read_as_far_as_it_goes(
-    share: float, tmp_path: Path
-) -> None:
+def test_truncated_history_is_read_up_to_its_end(share: float, tmp_path: Path) -> None:
     content = DONE.read_bytes()
-    cut = tmp_path / "cut.jhist"
-    cut.write_bytes(content[: int(share * len(content))])
-    found = metrics.read(cut)
-    facts = found.facts["hadoop"]
+    path = tmp_path / "cut.jhist"
+    path.write_bytes(content[: int(share * len(content))])
+    readings = metrics.read(path)
+    facts = readings.facts["hadoop"]
     assert not facts["complete"]
     assert facts["run_time_s"] is None
-    assert any("has not ended" in note for note in found.notes)
-    known = cut.read_bytes().decode(errors="ignore").splitlines()
-    begun = sum("_ATTEMPT_STARTED" in k and k.endswith("}}}") for k in known)
-    assert len(found.tables["spark_tasks"]) == begun
+    assert any("has not ended" in note for note in readings.notes)
+    lines = path.read_bytes().decode(errors="ignore").splitlines()
+    started = sum("_ATTEMPT_STARTED" in k and k.endswith("}}}") for k in lines)
+    assert len(readings.tables["spark_tasks"]) == started
     packed = tmp_path / "packed.jhist"
     packed.write_bytes(gzip.compress(content)[: int(share * len(gzip.compress(content)))])
     assert any("in the middle" in note for note in metrics.read(packed, "hadoop").notes)
 
 
-def test_the_history_of_a_master_that_was_started_again_is_one(tmp_path: Path) -> None:
+def test_histories_of_a_restarted_master_are_joined(tmp_path: Path) -> None:
     lines = DONE.read_bytes().splitlines(keepends=True)
     parts = tmp_path / "parts"
     parts.mkdir()
-    # the second master tells again what the first one knew; the first one's file ends within a line
+    # the second file repeats the events of the first, which ends within a line
     (parts / "job_1_1.jhist").write_bytes(b"".join(lines[:20])[:-30])
     (parts / "job_1_2.jhist").write_bytes(b"".join(lines))
     assert metrics.reader_of(parts) == "hadoop"
-    both, one = metrics.read(parts), metrics.read(DONE)
-    left, right = (r.tables["spark_tasks"].drop(columns="task_id") for r in (both, one))
+    both, complete = metrics.read(parts), metrics.read(DONE)
+    joined, expected = (r.tables["spark_tasks"].drop(columns="task_id") for r in (both, complete))
     pd.testing.assert_frame_equal(
-        left.sort_values("utc_launch_ns", ignore_index=True),
-        right.sort_values("utc_launch_ns", ignore_index=True),
+        joined.sort_values("utc_launch_ns", ignore_index=True),
+        expected.sort_values("utc_launch_ns", ignore_index=True),
     )
     assert both.facts["hadoop"]["complete"]
     assert any("its master died" in note for note in both.notes)
 
 
-def test_plain_json_is_read_alike(tmp_path: Path) -> None:
+def test_plain_json_is_equivalent(tmp_path: Path) -> None:
     plain = tmp_path / "plain.jhist"
     rows = []
     for kind, body in events(DONE):
-        bare = {
+        unwrapped = {
             k: next(iter(v.values())) if isinstance(v, dict) and set(v) == {"string"} else v
             for k, v in body.items()
         }
-        rows.append(json.dumps({"type": kind, "event": bare}))
+        rows.append(json.dumps({"type": kind, "event": unwrapped}))
     plain.write_text("\n".join(rows) + "\n")
     assert metrics.reader_of(plain) == "hadoop"
     pd.testing.assert_frame_equal(
@@ -143,7 +141,7 @@ def test_plain_json_is_read_alike(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_none_is_refused_by_name(tmp_path: Path) -> None:
+def test_other_formats_are_refused(tmp_path: Path) -> None:
     odd = tmp_path / "odd.jhist"
     odd.write_bytes(b"Avro-Binary\nObj\x01\x04")
     with pytest.raises(BadInput, match=r"odd.jhist: found Avro's binary form; expected JSON"):
@@ -158,8 +156,8 @@ def test_what_is_none_is_refused_by_name(tmp_path: Path) -> None:
         metrics.read(odd)
 
 
-def test_import_says_waves_and_the_reader_keeps_to_its_protocol(tmp_path: Path) -> None:
+def test_import_prints_waves(tmp_path: Path) -> None:
     testing.check_metric_reader(METRIC_READERS.load("hadoop"), DONE)
-    done = CliRunner().invoke(_build(), ["import", str(DONE), "-o", str(tmp_path / "B")])
-    assert done.exit_code == 0, done.output
-    assert "word count: 7 tasks in 4 waves" in done.output
+    result = CliRunner().invoke(_build(), ["import", str(DONE), "-o", str(tmp_path / "B")])
+    assert result.exit_code == 0, result.output
+    assert "word count: 7 tasks in 4 waves" in result.output

@@ -1,4 +1,4 @@
-"""Who is let in by `penstock serve` and its neighbours: nobody for the address that they come from."""
+"""Access to `penstock serve` and the receivers: no client address is trusted without a token."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from penstock.testing import MemorySink
 
 TOKEN, OWN = "the-token-of-the-server", "the-token-of-its-user"
 NOBODY = 65534
-#: what a proxy may say of those whom it speaks for
+#: headers of proxies that name a client
 PROXIED = (
     {},
     {"X-Forwarded-For": "127.0.0.1"},
@@ -40,14 +40,14 @@ PROXIED = (
 )
 
 
-class Answers:
-    """The application in this process, asked as from any address."""
+class InProcessClient:
+    """Client of the application in this process, with any client address."""
 
-    def __init__(self, place: Path, **words: Any) -> None:
+    def __init__(self, place: Path, **options: Any) -> None:
         (place / "experiments").mkdir()
         self.catalogue = Catalogue(place / "archive.sqlite")
         store = Experiments(self.catalogue, place / "experiments")
-        self.app = application(Served([]), TOKEN, store=lambda: store, own_token=OWN, **words)
+        self.app = application(Served([]), TOKEN, store=lambda: store, own_token=OWN, **options)
 
     def __call__(
         self,
@@ -69,11 +69,11 @@ class Answers:
 
 
 @pytest.fixture(scope="module")
-def ask(tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    return Answers(tmp_path_factory.mktemp("local"))
+def ask(tmp_path_factory: pytest.TempPathFactory) -> InProcessClient:
+    return InProcessClient(tmp_path_factory.mktemp("local"))
 
 
-#: what the OpenAPI leaves out
+#: routes that OpenAPI omits
 HIDDEN = (
     *(("GET", path) for path in ("/openapi.json", "/exp/", "/grafana/", "/nothing", "/exp/a/b/c")),
     *(("POST", path) for path in ("/search", "/query", "/annotations")),
@@ -81,19 +81,17 @@ HIDDEN = (
 
 
 def operations(app: Any) -> list[tuple[str, str]]:
-    """Method and path of each route, what the OpenAPI leaves out too; names in paths are words."""
-    found = list(HIDDEN)
+    """Method and path of each route, including hidden ones; path parameters become their names."""
+    routes = list(HIDDEN)
     for path, methods in app.openapi()["paths"].items():
-        named = path.replace("{number}", "0").replace("{file_id}", "1")
-        found += [(m.upper(), named.replace("{", "").replace("}", "")) for m in methods]
-    return found
+        filled = path.replace("{number}", "0").replace("{file_id}", "1")
+        routes += [(m.upper(), filled.replace("{", "").replace("}", "")) for m in methods]
+    return routes
 
 
 @pytest.mark.parametrize("client", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "192.0.2.7"])
-def test_every_route_but_pages_asks_for_a_token_wherever_one_comes_from(
-    ask: Answers, client: str
-) -> None:
-    """Breaks where loopback, or what a proxy says, opens anything."""
+def test_every_route_except_pages_needs_a_token(ask: InProcessClient, client: str) -> None:
+    """Fails if a loopback address or a header of a proxy replaces the token."""
     routes = operations(ask.app)
     assert ("DELETE", "/exp/name") in routes
     assert len(routes) > 50
@@ -109,7 +107,7 @@ def test_every_route_but_pages_asks_for_a_token_wherever_one_comes_from(
             assert answer.status_code == 401
 
 
-def test_the_owner_s_own_token_opens_experiments_and_nothing_else(ask: Answers) -> None:
+def test_user_token_opens_only_experiments(ask: InProcessClient) -> None:
     assert ask("POST", "/exp/mine", OWN).status_code == 201
     assert ask("GET", "/api/v1/experiments/mine", OWN).json()["state"] == "running"
     for path in ("/api/v1/state", "/api/v1/clusters", "/api/traces", "/openapi.json"):
@@ -118,8 +116,8 @@ def test_the_owner_s_own_token_opens_experiments_and_nothing_else(ask: Answers) 
     assert ask("DELETE", "/exp/mine", OWN).status_code == 201
 
 
-def test_open_reads_lets_read_and_nothing_else(tmp_path: Path) -> None:
-    ask = Answers(tmp_path, open_reads=True)
+def test_open_reads_allows_only_reading(tmp_path: Path) -> None:
+    ask = InProcessClient(tmp_path, open_reads=True)
     assert ask("POST", "/exp/mine", OWN).status_code == 201
     assert ask("GET", "/api/v1/experiments/mine").status_code == 200
     for method, path in (("POST", "/exp/x"), ("PUT", "/exp/mine"), ("DELETE", "/exp/mine")):
@@ -127,8 +125,8 @@ def test_open_reads_lets_read_and_nothing_else(tmp_path: Path) -> None:
     assert ask("GET", "/api/v1/live").status_code == 401
 
 
-def test_a_broken_catalogue_is_no_internal_error(tmp_path: Path) -> None:
-    ask = Answers(tmp_path)
+def test_broken_catalogue_is_unavailable(tmp_path: Path) -> None:
+    ask = InProcessClient(tmp_path)
     ask.catalogue.close()
     for ending in ("-wal", "-shm"):
         (tmp_path / f"archive.sqlite{ending}").unlink(missing_ok=True)
@@ -153,7 +151,7 @@ def server_of(address: str, port: int) -> LocalServer:
     return LocalServer(f"http://{address}:{port}/", address, port, TOKEN, OWN, None)
 
 
-def test_a_server_s_files_are_its_owner_s_and_go_with_it(runtime: Path) -> None:
+def test_server_files_are_private_and_removed(runtime: Path) -> None:
     with announced(server_of("127.0.0.1", 5072)) as files:
         for path in files:
             assert path.stat().st_mode & 0o777 == 0o600
@@ -181,56 +179,62 @@ def test_a_server_s_files_are_its_owner_s_and_go_with_it(runtime: Path) -> None:
         ("127.0.0.1", "nothing", False),
     ],
 )
-def test_the_token_is_for_the_very_server_that_a_url_leads_to(
+def test_token_matches_the_address_of_the_server(
     runtime: Path, bound: str, url: str, ours: bool
 ) -> None:
-    """Breaks where another user who listens at another address of the host is sent it."""
+    """Fails if the token is sent to a server of another user at another address of the host."""
     with announced(server_of(bound, 5072)):
         assert (server_at(url) is not None) == ours
 
 
-def test_a_server_is_asked_again_once_its_token_is_on_file(
+def test_request_is_repeated_once_the_token_file_exists(
     runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server listens before its file is there: who asks in between has no token for it."""
-    remote, server, sent = Remote("http://127.0.0.1:5072"), server_of("127.0.0.1", 5072), []
+    """A server listens before it writes its token file. A client in between repeats its request."""
+    remote, server, tokens = Remote("http://127.0.0.1:5072"), server_of("127.0.0.1", 5072), []
 
     def answer(*_: Any, token: str | None = None, **__: Any) -> httpx.Response:
-        sent.append(token)
-        if len(sent) == 1:
+        tokens.append(token)
+        if len(tokens) == 1:
             stack.enter_context(announced(server))
         return httpx.Response(200 if token == server.experiments_token else 401)
 
     monkeypatch.setattr(remote, "_request", answer)
     with contextlib.ExitStack() as stack:
         assert remote._authorized("GET", "/", None, "", 1.0).status_code == 200
-    assert sent == [None, server.experiments_token]
-    # no server of this user: asked once
-    del sent[:]
-    sent.append(None)
+    assert tokens == [None, server.experiments_token]
+    # no server of this user: no retry
+    del tokens[:]
+    tokens.append(None)
     assert remote._authorized("GET", "/", None, "", 1.0).status_code == 401
-    assert len(sent) == 2
+    assert len(tokens) == 2
 
 
-def test_what_is_left_of_a_dead_server_is_nobody_s(runtime: Path) -> None:
+def test_files_of_dead_servers_are_ignored(runtime: Path) -> None:
     with announced(server_of("127.0.0.1", 5072)) as (path, _):
-        said = json.loads(path.read_text())
+        document = json.loads(path.read_text())
         for wrong in ({"pid": 1, "start": 1}, {"boot_id": "x"}):
-            path.write_text(json.dumps(said | wrong))
+            path.write_text(json.dumps(document | wrong))
             assert running_servers() == []
-        for text in ("", "[]", '"x"', "{", json.dumps({k: said[k] for k in said if k != "port"})):
+        for text in (
+            "",
+            "[]",
+            '"x"',
+            "{",
+            json.dumps({k: document[k] for k in document if k != "port"}),
+        ):
             path.write_text(text)
             assert running_servers() == []
 
 
 class Recording(threading.Thread):
-    """Answers 401 to all, and keeps what `Authorization` it was told."""
+    """Server that answers 401 and records the `Authorization` headers."""
 
     def __init__(self, address: str, port: int = 0) -> None:
         super().__init__(daemon=True)
         self.listening = socket.create_server((address, port))
         self.port = self.listening.getsockname()[1]
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
         self.start()
 
     def run(self) -> None:
@@ -241,8 +245,8 @@ class Recording(threading.Thread):
                 while b"\r\n\r\n" not in head:
                     head += connection.recv(65536)
                 lines = head.lower().split(b"\r\n")
-                if not lines[0].startswith(b"get /api "):  # by which it looks whether we live
-                    self.heard.append(
+                if not lines[0].startswith(b"get /api "):  # the client's check for a live server
+                    self.received.append(
                         next((x for x in lines if x.startswith(b"authorization")), b"")
                     )
                 body = b'{"detail": "no"}'
@@ -257,7 +261,7 @@ def recording() -> Recording:
     return Recording("127.0.0.1")
 
 
-def test_clients_take_the_token_of_their_own_server_and_tell_it_to_no_other(
+def test_clients_send_the_token_only_to_its_server(
     runtime: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"http://localhost:{recording.port}"
@@ -267,7 +271,7 @@ def test_clients_take_the_token_of_their_own_server_and_tell_it_to_no_other(
             Remote(url).listed()
         with pytest.raises(PenstockError, match="401"):
             client.download(f"{url}/exp/x/data?metric=m", 10)
-        first, second = recording.heard[-2:]
+        first, second = recording.received[-2:]
         assert first == second
         return first
 
@@ -280,7 +284,7 @@ def test_clients_take_the_token_of_their_own_server_and_tell_it_to_no_other(
     monkeypatch.setenv("PENSTOCK_SERVER", url)
     with pytest.raises(PenstockError):
         client.download(f"{url}/exp", 10)
-    assert recording.heard[-1] == b"authorization: bearer told"
+    assert recording.received[-1] == b"authorization: bearer told"
 
 
 SEND = """
@@ -305,14 +309,14 @@ with socket.socket(type=socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STRE
 
 
 def sent(port: int, kind: str, uid: int, content: bytes) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-S", "-c", SEND, "127.0.0.1", str(port), kind, str(uid)],
         input=content,
         capture_output=True,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode().strip()
+    assert result.returncode == 0, result.stderr.decode()
+    return result.stdout.decode().strip()
 
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
@@ -320,8 +324,8 @@ root = pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
 
 @root
 @pytest.mark.parametrize("kind", [InfluxReceiver, RemoteWriteReceiver])
-def test_other_users_send_nothing_to_a_receiver_without_a_token(kind: Any) -> None:
-    """Breaks where a receiver on loopback takes points of any user of the host."""
+def test_receivers_refuse_other_users_without_a_token(kind: Any) -> None:
+    """Fails if a receiver on loopback accepts points of other users of the host."""
 
     async def statuses(**settings: Any) -> list[str]:
         receiver = kind("it", {"port": 0, **settings})
@@ -336,15 +340,15 @@ def test_other_users_send_nothing_to_a_receiver_without_a_token(kind: Any) -> No
         finally:
             await receiver.stop()
 
-    other, own = asyncio.run(statuses())
-    assert other == "401"
-    assert own != "401"
+    other_status, own_status = asyncio.run(statuses())
+    assert other_status == "401"
+    assert own_status != "401"
     assert "401" not in asyncio.run(statuses(open=True))
 
 
 @root
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
-def test_graphite_s_lines_of_other_users_are_not_read(kind: str) -> None:
+def test_graphite_lines_of_other_users_are_refused(kind: str) -> None:
     async def counted(uid: int) -> Any:
         receiver = GraphiteReceiver("it", {"port": 0, "pickle_port": None})
         await receiver.start(MemorySink())
@@ -355,19 +359,19 @@ def test_graphite_s_lines_of_other_users_are_not_read(kind: str) -> None:
     assert "from other users" not in asyncio.run(counted(0)).counted
 
 
-def test_accounts_of_sockets_are_those_of_the_kernel() -> None:
-    """Breaks where a socket of another address with the same port counts, or one that was closed."""
+def test_accounts_of_sockets() -> None:
+    """Fails if a closed socket counts, or one of another address with the same port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port)) as near:
-            mine = near.getsockname()[1]
-            assert accounts_of("127.0.0.1", mine, port) == {os.geteuid()}
-            assert accounts_of("::ffff:127.0.0.1", mine, port) == {os.geteuid()}
-            assert accounts_of("127.0.0.2", mine, port) == set()
-            assert accounts_of("127.0.0.1", mine, 1) == set()
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            client_port = connection.getsockname()[1]
+            assert accounts_of("127.0.0.1", client_port, port) == {os.geteuid()}
+            assert accounts_of("::ffff:127.0.0.1", client_port, port) == {os.geteuid()}
+            assert accounts_of("127.0.0.2", client_port, port) == set()
+            assert accounts_of("127.0.0.1", client_port, 1) == set()
             accepted, _ = server.accept()
         with accepted:
-            assert accounts_of("127.0.0.1", mine, port) == set()
+            assert accounts_of("127.0.0.1", client_port, port) == set()
     assert are_ours({0, os.geteuid()})
     assert not are_ours(set())
     assert not are_ours({0, NOBODY})

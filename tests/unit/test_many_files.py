@@ -1,4 +1,4 @@
-"""Runs of very many files: what is said of them together, and what the page costs."""
+"""Traces of very many files: their common sentence, and the work of the report page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.report.trace import sections
 from penstock.report.trace.gather import gather
 from tests.unit.test_trace_tables import calls
 
-#: a wide run of the case: a loader with four processes
+#: a loader with four processes that reads many files
 FILES = 400
 WALL_NS = 50 * 10**6
 
@@ -41,59 +41,60 @@ def paths(files: int) -> dict[int, str | None]:
     return {number: f"/data/set/{number // 100}/{number}.jpg" for number in range(1, files + 1)}
 
 
-def test_many_small_files_are_told_together() -> None:
-    said = closing_sentence(
+def test_many_small_files_share_a_sentence() -> None:
+    sentence = closing_sentence(
         once_each(FILES), paths(FILES), WALL_NS, sizes=dict.fromkeys(paths(FILES), 10_000)
     )
-    assert said.startswith(
+    assert sentence.startswith(
         "Reads of 400 small files below /data/set take the time of 2.32 threads: "
     )
-    assert "9.77 KiB and 290 µs each, read once" in said
+    assert "9.77 KiB and 290 µs each, read once" in sentence
     assert (
-        "pack the files (one archive or larger records), or read ahead with more processes" in said
+        "pack the files (one archive or larger records), or read ahead with more processes"
+        in sentence
     )
-    assert ".jpg" not in said
-    assert "ask for more per call" not in said
+    assert ".jpg" not in sentence
+    assert "ask for more per call" not in sentence
 
 
-def test_no_share_of_the_run_is_more_than_all_of_it() -> None:
+def test_shares_of_the_run_are_at_most_100_percent() -> None:
     rows = once_each(FILES)
     for wall_ns in (10**6, 10**7, 10**9):
-        said = closing_sentence(rows, paths(FILES), wall_ns)
-        shares = [int(word) for word, unit in itertools.pairwise(said.split()) if unit == "%"]
-        assert all(share <= 100 for share in shares), said
+        sentence = closing_sentence(rows, paths(FILES), wall_ns)
+        shares = [int(word) for word, unit in itertools.pairwise(sentence.split()) if unit == "%"]
+        assert all(share <= 100 for share in shares), sentence
 
 
-def test_files_that_the_page_cache_serves_need_no_disk() -> None:
+def test_cached_small_files() -> None:
     sources = dict.fromkeys(("cached", "ahead", "device", "missed", "filled", "untold"), 0)
     served = Served(
         1, "read", "calls", sources | {"cached": 400}, sources | {"cached": 10**8}, {}, 0
     )
-    said = closing_sentence(once_each(FILES), paths(FILES), WALL_NS, below=Below(served))
-    assert "it is their number that costs" in said
-    assert "read ahead" not in said
+    sentence = closing_sentence(once_each(FILES), paths(FILES), WALL_NS, below=Below(served))
+    assert "it is their number that costs" in sentence
+    assert "read ahead" not in sentence
 
 
-def test_written_and_flushed_files_are_told_together() -> None:
-    said = closing_sentence(once_each(FILES, "write"), paths(FILES), WALL_NS)
-    assert said.startswith("Writes of 400 small files below /data/set")
+def test_written_and_flushed_files_share_a_sentence() -> None:
+    sentence = closing_sentence(once_each(FILES, "write"), paths(FILES), WALL_NS)
+    assert sentence.startswith("Writes of 400 small files below /data/set")
     flushes = [
         {"file_id": n, "direction": "sync", "calls": 1, "time_ns": 10**6} for n in paths(FILES)
     ]
-    said = closing_sentence([*once_each(FILES, "write"), *flushes], paths(FILES), WALL_NS)
-    assert said.startswith("Flushes of 400 files below /data/set")
+    sentence = closing_sentence([*once_each(FILES, "write"), *flushes], paths(FILES), WALL_NS)
+    assert sentence.startswith("Flushes of 400 files below /data/set")
 
 
-def test_one_file_of_most_time_is_told_alone() -> None:
+def test_file_with_most_of_the_time_is_named() -> None:
     rows = [*once_each(FILES), *judge_events(calls(1000, latency_ns=10**6))]
     rows[-1]["file_id"] = FILES + 1
-    said = closing_sentence(rows, paths(FILES) | {FILES + 1: "/data/big"}, 2 * 10**9)
-    assert "/data/big" in said
-    assert "small files" not in said
+    sentence = closing_sentence(rows, paths(FILES) | {FILES + 1: "/data/big"}, 2 * 10**9)
+    assert "/data/big" in sentence
+    assert "small files" not in sentence
 
 
 def bundle(path: Path, files: int) -> TracedRun:
-    """The bundle of a run that reads each file once, with what served the calls."""
+    """Bundle of a run that reads each file once, with cache use of the calls."""
     path.mkdir()
     rows, names = once_each(files), paths(files)
     number = np.arange(files)
@@ -116,12 +117,12 @@ def bundle(path: Path, files: int) -> TracedRun:
         "device_ns": np.full(files, 250_000),
         "join": pa.array(["exact"] * files),
     }
-    told = [{"file_id": n, "path": p, "size_bytes": 10_000} for n, p in names.items()]
+    listed = [{"file_id": n, "path": p, "size_bytes": 10_000} for n, p in names.items()]
     end_ns = 10**9 + files * 20_000
     tables = {
         "io_events": pa.table(events),
         "cache_use": pa.table(use),
-        "files": pa.Table.from_pylist(told, TABLES["files"].arrow),
+        "files": pa.Table.from_pylist(listed, TABLES["files"].arrow),
         "patterns": patterns_table(rows, names),
     }
     for name, table in tables.items():
@@ -133,9 +134,9 @@ def bundle(path: Path, files: int) -> TracedRun:
     return TracedRun(path)
 
 
-def test_a_finding_tells_many_small_files(tmp_path: Path) -> None:
-    found = {f.code: f for f in bundle(tmp_path / "T", FILES).findings}
-    many = found["trace-many-files"]
+def test_finding_of_many_small_files(tmp_path: Path) -> None:
+    findings = {f.code: f for f in bundle(tmp_path / "T", FILES).findings}
+    many = findings["trace-many-files"]
     assert many.severity == "warning"
     assert many.evidence["files"] == FILES
     assert "take the time of " in many.statement
@@ -143,42 +144,42 @@ def test_a_finding_tells_many_small_files(tmp_path: Path) -> None:
 
 
 def work(run: TracedRun, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """How often what is made of a file or a row of its tables is made while the page is."""
-    made: dict[str, int] = {}
+    """Count calls of per-file and per-row functions while the page is generated."""
+    counts: dict[str, int] = {}
 
-    def counted(where: Any, name: str) -> None:
-        before = getattr(where, name)
+    def count_calls(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
 
-        def after(*arguments: Any, **options: Any) -> Any:
-            made[name] = made.get(name, 0) + 1
-            return before(*arguments, **options)
+        def wrapper(*arguments: Any, **options: Any) -> Any:
+            counts[name] = counts.get(name, 0) + 1
+            return original(*arguments, **options)
 
-        monkeypatch.setattr(where, name, after)
+        monkeypatch.setattr(owner, name, wrapper)
 
     with monkeypatch.context() as patch:
         monkeypatch = patch
         for name in ("served_on", "served", "waits", "files_of_path", "name", "verdicts_on"):
-            counted(TracedRun, name)
-        counted(type(run.all_served), "__getitem__")
+            count_calls(TracedRun, name)
+        count_calls(type(run.all_served), "__getitem__")
         sections.files(run, gather(run))
         assert run.findings
-    return made
+    return counts
 
 
-def test_the_page_looks_at_each_file_a_bounded_number_of_times(
+def test_work_of_the_page_is_linear_in_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four times the files are at most four times the work: it was sixteen times."""
+    """Four times as many files cost at most four times the work, not sixteen times."""
     few = work(bundle(tmp_path / "few", 1000), monkeypatch)
     many = work(bundle(tmp_path / "many", 4000), monkeypatch)
     assert few.keys() == many.keys()
     for name, count in many.items():
         assert count <= 4 * few[name] + 100, (name, few[name], count)
-    # names and sentences are made only of the rows that are shown
+    # names and sentences exist only for displayed rows
     assert many["name"] <= 2 * sections.MOST_FILES
 
 
-def test_pages_of_faults_are_found_for_each_process() -> None:
+def test_pages_of_faults_by_process() -> None:
     rng = np.random.default_rng(7)
     n = 3000
     events = pa.table(
@@ -203,7 +204,7 @@ def test_pages_of_faults_are_found_for_each_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "counts", "more", "remedy", "not_in"),
+    ("mode", "counts", "more", "remedy", "absent"),
     [
         ("trace", {"lost_ring_full": 5}, {}, "--ring-size", "counters"),
         ("pattern", {"lost_ring_full": 5}, {}, "--mode count", "--ring-size"),
@@ -216,15 +217,15 @@ def test_pages_of_faults_are_found_for_each_process() -> None:
         ("trace", {"lost_planted": 5}, {}, "--drop-every", "--ring-size"),
     ],
 )
-def test_the_remedy_of_a_loss_is_that_of_its_reason(
-    mode: str, counts: dict[str, int], more: dict[str, Any], remedy: str, not_in: str
+def test_remedy_of_lost_events(
+    mode: str, counts: dict[str, int], more: dict[str, Any], remedy: str, absent: str
 ) -> None:
     receipt = {"mode": mode, "seen": 100, "lost": 5, "per_probe": {"calls": counts}, **more}
-    (found,) = [
+    (finding,) = [
         f
         for f in TracedRun({}, {"receipts": {"trace": receipt}}).findings
         if f.code == "trace-lost"
     ]
-    assert remedy in str(found.what_to_do)
-    assert not_in not in str(found.what_to_do)
+    assert remedy in str(finding.what_to_do)
+    assert absent not in str(finding.what_to_do)
     assert sum(losses(receipt).values()) == 5

@@ -1,4 +1,4 @@
-"""Predictions beside measured runs: what is read, what is matched, what is said."""
+"""Comparison of predictions with measured runs: formats, matching and report."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ def file(tmp_path: Path, *runs: Any, name: str = "m.json", **more: Any) -> str:
     return str(tmp_path / name)
 
 
-def test_stages_and_the_whole_follow_from_tasks_that_were_all_measured(tmp_path: Path) -> None:
+def test_stages_and_makespan_follow_from_complete_tasks(tmp_path: Path) -> None:
     last = {"name": "reduce0", "start_s": 8.5, "end_s": 9.25}
-    (whole,) = measured_runs([file(tmp_path, {"tasks": [*SPANS, last]})], reduction())
-    # the maps from 1.0 to 8.0 (map7 takes a second more), all of it from 1.0 to 9.25
-    assert whole.stages["map"] == Span(7.0, 1.0, 8.0)
-    assert whole.stages["reduce"] == Span(0.75, 8.5, 9.25)
-    assert whole.makespan_s == 8.25
+    (measured,) = measured_runs([file(tmp_path, {"tasks": [*SPANS, last]})], reduction())
+    # maps from 1.0 to 8.0 (map7 takes a second longer), the run from 1.0 to 9.25
+    assert measured.stages["map"] == Span(7.0, 1.0, 8.0)
+    assert measured.stages["reduce"] == Span(0.75, 8.5, 9.25)
+    assert measured.makespan_s == 8.25
     one_less = {"makespan_s": 9, "tasks": [*SPANS[1:], last]}
-    (most,) = measured_runs([file(tmp_path, one_less)], reduction())
-    assert "map" not in most.stages, "a stage of which a task is missing would be too short"
+    (incomplete,) = measured_runs([file(tmp_path, one_less)], reduction())
+    assert "map" not in incomplete.stages, "a stage with a missing task has no time"
     with pytest.raises(BadInput, match=r"m\.json, run 1: found neither a makespan nor"):
         measured_runs([file(tmp_path, {"tasks": SPANS})], reduction())
 
 
-def test_a_table_says_what_the_document_says(tmp_path: Path) -> None:
+def test_table_and_document_are_equivalent(tmp_path: Path) -> None:
     rows = [
         {"run": "a", "kind": "run", "lasts_s": 9.5},
         {"run": "a", "kind": "stage", "name": "map", "start_s": 0.5, "end_s": 7.0},
@@ -72,7 +72,7 @@ def test_a_table_says_what_the_document_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.2", "1.3", "1.4", "1.5", "1.6"])
-def test_an_instance_that_was_executed_is_a_measured_run(version: str) -> None:
+def test_executed_wfformat_instance_is_a_measured_run(version: str) -> None:
     path = GOLDEN / f"diamond-{version}.json"
     workload = read_workload(path)
     (run,) = measured_runs([str(path)], workload)
@@ -82,7 +82,7 @@ def test_an_instance_that_was_executed_is_a_measured_run(version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         ({"makespan_s": 0}, r"m\.json:\d+:\d+: found 0; expected seconds above 0"),
         ({"makespan_s": -1}, "found -1"),
@@ -108,13 +108,13 @@ def test_an_instance_that_was_executed_is_a_measured_run(version: str) -> None:
         ({"makespan_s": 1, "tasks": [{"name": "sort", "lasts_s": 1}]}, "none of them in work"),
     ],
 )
-def test_mistakes_in_a_document(tmp_path: Path, row: Any, told: str) -> None:
-    with pytest.raises(BadInput, match=told):
+def test_errors_in_a_document(tmp_path: Path, row: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         measured_runs([file(tmp_path, row)], reduction())
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("run,name\n1,x\n", "no column kind"),
         ("kind,name,lasts_s,colour\nrun,,1,red\n", "the column 'colour'"),
@@ -130,9 +130,9 @@ def test_mistakes_in_a_document(tmp_path: Path, row: Any, told: str) -> None:
         ("kind,lasts_s\n", "no row"),
     ],
 )
-def test_mistakes_in_a_table(tmp_path: Path, text: str, told: str) -> None:
+def test_errors_in_a_table(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "m.csv").write_text(text)
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(BadInput, match=message):
         measured_runs([str(tmp_path / "m.csv")], reduction())
 
 
@@ -150,7 +150,7 @@ def test_student_interval_of_the_mean() -> None:
     low, high = mean_interval([8.5, 9.5, 10.5, 11.5], 0.9) or (0.0, 0.0)
     assert (low, high) == pytest.approx((10 - 2.35336 * 1.290994 / 2, 10 + 2.35336 * 1.290994 / 2))
     assert mean_interval([8.5], 0.9) is None
-    assert (mean_interval([0.1, 1.5], 0.9) or (1.0,))[0] == 0.0, "no time is below zero"
+    assert (mean_interval([0.1, 1.5], 0.9) or (1.0,))[0] == 0.0, "durations are at least 0"
     assert (mean_interval([-0.1, 1.5], 0.9) or (1.0,))[0] < 0
 
 
@@ -165,25 +165,29 @@ def stage(name: str, predicted: float, measured: float, half: float | None = Non
     }
 
 
-def test_errors_that_cancel_are_told_only_where_they_do() -> None:
-    hides = cancelling([stage("a", 12, 10), stage("b", 8.5, 10), stage("c", 5, 5)])
-    assert hides is not None
-    assert (hides["over"], hides["under"]) == (["a"], ["b"])
-    assert (hides["gross_s"], hides["net_s"], hides["measured_s"]) == (3.5, 0.5, 25)
+def test_cancelling_errors_of_stages() -> None:
+    cancelled = cancelling([stage("a", 12, 10), stage("b", 8.5, 10), stage("c", 5, 5)])
+    assert cancelled is not None
+    assert (cancelled["over"], cancelled["under"]) == (["a"], ["b"])
+    assert (cancelled["gross_s"], cancelled["net_s"], cancelled["measured_s"]) == (3.5, 0.5, 25)
     assert cancelling([stage("a", 12, 10), stage("b", 11, 10)]) is None, "the same sign"
-    assert cancelling([stage("a", 12, 10), stage("b", 9.5, 10)]) is None, "most of it is in the sum"
-    assert cancelling([stage("a", 10.2, 10), stage("b", 9.8, 10)]) is None, "too little to tell"
+    assert cancelling([stage("a", 12, 10), stage("b", 9.5, 10)]) is None, (
+        "most of the error remains in the sum"
+    )
+    assert cancelling([stage("a", 10.2, 10), stage("b", 9.8, 10)]) is None, (
+        "the errors are too small"
+    )
     noisy = [stage("a", 12, 10, 3.0), stage("b", 8.5, 10, 3.0)]
-    assert cancelling(noisy) is None, "inside of what the measured means may be"
+    assert cancelling(noisy) is None, "the errors are within the intervals of the means"
 
 
 def test_tasks_and_stages_are_predicted_with_their_own_intervals() -> None:
-    where = platform(CLUSTER + ASSUMED)
-    made = predict(reduction(), where, seeds=19, explained=False)
-    rows = {r["name"]: r for r in task_times(reduction(), where, seeds=19)}
+    cluster = platform(CLUSTER + ASSUMED)
+    prediction = predict(reduction(), cluster, seeds=19, explained=False)
+    rows = {r["name"]: r for r in task_times(reduction(), cluster, seeds=19)}
     assert set(rows) == {*(f"map{i}" for i in range(8)), "reduce0"}
-    of_stage = {s["name"]: s for s in made.stages}
-    # the only task of its stage takes as long as it does, so both ways must agree
+    of_stage = {s["name"]: s for s in prediction.stages}
+    # the only task of a stage has the same duration as the stage
     for task_key, stage_key in (("low_s", "lasts_low_s"), ("high_s", "lasts_high_s")):
         assert rows["reduce0"][task_key] == pytest.approx(of_stage["reduce"][stage_key])
     assert rows["reduce0"]["predicted_s"] == pytest.approx(
@@ -192,23 +196,23 @@ def test_tasks_and_stages_are_predicted_with_their_own_intervals() -> None:
     assert rows["map0"]["low_s"] < rows["map0"]["predicted_s"] < rows["map0"]["high_s"]
 
 
-def test_beside_matches_by_name_and_counts_runs() -> None:
-    made = predict(reduction(), platform(), seeds=19, explained=False)
-    lasts = {s["name"]: s["end_s"] - s["start_s"] for s in made.stages}
+def test_comparison_matches_by_name_and_counts_runs() -> None:
+    result = predict(reduction(), platform(), seeds=19, explained=False)
+    lasts = {s["name"]: s["end_s"] - s["start_s"] for s in result.stages}
     off = lasts["map"] / 2
     runs = [
         MeasuredRun(
             "x",
-            made.makespan_s + more,
+            result.makespan_s + more,
             {"map": Span(lasts["map"] - off), "reduce": Span(lasts["reduce"] + off)},
             {"map1": Span(2.0 + more), "elsewhere": Span(1.0)},
         )
         for more in (0.0, 100.0)
     ]
     tasks = [{"name": "map1", "predicted_s": 3.0, "low_s": 2.5, "high_s": 3.5}]
-    m = beside(made, runs, tasks)
+    m = beside(result, runs, tasks)
     assert (m["runs"], m["inside_runs"], m["inside"]) == (2, 1, False)
-    assert m["ratio"] == pytest.approx(made.makespan_s / (made.makespan_s + 50))
+    assert m["ratio"] == pytest.approx(result.makespan_s / (result.makespan_s + 50))
     assert [r["name"] for r in m["stages"]] == ["map", "reduce"]
     assert m["stages"][0]["error_s"] == pytest.approx(off)
     assert m["tasks"][0]["measured_s"] == 52.0
@@ -218,14 +222,14 @@ def test_beside_matches_by_name_and_counts_runs() -> None:
     assert not m["overlap"]
 
 
-def test_words_and_page_tell_what_cancels_and_what_has_no_counterpart() -> None:
+def test_report_names_cancelling_errors_and_unmatched_tasks() -> None:
     p = prediction()
-    told = " ".join(measured_text.sentences(p))
-    assert "Stage errors cancel in the sum" in told
-    assert "mProject too short" not in told
-    assert "mProject too long by" in told
-    assert "1 task not predicted: unheard-of." in told
-    assert "1 of 2 runs inside" in told or "2 of 2 runs inside" in told
+    sentences = " ".join(measured_text.sentences(p))
+    assert "Stage errors cancel in the sum" in sentences
+    assert "mProject too short" not in sentences
+    assert "mProject too long by" in sentences
+    assert "1 task not predicted: unheard-of." in sentences
+    assert "1 of 2 runs inside" in sentences or "2 of 2 runs inside" in sentences
     first = measured_text.tables(p)[0]
     assert first.columns == (
         "",
@@ -242,26 +246,26 @@ def test_words_and_page_tell_what_cancels_and_what_has_no_counterpart() -> None:
     assert "Stage errors cancel" in text
 
 
-def test_command_takes_files_and_times_and_keeps_one_pair(
+def test_command_stores_one_pair_of_several_measurements(
     place: Path,  # noqa: F811
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    given = file(
+    path = file(
         place,
         {"makespan_s": 8.0, "stages": [{"name": "map", "lasts_s": 7.0}]},
         {"makespan_s": 8.5, "tasks": [{"name": "map1", "lasts_s": 3.0}]},
     )
-    words = ("w.json", "-p", "p.yaml", "--no-explain", "--calibration", "pairs.json")
-    words += ("--seeds", "19", "--measured", given, "--measured", "9s")
-    status, out, err = run(capsys, monkeypatch, *words, "--json")
+    argv = ("w.json", "-p", "p.yaml", "--no-explain", "--calibration", "pairs.json")
+    argv += ("--seeds", "19", "--measured", path, "--measured", "9s")
+    status, out, err = run(capsys, monkeypatch, *argv, "--json")
     assert status == 0, err
     m = json.loads(out)["measured"]
     assert (m["runs"], m["measured_s"], m["pairs"]) == (3, 8.5, 1)
     assert [p.measured for p in read_pairs(place / "pairs.json")] == [8.0]
     assert (m["stages"][0]["runs"], m["tasks"][0]["runs"]) == (1, 1)
     assert m["stages"][0]["low_s"] < m["stages"][0]["predicted_s"] < m["stages"][0]["high_s"]
-    status, out, err = run(capsys, monkeypatch, *words)
+    status, out, err = run(capsys, monkeypatch, *argv)
     assert status == 0, err
     assert "Predicted and measured:" in out
     assert "Tasks, predicted and measured:" in out
