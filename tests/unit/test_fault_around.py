@@ -1,4 +1,4 @@
-"""One page for each fault, for the length of a run: set, put back, refused by name."""
+"""Single-page faults during a run: the setting is changed, restored, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def debugfs(tmp_path: Path) -> Path:
     return tmp_path / "debugfs"
 
 
-def test_it_is_set_and_put_back(debugfs: Path, tmp_path: Path) -> None:
+def test_setting_is_changed_and_restored(debugfs: Path, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     setting = debugfs / "fault_around_bytes"
     with single_page_faults(journal, debugfs):
@@ -30,14 +30,14 @@ def test_it_is_set_and_put_back(debugfs: Path, tmp_path: Path) -> None:
     assert journal.open_entries() == []
 
 
-def test_it_is_put_back_after_a_failure(debugfs: Path, tmp_path: Path) -> None:
+def test_setting_is_restored_after_a_failure(debugfs: Path, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     with pytest.raises(ValueError, match="the run failed"), single_page_faults(journal, debugfs):
         raise ValueError("the run failed")
     assert (debugfs / "fault_around_bytes").read_text().strip() == "65536"
 
 
-def test_what_a_killed_run_left_is_undone(debugfs: Path, tmp_path: Path) -> None:
+def test_undo_restores_the_setting_of_a_killed_run(debugfs: Path, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     setting = debugfs / "fault_around_bytes"
     entry = journal.plan("setting", setting, old="65536", new="4096")
@@ -50,11 +50,11 @@ def test_what_a_killed_run_left_is_undone(debugfs: Path, tmp_path: Path) -> None
 def test_a_refusal_names_the_lockdown(
     debugfs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(self: Path, text: str) -> int:
+    def refuse(self: Path, text: str) -> int:
         raise PermissionError(1, "Operation not permitted")
 
     journal = Journal(tmp_path / "journal")
-    monkeypatch.setattr(fault_around.Path, "write_text", refused)
+    monkeypatch.setattr(fault_around.Path, "write_text", refuse)
     with (
         pytest.raises(PenstockError, match=r"mmap-exact.*locked down"),
         single_page_faults(journal, debugfs),

@@ -1,4 +1,4 @@
-"""A few slow runs, or a drifting host, are not told as effects."""
+"""A few slow runs, or a drifting host, are not reported as effects."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def sure(outcome: Outcome) -> set[str]:
     return {str(t) for t in table.loc[is_sure(table), "term"]}
 
 
-def test_two_slow_runs_are_no_seven_effects() -> None:
+def test_two_slow_runs_are_not_seven_effects() -> None:
     plan = plan_of("ABCD", "{kind: full, replicates: 1}")
     outcome = outcome_of(plan, lambda r: 250 if r.standard_order in (3, 13) else 100)
     assert not sure(outcome)
@@ -69,7 +69,7 @@ def test_two_slow_runs_are_no_seven_effects() -> None:
     json.dumps(finding.evidence)
 
 
-def test_an_effect_beside_two_slow_runs_stays() -> None:
+def test_effect_remains_with_two_slow_runs() -> None:
     plan = plan_of("ABCD", "{kind: full, replicates: 1}")
     outcome = outcome_of(
         plan, lambda r: 100 + 40 * r.coded["D"] + (120 if r.standard_order in (3, 13) else 0)
@@ -79,7 +79,7 @@ def test_an_effect_beside_two_slow_runs_stays() -> None:
     assert "D" not in finding.evidence["terms"]
 
 
-def test_effects_that_no_few_runs_explain_stay() -> None:
+def test_effects_without_slow_runs_remain() -> None:
     plan = plan_of("ABCD", "{kind: full, replicates: 1}")
     outcome = outcome_of(
         plan, lambda r: 100 + 20 * r.coded["A"] + 15 * r.coded["B"] + 12 * r.coded["C"]
@@ -88,7 +88,7 @@ def test_effects_that_no_few_runs_explain_stay() -> None:
     assert not list(in_few_runs(outcome))
 
 
-def test_a_design_with_replicates_is_not_asked() -> None:
+def test_design_with_replicates_is_not_checked() -> None:
     plan = plan_of("ABC", "{kind: full, replicates: 2}")
     outcome = outcome_of(plan, lambda r: 250 if r.standard_order in (3, 6) else 100)
     assert outcome.effects is not None
@@ -97,7 +97,7 @@ def test_a_design_with_replicates_is_not_asked() -> None:
     assert sure(outcome)
 
 
-def test_a_drift_over_runs_in_standard_order_is_told() -> None:
+def test_drift_in_standard_order_is_reported() -> None:
     plan = plan_of("ABCD", "{kind: full, replicates: 1, order: standard}")
     outcome = outcome_of(plan, lambda r: 100 + 4.0 * r.run_order)
     assert "A" in sure(outcome)

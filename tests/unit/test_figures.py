@@ -1,4 +1,4 @@
-"""Figures: drawn from tables, equal input gives equal bytes, what is left out is said."""
+"""Figures of studies: equal tables give equal bytes; labels state units and omitted points."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.examples.report import write_example
 from tests.unit.answered_studies import CASES
 from tests.unit.planted_study import Planted
 
-#: what the example study has tables for; the others are drawn in test_design_figures.py
+#: kinds for which the example study has tables; test_design_figures.py covers the others
 DRAWN = [kind for kind in figures.KINDS if kind not in ("contour", "ledger")]
 
 
@@ -35,19 +35,19 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 @pytest.fixture(scope="module")
 def drawn(outcome: Outcome) -> Callable[[str], Figure]:
-    """A figure by its kind, wide, drawn once for all tests."""
+    """Wide figure of a kind, plotted once for all tests."""
     return functools.cache(lambda kind: figures.draw(outcome, kind, style.WIDE_INCHES))
 
 
 @pytest.mark.parametrize("kind", DRAWN)
-def test_bytes_depend_on_the_tables_alone(
+def test_bytes_depend_only_on_the_tables(
     outcome: Outcome, drawn: Callable[[str], Figure], kind: str
 ) -> None:
-    once, again = drawn(kind), figures.draw(outcome, kind, style.WIDE_INCHES)
+    first, second = drawn(kind), figures.draw(outcome, kind, style.WIDE_INCHES)
     for extension, magic in (("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG")):
-        content = render.published(once, extension)
+        content = render.published(first, extension)
         assert content.startswith(magic)
-        assert content == render.published(again, extension)
+        assert content == render.published(second, extension)
 
 
 @pytest.mark.parametrize("kind", DRAWN)
@@ -78,14 +78,14 @@ def test_down_sampling_keeps_extremes_of_every_bin() -> None:
     x = np.arange(100_000.0)
     y = rng.random(100_000)
     y[[5, 77_777]] = (-3.0, 9.0)
-    kept = keep_extremes(x, y, 1800)
-    assert len(kept) <= 1800
-    assert {5, 77_777} <= set(kept.tolist())
-    assert np.all(np.diff(kept) > 0)
+    indices = keep_extremes(x, y, 1800)
+    assert len(indices) <= 1800
+    assert {5, 77_777} <= set(indices.tolist())
+    assert np.all(np.diff(indices) > 0)
     assert len(keep_extremes(x[:100], y[:100], 1800)) == 100
 
 
-def test_what_is_shown_is_said(outcome: Outcome) -> None:
+def test_labels_state_the_number_of_plotted_points(outcome: Outcome) -> None:
     fig = figures.draw(outcome, "offsets", 7.2)
     assert all("shown" in a.get_xlabel() and "of 5,000" in a.get_xlabel() for a in fig.axes[:6])
 
@@ -99,11 +99,11 @@ def test_selected_runs_cover_levels_and_verdicts(outcome: Outcome) -> None:
     assert classes == {"random", "consecutive", "interleaved(8)"}
 
 
-def test_palette_tells_series_apart_without_colour() -> None:
+def test_palette_distinguishes_series_without_colour() -> None:
     assert len({(s.mark, str(s.line)) for s in style.SERIES}) == len(style.SERIES)
 
 
-def test_unknown_things_are_bad_input(outcome: Outcome, tmp_path: Path) -> None:
+def test_unknown_names_are_bad_input(outcome: Outcome, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="expected one of"):
         figures.draw(outcome, "pie", 7.2)
     with pytest.raises(BadInput, match="found response"):
@@ -115,7 +115,7 @@ def test_unknown_things_are_bad_input(outcome: Outcome, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [style.WIDE_INCHES, style.NARROW_INCHES])
-def test_treatments_are_named_beside_the_axis_in_the_order_of_their_table(
+def test_treatments_are_labelled_in_the_order_of_their_table(
     outcome: Outcome, width: float
 ) -> None:
     fig = figures.draw(outcome, "responses", width)
@@ -131,7 +131,7 @@ def test_treatments_are_named_beside_the_axis_in_the_order_of_their_table(
     assert [t.get_text() for legend in fig.legends for t in legend.texts] in ([], ["left out"])
 
 
-def test_axis_numbers_are_those_of_tables(tmp_path: Path) -> None:
+def test_axis_numbers_are_formatted_as_in_tables(tmp_path: Path) -> None:
     truth = {"a": 21_000.0, "b": 4_000.0}
     study = Planted("Which?", {"kind": [*truth]}, lambda lv: {"throughput": truth[lv["kind"]]})
     planted = analyse(study.write(tmp_path / "out"), report=False).outcome
@@ -141,7 +141,7 @@ def test_axis_numbers_are_those_of_tables(tmp_path: Path) -> None:
     assert "20,000" in ticks
 
 
-def test_names_of_levels_are_no_formulas(tmp_path: Path) -> None:
+def test_names_of_levels_are_not_formulas(tmp_path: Path) -> None:
     truth = {"$a^$": 2.0, "b": 1.0}
     study = Planted("Which?", {"kind": [*truth]}, lambda lv: {"throughput": truth[lv["kind"]]})
     planted = analyse(study.write(tmp_path / "out"), report=False).outcome
@@ -151,7 +151,7 @@ def test_names_of_levels_are_no_formulas(tmp_path: Path) -> None:
 
 
 def test_means_of_an_interaction_are_adjusted_for_the_other_factors() -> None:
-    """Runs of c2 only with a2, b2: the mean of that cell would be 40 more."""
+    """Level c2 was run only with a2 and b2: the raw mean of that cell is 40 higher."""
     factors = [FactorLevels(name, [f"{name}1", f"{name}2"]) for name in "abc"]
     rows = [(a, b, "c1") for a in factors[0].levels for b in factors[1].levels]
     rows += [("a2", "b2", "c2")] * 4
@@ -164,7 +164,7 @@ def test_means_of_an_interaction_are_adjusted_for_the_other_factors() -> None:
     assert np.isnan(means["a1", "b2"])
 
 
-def test_interactions_are_drawn_only_if_significant(tmp_path: Path) -> None:
+def test_only_significant_interactions_are_plotted(tmp_path: Path) -> None:
     names = ("disk", "journal")
     study = Planted(
         "Which?",
@@ -181,13 +181,13 @@ def test_interactions_are_drawn_only_if_significant(tmp_path: Path) -> None:
         figures.draw(flat, "interactions", style.WIDE_INCHES)
 
 
-def test_a_study_with_verdicts_on_patterns_was_traced(tmp_path: Path) -> None:
+def test_offsets_need_more_than_pattern_mode(tmp_path: Path) -> None:
     case = CASES["two-by-three-with-interaction"]
     traced = Outcome.read(case.study.write(tmp_path / "out"))
     with pytest.raises(style.NotDrawn, match=r"only verdicts on patterns.*`mode: pattern`"):
         figures.draw(traced, "offsets", style.WIDE_INCHES)
 
 
-def test_curvature_is_no_interaction() -> None:
+def test_curvature_is_not_coloured_as_interaction() -> None:
     colours = {effects._colour({"term": term}) for term in ("jobs", "jobs:jobs", "disk:jobs")}
     assert colours == {style.BLUE, style.GREEN, style.ORANGE}

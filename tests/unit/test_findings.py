@@ -1,4 +1,4 @@
-"""Findings: each states what the planted tables hold, and stays away where they do not."""
+"""Findings appear exactly for the effects that the generated tables contain."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_example(tmp_path_factory.mktemp("study") / "out", events=300)
 
 
-def by_code(found: list[Finding], code: str) -> list[Finding]:
-    return [f for f in found if f.code == code]
+def by_code(result: list[Finding], code: str) -> list[Finding]:
+    return [f for f in result if f.code == code]
 
 
 def test_codes_and_severities_are_published(out: Path) -> None:
@@ -44,27 +44,27 @@ def test_codes_and_severities_are_published(out: Path) -> None:
         assert finding.severity in SEVERITIES
 
 
-def test_question_names_its_factor(out: Path) -> None:
+def test_focal_factor_is_named_in_the_question(out: Path) -> None:
     assert focal_factor(Outcome.read(out), "bandwidth") == "pattern"
 
 
-def test_cost_is_the_ratio_of_the_planted_means(out: Path) -> None:
+def test_cost_is_the_ratio_of_the_true_means(out: Path) -> None:
     outcome = Outcome.read(out)
     cost = factor_cost(outcome, outcome.responses[0], "pattern")
     assert cost is not None
     assert (cost.level, cost.other, cost.missing) == ("random", "sequential", 0)
     for cell in cost.cells:
         disk, size, jobs = (cell.where[k] for k in ("disk", "block_size", "jobs"))
-        planted = (
+        expected = (
             BANDWIDTH[(disk, "sequential", size, jobs)] / BANDWIDTH[(disk, "random", size, jobs)]
         )
-        assert cell.ratio == pytest.approx(planted, rel=0.06)
+        assert cell.ratio == pytest.approx(expected, rel=0.06)
         assert cell.low < cell.ratio < cell.high
     assert cost.worst.where == {"disk": "hdd-7200", "block_size": "4KiB", "jobs": "1"}
 
 
-def test_cost_of_two_of_three_levels_is_that_of_the_ranking(tmp_path: Path) -> None:
-    """The interval of the best and the worst of three holds what the ranking's does: both were picked."""
+def test_cost_of_two_of_three_levels_equals_the_ranking(tmp_path: Path) -> None:
+    """The interval of best against worst of three levels is adjusted as in the ranking."""
     study = CASES["nothing-significant"].study
     outcome = Outcome.read(analyse(study.write(tmp_path / "out"), report=False).out)
     response = outcome.responses[0]
@@ -76,7 +76,7 @@ def test_cost_of_two_of_three_levels_is_that_of_the_ranking(tmp_path: Path) -> N
     assert cell.n == 6
 
 
-def test_answer_says_cost_remedy_and_dominant_factor(out: Path) -> None:
+def test_answer_has_cost_remedy_and_main_factor(out: Path) -> None:
     conclusion = answer(Outcome.read(out))
     assert conclusion is not None
     sentences = conclusion.sentences
@@ -89,7 +89,7 @@ def test_answer_says_cost_remedy_and_dominant_factor(out: Path) -> None:
     assert re.search(r"Main factor: disk: 5[5-8] % of the variation ", " ".join(sentences))
 
 
-def test_what_levels_down_is_no_remedy_by_itself(tmp_path: Path) -> None:
+def test_remedy_does_not_worsen_the_better_level(tmp_path: Path) -> None:
     out = write_example(tmp_path / "out", events=40, invalid=())
     runs = pd.read_parquet(out / "runs.parquet")
     hdd = runs["disk"] == "hdd-7200"
@@ -112,14 +112,14 @@ def test_missing_combinations_leave_the_question_open(tmp_path: Path) -> None:
     runs = pd.read_parquet(out / "runs.parquet")
     runs.loc[(runs["disk"] == "hdd-7200") & (runs["pattern"] == "random"), "valid"] = False
     runs.to_parquet(out / "runs.parquet")
-    found = findings(out)
-    (cost,) = by_code(found, "cost")
+    result = findings(out)
+    (cost,) = by_code(result, "cost")
     assert cost.severity == "warning"
     assert cost.statement.startswith("Open: 4 of 8 combinations have no valid run; ")
-    assert not by_code(found, "fraction-misleads") + by_code(found, "fraction-agrees")
+    assert not by_code(result, "fraction-misleads") + by_code(result, "fraction-agrees")
 
 
-def test_combinations_that_were_not_planned_are_not_missing(tmp_path: Path) -> None:
+def test_unplanned_combinations_are_not_missing(tmp_path: Path) -> None:
     study = Planted(
         "How much do many threads cost?",
         {"cache": [100, 300, 500], "threads": [4, 16, 28], "batch": [10, 50, 90]},
@@ -136,26 +136,26 @@ def test_combinations_that_were_not_planned_are_not_missing(tmp_path: Path) -> N
     assert (cost.confidence, cost.what_to_do) == ("clear", "")
 
 
-def test_nothing_significant_is_not_no_effect(tmp_path: Path) -> None:
-    found = findings(write_example(tmp_path / "out", events=40, flat=True, invalid=()))
-    sentences = " ".join(f.statement for f in found)
-    assert by_code(found, "cost")[0].statement.startswith("No: ")
-    assert by_code(found, "effect-none") or by_code(found, "effect-bound")
-    assert "not “no effect”" in sentences + " ".join(f.what_to_do for f in found)
+def test_nonsignificant_is_not_no_effect(tmp_path: Path) -> None:
+    result = findings(write_example(tmp_path / "out", events=40, flat=True, invalid=()))
+    sentences = " ".join(f.statement for f in result)
+    assert by_code(result, "cost")[0].statement.startswith("No: ")
+    assert by_code(result, "effect-none") or by_code(result, "effect-bound")
+    assert "not “no effect”" in sentences + " ".join(f.what_to_do for f in result)
 
 
-def test_invalid_failed_and_missing_runs_are_told_apart(tmp_path: Path) -> None:
+def test_invalid_failed_and_missing_runs_are_distinguished(tmp_path: Path) -> None:
     out = write_example(tmp_path / "out", events=40, invalid=("r003",), failed=("r005", "r006"))
     runs = pd.read_parquet(out / "runs.parquet")
     runs[runs["run_id"] != "r020"].to_parquet(out / "runs.parquet")
-    found = findings(out)
-    assert by_code(found, "run-invalid")[0].evidence["run_id"] == ["r003"]
-    assert by_code(found, "run-failed")[0].evidence["run_id"] == ["r005", "r006"]
-    assert by_code(found, "run-failed")[0].severity == "error"
-    assert by_code(found, "run-missing")[0].evidence["run_id"] == ["r020"]
+    result = findings(out)
+    assert by_code(result, "run-invalid")[0].evidence["run_id"] == ["r003"]
+    assert by_code(result, "run-failed")[0].evidence["run_id"] == ["r005", "r006"]
+    assert by_code(result, "run-failed")[0].severity == "error"
+    assert by_code(result, "run-missing")[0].evidence["run_id"] == ["r020"]
 
 
-def test_saturated_host_is_found_and_honoured_disks_are_said(tmp_path: Path) -> None:
+def test_saturated_hosts_and_honoured_disks(tmp_path: Path) -> None:
     bad = findings(write_example(tmp_path / "bad", events=40, invalid=("r003",)))
     assert by_code(bad, "fidelity-host-saturated")[0].evidence["run_id"] == ["r003"]
     assert not by_code(bad, "fidelity-honoured")
@@ -164,25 +164,25 @@ def test_saturated_host_is_found_and_honoured_disks_are_said(tmp_path: Path) -> 
     assert not by_code(good, "fidelity-host-saturated")
 
 
-def test_lost_events_are_found(tmp_path: Path) -> None:
-    found = findings(write_example(tmp_path / "out", events=40, lost=1))
-    (lost,) = by_code(found, "observer-lost")
+def test_lost_events_are_reported(tmp_path: Path) -> None:
+    result = findings(write_example(tmp_path / "out", events=40, lost=1))
+    (lost,) = by_code(result, "observer-lost")
     assert "32 events were lost in 32 runs" in lost.statement
     assert not by_code(findings(write_example(tmp_path / "none", events=40)), "observer-lost")
 
 
-def test_faults_that_could_not_be_placed_are_told_apart(tmp_path: Path) -> None:
+def test_unresolved_page_faults_are_separate(tmp_path: Path) -> None:
     out = write_example(tmp_path / "out", events=40)
     manifest = next((out / "runs").glob("*/manifest.json"))
     values = json.loads(manifest.read_text())
     values["receipts"]["trace"] |= {"lost": 3, "per_probe": {"faults": {"lost_unresolved": 3}}}
     manifest.write_text(json.dumps(values))
-    (said,) = by_code(findings(out), "observer-lost")
-    assert said.severity == "info"
-    assert "3 page faults in 1 run (r0" in said.statement
+    (finding,) = by_code(findings(out), "observer-lost")
+    assert finding.severity == "info"
+    assert "3 page faults in 1 run (r0" in finding.statement
 
 
-def test_prediction_agreement_leaves_the_basis_out(out: Path, tmp_path: Path) -> None:
+def test_prediction_agreement_excludes_the_basis(out: Path, tmp_path: Path) -> None:
     table = pd.read_parquet(out / "predictions.parquet")
     assert agreement(table)[:2] == (14, 15)
     assert by_code(findings(out), "prediction-agrees")
@@ -190,7 +190,7 @@ def test_prediction_agreement_leaves_the_basis_out(out: Path, tmp_path: Path) ->
     assert by_code(findings(bad), "prediction-departs")[0].severity == "warning"
 
 
-def test_half_fraction_is_wrong_where_the_planted_interaction_is(out: Path) -> None:
+def test_half_fraction_is_wrong_for_the_true_interaction(out: Path) -> None:
     compared = half_against_full(Outcome.read(out), "bandwidth")
     assert compared is not None
     wrong = {r["term"] for r in compared["rows"] if r["wrong"]}
@@ -202,14 +202,14 @@ def test_half_fraction_is_wrong_where_the_planted_interaction_is(out: Path) -> N
             )
 
 
-def test_findings_are_left_as_a_table(out: Path) -> None:
-    found = write_findings(out)
+def test_findings_are_written_as_a_table(out: Path) -> None:
+    written = write_findings(out)
     table = pq.read_table(out / "findings.parquet").to_pylist()
-    assert [r["code"] for r in table] == [f.code for f in found]
+    assert [r["code"] for r in table] == [f.code for f in written]
     assert all(isinstance(json.loads(r["evidence"]), dict) for r in table)
 
 
-def test_numbers_in_words() -> None:
+def test_numbers_as_text() -> None:
     assert [times(x) for x in (1.0, 1.04, 1.14, 9.94, 12.3, 317.2)] == [
         "1.00×",
         "1.04×",
@@ -247,10 +247,10 @@ def test_a_factor_of_three_levels_can_explain_most(out: Path) -> None:
     row = table[table["term"] == "jobs"].iloc[0].copy()
     row[["term", "variation_share", "p_value"]] = ["jobs", 99.0, 1e-6]
     row[["coefficient", "effect", "ci_low", "ci_high", "effect_ci_low", "effect_ci_high"]] = np.nan
-    planted = replace(
+    altered = replace(
         outcome, effects=pd.concat([table[table["term"] != "jobs"], row.to_frame().T])
     )
-    told = by_code(findings(planted), "effect-dominant")[0]
-    assert told.statement.startswith("jobs: 99 % of the variation in bandwidth")
-    assert "F test, p = 3.7e-06 of all terms together" in told.detail
-    assert plain[0].statement != told.statement
+    finding = by_code(findings(altered), "effect-dominant")[0]
+    assert finding.statement.startswith("jobs: 99 % of the variation in bandwidth")
+    assert "F test, p = 3.7e-06 of all terms together" in finding.detail
+    assert plain[0].statement != finding.statement

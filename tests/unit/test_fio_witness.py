@@ -1,4 +1,4 @@
-"""fio's own numbers beside what was due from the disk, directly and through the page cache."""
+"""Comparison of fio's report with the disk's log, with direct I/O and through the page cache."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def report(
     return {"jobs": [{"read": read, "write": write, "sync": {"lat_ns": lat}}]}
 
 
-def log(**asked: tuple[int, float]) -> dict[str, dict[str, float]]:
-    """So many requests of each operation, each due after so many microseconds."""
+def log(**requests: tuple[int, float]) -> dict[str, dict[str, float]]:
+    """Totals of requests: `(count, microseconds)` per operation."""
     return {
         name: {"bytes": n * PAGE, "ops": n, "time_ns": 1e3 * due_us, "p99_ns": 2e3 * due_us}
-        for name, (n, due_us) in asked.items()
+        for name, (n, due_us) in requests.items()
     }
 
 
@@ -42,39 +42,39 @@ def rows(output: dict[str, Any], served: Any, *, direct: bool = False) -> dict[s
 
 
 @pytest.mark.parametrize(("sync_us", "agrees"), [(1000, True), (1100, False)])
-def test_a_write_with_its_sync_takes_what_write_and_flush_take(
-    sync_us: float, agrees: bool
-) -> None:
+def test_write_and_sync_equal_write_and_flush(sync_us: float, agrees: bool) -> None:
     output = report(write=side(1000, 4), syncs=1000, sync_us=sync_us)
-    found = confirm_fio(output, log(write=(1000, 200), flush=(1000, 800)), direct=False)
-    assert [(r["metric"], r["agrees"]) for r in found.to_pylist()] == [("synced", agrees)]
-    words = "mean time of a write and its sync is 1104 us by fio and 1000 us by the disk's log (limit 5 %)"
-    assert doubts(found.to_pylist(), "fio") == ([] if agrees else [words])
+    table = confirm_fio(output, log(write=(1000, 200), flush=(1000, 800)), direct=False)
+    assert [(r["metric"], r["agrees"]) for r in table.to_pylist()] == [("synced", agrees)]
+    message = "mean time of a write and its sync is 1104 us by fio and 1000 us by the disk's log (limit 5 %)"
+    assert doubts(table.to_pylist(), "fio") == ([] if agrees else [message])
 
 
-def test_a_mapped_page_is_read_before_it_is_written() -> None:
+def test_mapped_writes_include_reads() -> None:
     output = report(write=side(1000, 300), syncs=1000, sync_us=1000)
     flushed = {"write": (1000, 200), "flush": (1000, 800)}
     assert rows(output, log(**flushed)) == {"write synced": False}
     assert rows(output, log(**flushed, read=(1000, 300))) == {"write synced": True}
-    assert rows(output, log(**flushed, read=(500, 300))) == {}  # who waited for those is not known
+    assert (
+        rows(output, log(**flushed, read=(500, 300))) == {}
+    )  # it is unknown which writes waited for these reads
 
 
 @pytest.mark.parametrize(
     "served",
     [
-        {"write": (1000, 200), "flush": (500, 800)},  # some syncs found nothing to do
-        {"write": (300, 200), "flush": (1000, 800)},  # pages were joined
+        {"write": (1000, 200), "flush": (500, 800)},  # some syncs had no dirty page
+        {"write": (300, 200), "flush": (1000, 800)},  # pages were merged
         {"flush": (1000, 800)},
         {"write": (1000, 200)},
     ],
 )
-def test_what_was_not_one_request_each_is_not_compared(served: Any) -> None:
+def test_merged_requests_are_not_compared(served: Any) -> None:
     output = report(write=side(1000, 4), syncs=1000, sync_us=5000)
     assert rows(output, log(**served)) == {}
 
 
-def test_several_writes_to_a_sync_are_compared_where_no_page_cache_joins_them() -> None:
+def test_several_writes_per_sync_are_compared_with_direct_io() -> None:
     served = log(write=(1000, 200), flush=(100, 800))
     output = report(write=side(1000, 200), syncs=100, sync_us=800)
     assert rows(output, served) == {}
@@ -86,7 +86,7 @@ def test_several_writes_to_a_sync_are_compared_where_no_page_cache_joins_them() 
     assert "write synced" not in rows(few, few_served, direct=True)
 
 
-def test_writes_that_flush_themselves_take_both() -> None:
+def test_synchronous_writes_include_the_flush() -> None:
     served = log(write=(1000, 200), flush=(1000, 800))
     assert rows(report(write=side(1000, 1010)), served, direct=True)["write time"]
     assert not rows(report(write=side(1000, 1100)), served, direct=True)["write time"]
@@ -95,19 +95,19 @@ def test_writes_that_flush_themselves_take_both() -> None:
     ]
 
 
-def test_cold_reads_through_the_page_cache_are_compared_one_by_one() -> None:
+def test_cold_reads_through_the_page_cache() -> None:
     served = log(read=(1000, 100))
     assert rows(report(read=side(1000, 103, 210)), served) == {"read time": True, "read p99": True}
     assert rows(report(read=side(1000, 110, 210)), served) == {"read time": False, "read p99": True}
     assert rows(report(read=side(1000, 103, 240)), served) == {"read time": True, "read p99": False}
-    # read ahead: sooner than the disk is the page cache's doing
+    # readahead: replies of the page cache may be faster than the disk
     assert rows(report(read=side(1000, 40, 90)), served) == {"read time": True, "read p99": True}
-    assert rows(report(read=side(2000, 40, 90)), served) == {}  # half of it was there
+    assert rows(report(read=side(2000, 40, 90)), served) == {}  # half of the pages were cached
 
 
-def test_what_counts_is_what_was_due_from_when_the_program_asked() -> None:
-    one = {"t_ns": 1_000, "due_ns": 4_000, "done_ns": 9_000, "compensation_ns": 500}
-    table = pd.DataFrame([{**one, "op": "read", "size_bytes": PAGE}])
+def test_time_is_from_submission_to_the_due_time() -> None:
+    times = {"t_ns": 1_000, "due_ns": 4_000, "done_ns": 9_000, "compensation_ns": 500}
+    table = pd.DataFrame([{**times, "op": "read", "size_bytes": PAGE}])
     assert served_by_log(table)["read"]["time_ns"] == 3_500
     assert (
         served_by_log(table.assign(due_ns=None, compensation_ns=None))["read"]["time_ns"] == 8_000

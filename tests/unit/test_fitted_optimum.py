@@ -1,4 +1,4 @@
-"""The fitted optimum is the answer of a study whose design fits a surface, and its next step can be run."""
+"""Designs that fit a surface: the fitted optimum is the answer, and its next step can be run."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def coded(levels: Levels, name: str, factors: dict[str, list[int]] = THREE) -> i
 
 
 def bowl(levels: Levels) -> float:
-    """Least at cache 400 and 10 threads, where it is 20."""
+    """Minimum of 20 at cache 400 and 10 threads."""
     return 20 + 8 * (coded(levels, "cache") - 0.5) ** 2 + 8 * (coded(levels, "threads") + 0.5) ** 2
 
 
 def hill(levels: Levels) -> float:
-    """Most at batch 70, where it is 400."""
+    """Maximum of 400 at batch 70."""
     return 400 - 200 * (coded(levels, "batch", FIVE) - 0.5) ** 2
 
 
-def test_the_optimum_of_a_central_composite_is_the_choice(tmp_path: Path) -> None:
+def test_optimum_of_a_central_composite_is_the_choice(tmp_path: Path) -> None:
     result = analysed(tmp_path / "out", bowl)
     assert result.conclusion is not None
     first = result.conclusion.first
@@ -74,7 +74,7 @@ def test_the_optimum_of_a_central_composite_is_the_choice(tmp_path: Path) -> Non
     assert not any(label == "Best" for label, _ in result.conclusion.points)
 
 
-def test_a_definitive_screening_that_asks_for_values_gets_them(tmp_path: Path) -> None:
+def test_question_for_values_of_a_definitive_screening(tmp_path: Path) -> None:
     question = "Which settings matter, and which values are best?"
     result = analysed(tmp_path / "out", hill, question, FIVE, "definitive-screening", "higher")
     assert result.conclusion is not None
@@ -84,7 +84,7 @@ def test_a_definitive_screening_that_asks_for_values_gets_them(tmp_path: Path) -
     assert points["Main factor"].startswith("1 of 5 factors matters for value: batch (90 adds ")
 
 
-def test_a_screening_that_asks_what_matters_gets_that(tmp_path: Path) -> None:
+def test_question_for_factors_of_a_definitive_screening(tmp_path: Path) -> None:
     result = analysed(
         tmp_path / "out", hill, "Which settings matter?", FIVE, "definitive-screening", "higher"
     )
@@ -105,7 +105,7 @@ def test_the_next_step_runs_the_optimum(tmp_path: Path) -> None:
             assert [v.value for v in factor.levels][1] == at[factor.name]
 
 
-def test_an_optimum_at_the_edge_is_said_to_be_there(tmp_path: Path) -> None:
+def test_optimum_at_the_edge_is_reported(tmp_path: Path) -> None:
     def slope(levels: Levels) -> float:
         return 40 - 8 * coded(levels, "cache") + 8 * (coded(levels, "threads") + 0.5) ** 2
 
@@ -117,14 +117,14 @@ def test_an_optimum_at_the_edge_is_said_to_be_there(tmp_path: Path) -> None:
     assert "factors.cache.levels=[400,500,600]" in dict(result.conclusion.points)["Next step"]
 
 
-def test_an_optimum_that_was_run_is_a_treatment_to_choose(tmp_path: Path) -> None:
+def test_measured_optimum_is_a_recommendation(tmp_path: Path) -> None:
     result = analysed(tmp_path / "out", lambda levels: 40.0 - 8 * coded(levels, "cache"))
     assert result.conclusion is not None
     assert result.conclusion.first.code == "recommendation"
     assert "is the largest that was run" in dict(result.conclusion.points)["Unknown"]
 
 
-def test_ratios_are_taken_where_only_they_fit(tmp_path: Path) -> None:
+def test_ratios_are_used_if_only_they_fit(tmp_path: Path) -> None:
     result = analysed(tmp_path / "out", lambda levels: 2.0 ** (bowl(levels) / 12 - 1), noise=0.001)
     assert result.conclusion is not None
     assert result.conclusion.first.code == "optimum"
@@ -132,7 +132,7 @@ def test_ratios_are_taken_where_only_they_fit(tmp_path: Path) -> None:
     assert result.conclusion.first.evidence["at"]["cache"] == pytest.approx(400, abs=5)
 
 
-def test_a_surface_that_does_not_fit_has_no_optimum(tmp_path: Path) -> None:
+def test_bad_fit_has_no_optimum(tmp_path: Path) -> None:
     def corner(levels: Levels) -> float:
         return bowl(levels) + 8 * coded(levels, "cache") * coded(levels, "threads") ** 2
 
@@ -141,7 +141,7 @@ def test_a_surface_that_does_not_fit_has_no_optimum(tmp_path: Path) -> None:
     assert result.conclusion.first.code == "recommendation"
 
 
-def test_the_star_of_the_contours_has_its_setting_and_value(tmp_path: Path) -> None:
+def test_contour_plot_labels_the_optimum(tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = analysed(out, bowl)
     assert result.conclusion is not None

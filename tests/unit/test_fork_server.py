@@ -1,4 +1,4 @@
-"""The fork server of the tests: a forked command behaves as a real start does."""
+"""The fork server of the tests: a forked command behaves like a started process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support import commands
 
 ROOT = Path(__file__).parents[2]
 STUDY = str(ROOT / "examples/access-patterns.study.yaml")
-LINE = [sys.executable, "-m", "penstock"]
+PENSTOCK = [sys.executable, "-m", "penstock"]
 
 
 @pytest.mark.parametrize(
@@ -33,39 +33,39 @@ LINE = [sys.executable, "-m", "penstock"]
     ],
     ids=lambda argv: " ".join(argv)[:12],
 )
-def test_status_and_output_are_those_of_a_real_start(tmp_path: Path, argv: list[str]) -> None:
+def test_status_and_output_equal_a_started_process(tmp_path: Path, argv: list[str]) -> None:
     env = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state"), "COLUMNS": "100"}
     options = {"env": env, "cwd": tmp_path, "capture_output": True, "text": True}
-    forked = commands.run([*LINE, *argv], **options)
-    real = subprocess.run([*LINE, *argv], **options)
+    forked = commands.run([*PENSTOCK, *argv], **options)
+    real = subprocess.run([*PENSTOCK, *argv], **options)
     assert (forked.returncode, forked.stdout) == (real.returncode, real.stdout)
     assert forked.stderr == real.stderr
 
 
-def test_environment_and_directory_are_the_given_ones(tmp_path: Path) -> None:
+def test_environment_and_directory_are_passed(tmp_path: Path) -> None:
     state = tmp_path / "a"
     commands.penstock("ls", env={**os.environ, "PENSTOCK_STATE": str(state)}, check=True)
     assert state.is_dir()
     (tmp_path / "x.yaml").write_text("[]\n")
-    done = commands.penstock("plan", "x.yaml", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "x.yaml" in done.stderr
+    result = commands.penstock("plan", "x.yaml", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "x.yaml" in result.stderr
 
 
-def test_output_goes_where_it_is_sent(tmp_path: Path) -> None:
+def test_output_is_redirected(tmp_path: Path) -> None:
     with open(tmp_path / "out", "w") as out:
-        done = commands.run([*LINE, "nosuch"], stdout=out, stderr=subprocess.STDOUT)
-    assert done.stdout is None
+        result = commands.run([*PENSTOCK, "nosuch"], stdout=out, stderr=subprocess.STDOUT)
+    assert result.stdout is None
     assert "No such command" in (tmp_path / "out").read_text()
-    assert commands.run([*LINE, "--version"], stdout=subprocess.PIPE).stdout.strip()
+    assert commands.run([*PENSTOCK, "--version"], stdout=subprocess.PIPE).stdout.strip()
 
 
-def test_a_failure_is_raised_when_it_is_checked() -> None:
+def test_check_raises_on_failure() -> None:
     with pytest.raises(subprocess.CalledProcessError):
         commands.penstock("nosuch", check=True)
 
 
-def test_a_command_that_takes_too_long_is_killed(tmp_path: Path) -> None:
+def test_timeout_kills_the_command(tmp_path: Path) -> None:
     env = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
     begin = time.monotonic()
     with pytest.raises(subprocess.TimeoutExpired):
@@ -73,15 +73,15 @@ def test_a_command_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     assert time.monotonic() - begin < 50
 
 
-def test_descendants_of_a_command_count_as_its_cost() -> None:
+def test_cpu_time_includes_descendants() -> None:
     before = commands.cpu_s
     commands.penstock("--help", check=True)
     assert commands.cpu_s > before
 
 
-def test_a_line_that_is_not_penstock_is_run_as_it_is() -> None:
-    done = commands.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True)
-    assert done.stdout == "1\n"
+def test_other_programs_run_as_processes() -> None:
+    result = commands.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True)
+    assert result.stdout == "1\n"
 
 
 CODE = "import sys; print({}, sys.argv, __name__); sys.exit(3)"
@@ -91,23 +91,23 @@ CODE = "import sys; print({}, sys.argv, __name__); sys.exit(3)"
 def test_code_is_run_with_its_arguments_and_status(run: Callable[..., Any]) -> None:
     forked = run is commands.run
     code = CODE.format("'penstock.campaign.run' in sys.modules")
-    done = run([*commands.CODE, code, "a"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (3, f"{forked} ['-c', 'a'] __main__\n")
+    result = run([*commands.CODE, code, "a"], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (3, f"{forked} ['-c', 'a'] __main__\n")
 
 
-def test_packages_of_the_toys_are_found_by_their_entry_points() -> None:
-    """Breaks where a forked command has the rows of the fork server, or leaves its own to the next one."""
+def test_plugins_follow_the_environment() -> None:
+    """Fails if a forked command uses the rows of the fork server or of an earlier command."""
     code = "from penstock.plugins import TABLES; print({'toy' in list(t) for t in TABLES})"
     toys = {**os.environ, "PYTHONPATH": str(commands.PLUGINS)}
-    for env, there in ((None, False), (toys, True), (None, False)):
-        done = commands.run([*commands.CODE, code], env=env, capture_output=True, text=True)
-        assert (done.returncode, done.stdout) == (0, f"{{{there}}}\n"), done.stderr
+    for env, expected in ((None, False), (toys, True), (None, False)):
+        result = commands.run([*commands.CODE, code], env=env, capture_output=True, text=True)
+        assert (result.returncode, result.stdout) == (0, f"{{{expected}}}\n"), result.stderr
 
 
-def test_names_that_are_no_text_reach_the_command_as_they_are(tmp_path: Path) -> None:
+def test_undecodable_names_are_passed_unchanged(tmp_path: Path) -> None:
     name = os.fsencode(tmp_path) + b"/\xff\xfe.yaml"
     forked, real = (
-        run([*LINE, "plan", name], capture_output=True, text=True)
+        run([*PENSTOCK, "plan", name], capture_output=True, text=True)
         for run in (commands.run, subprocess.run)
     )
     assert (forked.returncode, forked.stderr) == (real.returncode, real.stderr)
@@ -118,11 +118,21 @@ def test_names_that_are_no_text_reach_the_command_as_they_are(tmp_path: Path) ->
 def test_a_started_command_has_the_interface_of_a_process(
     tmp_path: Path, popen: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    """Breaks where poll, a wait with a limit, signals, pipes or the status differ from subprocess's."""
+    """Fails if poll, wait with a timeout, signals, pipes or the status differ from subprocess."""
     env = {**os.environ, "PENSTOCK_STATE": str(tmp_path), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
-    line = [*LINE, "monitor", "run", "--name", "x", "--", "sh", "-c", "read a; echo got $a; exit 7"]
+    argv = [
+        *PENSTOCK,
+        "monitor",
+        "run",
+        "--name",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "read a; echo got $a; exit 7",
+    ]
     pipe = subprocess.PIPE
-    with popen(line, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+    with popen(argv, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         assert isinstance(process, commands.Forked) == (popen is commands.popen)
         assert Path(f"/proc/{process.pid}").exists()
         assert process.poll() is None
@@ -133,11 +143,11 @@ def test_a_started_command_has_the_interface_of_a_process(
     assert process.returncode == process.poll() == process.wait() == 7
 
 
-def test_a_started_command_that_is_killed_has_the_signal_as_its_status(tmp_path: Path) -> None:
+def test_killed_command_has_the_signal_as_status(tmp_path: Path) -> None:
     env = {**os.environ, "PENSTOCK_STATE": str(tmp_path), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
-    line = [*LINE, "serve", "--port", "0"]
+    argv = [*PENSTOCK, "serve", "--port", "0"]
     for popen in (commands.popen, subprocess.Popen):
-        with popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        with popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
             assert process.stdout is not None
             assert process.stdout.readline().startswith(b"http://")
             process.kill()
@@ -145,10 +155,10 @@ def test_a_started_command_that_is_killed_has_the_signal_as_its_status(tmp_path:
         assert not Path(f"/proc/{process.pid}").exists()
 
 
-def test_a_command_nobody_waits_for_disturbs_no_later_one() -> None:
-    lost = commands.popen([*LINE, "--version"], stdout=subprocess.DEVNULL)
-    cycle: list[Any] = [lost]
+def test_abandoned_command_does_not_disturb_later_ones() -> None:
+    abandoned = commands.popen([*PENSTOCK, "--version"], stdout=subprocess.DEVNULL)
+    cycle: list[Any] = [abandoned]
     cycle.append(cycle)
-    del lost, cycle
+    del abandoned, cycle
     gc.collect()
     assert commands.penstock("--version").returncode == 0

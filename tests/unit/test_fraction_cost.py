@@ -1,4 +1,4 @@
-"""`penstock analyse --fraction`: what a fraction of a full table would have cost and shown."""
+"""`penstock analyse --fraction`: cost and conclusions of a fraction of a full factorial."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.errors import BadInput
 from tests.unit.recorded_study import record, study_text
 
 TWO = "{levels: [low, high]}"
-#: B is as large as the product that is mixed into it in D = A*B: the fraction sees nothing of B
+#: with D = A*B the alias A*D cancels B: the fraction does not show B
 TRUTH = {"A": 10.0, "B": 6.0, "C": 3.0, "D": 1.0, "AD": -6.0}
 
 
@@ -36,15 +36,15 @@ def recorded(place: Path, noise: float = 0.2) -> Path:
     return out
 
 
-def test_the_fraction_costs_half_and_its_largest_effects_are_others(tmp_path: Path) -> None:
+def test_half_fraction_has_other_largest_effects(tmp_path: Path) -> None:
     outcome = Outcome.read(recorded(tmp_path))
-    (found,) = fraction_costs(outcome, ["D = A*B"], 2)
-    told = found.document()
-    assert told["runs"] == [16, 32]
-    assert told["cost_ratio"] == 0.5
-    assert told["relation"] == ["A*B*D"]
-    assert told["largest"]["full"] == ["A", "B"]
-    assert told["same_top"] is False
+    (cost,) = fraction_costs(outcome, ["D = A*B"], 2)
+    document = cost.document()
+    assert document["runs"] == [16, 32]
+    assert document["cost_ratio"] == 0.5
+    assert document["relation"] == ["A*B*D"]
+    assert document["largest"]["full"] == ["A", "B"]
+    assert document["same_top"] is False
     sizes = {"full": [10, 6, 3, 1], "fraction": [10, 0, 3, 1]}
     by_hand = (
         sum(
@@ -55,37 +55,37 @@ def test_the_fraction_costs_half_and_its_largest_effects_are_others(tmp_path: Pa
         )
         / 6
     )
-    assert told["tau_main_effects"] == pytest.approx(by_hand)
-    said = "\n".join(fraction_lines([found]))
-    assert "16 of 32 runs (50 %" in said
-    assert "B would have been missed (A × D" in said
-    # the identity: what the rows of the fraction give is the signed sum of the full design's coefficients
+    assert document["tau_main_effects"] == pytest.approx(by_hand)
+    lines = "\n".join(fraction_lines([cost]))
+    assert "16 of 32 runs (50 %" in lines
+    assert "B would have been missed (A × D" in lines
+    # a coefficient of the fraction is the signed sum of aliased coefficients of the full design
     full = effects(outcome.measured, plan_from_json(outcome.plan), "y").set_index("term")
-    terms = found.terms.set_index("term")
+    terms = cost.terms.set_index("term")
     total = full.loc["B", "coefficient"] + full.loc["A:D", "coefficient"]
     assert terms.loc["B", "fraction"] == pytest.approx(total, abs=1e-9)
 
 
 def test_a_fraction_of_high_resolution_agrees(tmp_path: Path) -> None:
     outcome = Outcome.read(recorded(tmp_path))
-    (found,) = fraction_costs(outcome, ["1"], 3)
-    told = found.document()
-    assert told["relation"] == ["A*B*C*D"]
-    assert told["same_top"] is True
-    assert told["tau_main_effects"] == pytest.approx(1)
-    assert told["intervals_overlap"] <= len(told["terms"]) == 7
+    (cost,) = fraction_costs(outcome, ["1"], 3)
+    document = cost.document()
+    assert document["relation"] == ["A*B*C*D"]
+    assert document["same_top"] is True
+    assert document["tau_main_effects"] == pytest.approx(1)
+    assert document["intervals_overlap"] <= len(document["terms"]) == 7
 
 
-@pytest.mark.parametrize("said", [["D = A*Z"], ["9"], ["D = A*B", "D = -A*B"], ["D"]])
-def test_what_is_no_fraction_is_bad_input(tmp_path: Path, said: list[str]) -> None:
+@pytest.mark.parametrize("generators", [["D = A*Z"], ["9"], ["D = A*B", "D = -A*B"], ["D"]])
+def test_bad_fractions(tmp_path: Path, generators: list[str]) -> None:
     with pytest.raises(BadInput, match=r"found|expected"):
-        fraction_costs(Outcome.read(recorded(tmp_path)), said)
+        fraction_costs(Outcome.read(recorded(tmp_path)), generators)
 
 
 def test_command_line(tmp_path: Path) -> None:
     out = recorded(tmp_path)
-    made = CliRunner().invoke(_build(), ["analyse", str(out), "--fraction", "D=A*B", "--json"])
-    assert made.exit_code == 0, made.output
-    (row,) = json.loads(made.stdout)
+    result = CliRunner().invoke(_build(), ["analyse", str(out), "--fraction", "D=A*B", "--json"])
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)
     assert row["cost_ratio"] == 0.5
     assert {t["term"] for t in row["terms"]} >= {"A", "B", "C"}

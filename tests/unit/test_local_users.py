@@ -40,7 +40,7 @@ PROXIED = (
 )
 
 
-class InProcessClient:
+class Answers:
     """Client of the application in this process, with any client address."""
 
     def __init__(self, place: Path, **options: Any) -> None:
@@ -69,8 +69,8 @@ class InProcessClient:
 
 
 @pytest.fixture(scope="module")
-def ask(tmp_path_factory: pytest.TempPathFactory) -> InProcessClient:
-    return InProcessClient(tmp_path_factory.mktemp("local"))
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    return Answers(tmp_path_factory.mktemp("local"))
 
 
 #: routes that OpenAPI omits
@@ -90,7 +90,7 @@ def operations(app: Any) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("client", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "192.0.2.7"])
-def test_every_route_except_pages_needs_a_token(ask: InProcessClient, client: str) -> None:
+def test_every_route_except_pages_needs_a_token(ask: Answers, client: str) -> None:
     """Fails if a loopback address or a header of a proxy replaces the token."""
     routes = operations(ask.app)
     assert ("DELETE", "/exp/name") in routes
@@ -107,7 +107,7 @@ def test_every_route_except_pages_needs_a_token(ask: InProcessClient, client: st
             assert answer.status_code == 401
 
 
-def test_user_token_opens_only_experiments(ask: InProcessClient) -> None:
+def test_user_token_opens_only_experiments(ask: Answers) -> None:
     assert ask("POST", "/exp/mine", OWN).status_code == 201
     assert ask("GET", "/api/v1/experiments/mine", OWN).json()["state"] == "running"
     for path in ("/api/v1/state", "/api/v1/clusters", "/api/traces", "/openapi.json"):
@@ -117,7 +117,7 @@ def test_user_token_opens_only_experiments(ask: InProcessClient) -> None:
 
 
 def test_open_reads_allows_only_reading(tmp_path: Path) -> None:
-    ask = InProcessClient(tmp_path, open_reads=True)
+    ask = Answers(tmp_path, open_reads=True)
     assert ask("POST", "/exp/mine", OWN).status_code == 201
     assert ask("GET", "/api/v1/experiments/mine").status_code == 200
     for method, path in (("POST", "/exp/x"), ("PUT", "/exp/mine"), ("DELETE", "/exp/mine")):
@@ -126,7 +126,7 @@ def test_open_reads_allows_only_reading(tmp_path: Path) -> None:
 
 
 def test_broken_catalogue_is_unavailable(tmp_path: Path) -> None:
-    ask = InProcessClient(tmp_path)
+    ask = Answers(tmp_path)
     ask.catalogue.close()
     for ending in ("-wal", "-shm"):
         (tmp_path / f"archive.sqlite{ending}").unlink(missing_ok=True)
