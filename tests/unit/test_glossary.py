@@ -1,4 +1,4 @@
-"""The words of a page lead to what they mean, in the page itself."""
+"""Terms of a page are linked to their explanation in the same page."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LINK = re.compile(r'<a class="word" href="#([^"]+)">([^<]+)</a>')
 ENTRY = re.compile(r'<dt id="(word-[^"]+)">')
 
 
-def test_the_page_of_the_docs_is_the_one_of_the_package() -> None:
+def test_glossary_of_the_docs_equals_the_packaged_one() -> None:
     packed = ROOT / "python" / "penstock" / "report" / "templates" / "glossary.md"
     assert (ROOT / "docs" / "glossary.md").read_text() == packed.read_text(), "make manual"
 
 
-def test_every_line_of_it_is_an_entry_and_none_is_there_twice() -> None:
+def test_entries_are_unique_and_sorted() -> None:
     lines = [n for n in (ROOT / "docs" / "glossary.md").read_text().splitlines() if n[:1] == "-"]
     assert len(entries()) == len(lines) > 40
     forms = [form.lower() for word in entries() for form in (word.name, *word.forms)]
@@ -37,11 +37,11 @@ def test_every_line_of_it_is_an_entry_and_none_is_there_twice() -> None:
         assert names == sorted(names)
 
 
-def test_what_a_reader_asked_for_is_in_it() -> None:
-    asked = """alias,block,confidence interval,effect,interaction,replicate,treatment,p99,page cache,
+def test_glossary_has_the_requested_terms() -> None:
+    requested = """alias,block,confidence interval,effect,interaction,replicate,treatment,p99,page cache,
         readahead,flush,queue depth,time scale,certificate,honoured"""
-    assert {each.strip() for each in asked.split(",")} <= {word.name for word in entries()}
-    # verdicts that leave a run out are explained
+    assert {each.strip() for each in requested.split(",")} <= {word.name for word in entries()}
+    # the glossary explains verdicts that exclude a run
     verdicts = set(re.findall(r'"(not-honoured|host-saturated)"', Path(counters_file).read_text()))
     assert len(verdicts) == 2
     assert verdicts <= {word.name for word in entries()}
@@ -49,7 +49,7 @@ def test_what_a_reader_asked_for_is_in_it() -> None:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The page of an old study, and that of a trace."""
+    """The pages of an archived study and of a trace."""
     place = tmp_path_factory.mktemp("pages")
     out = shutil.copytree(ROOT / "tests/golden/access-patterns-archive", place / "out")
     trace = write_bundle(place / "trace", events(300))
@@ -60,9 +60,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["study", "trace"])
-def test_every_word_that_is_marked_is_explained_and_no_other(
-    pages: dict[str, str], kind: str
-) -> None:
+def test_page_explains_exactly_its_linked_terms(pages: dict[str, str], kind: str) -> None:
     links, entries = LINK.findall(pages[kind]), ENTRY.findall(pages[kind])
     assert len(entries) > (8 if kind == "study" else 3)
     assert {anchor for anchor, _ in links} == set(entries)
@@ -70,34 +68,34 @@ def test_every_word_that_is_marked_is_explained_and_no_other(
 
 
 @pytest.mark.parametrize("kind", ["study", "trace"])
-def test_only_prose_is_marked(pages: dict[str, str], kind: str) -> None:
-    """The page without its links is the one that was made, entries apart."""
+def test_only_prose_is_linked(pages: dict[str, str], kind: str) -> None:
+    """Only prose has links, and each term once per section."""
     skipped = r"<(script|style|svg|table|pre|code|summary|nav)\b.*?</\1>"
     for part in re.finditer(skipped, pages[kind], re.DOTALL):
         assert 'class="word"' not in part[0]
     for section in re.findall(r"<section.*?</section>", pages[kind], re.DOTALL):
-        named = [anchor for anchor, _ in LINK.findall(section)]
-        assert len(named) == len(set(named))
+        anchors = [anchor for anchor, _ in LINK.findall(section)]
+        assert len(anchors) == len(set(anchors))
 
 
-def test_a_word_is_a_word() -> None:
+def test_terms_are_complete_words() -> None:
     page = '<main><section><p title="flush">{}</p></section></main>'
-    for said in ("flush.log", "/data/flush", "--flush", "flush_us", "&lt;flush-x&gt;", "flusher"):
-        assert explained(page.format(said)) == page.format(said), said
-    for said in ("a flush.", "Flushes, 3 of them", "(flush)"):
-        assert 'href="#word-flush"' in explained(page.format(said)), said
+    for text in ("flush.log", "/data/flush", "--flush", "flush_us", "&lt;flush-x&gt;", "flusher"):
+        assert explained(page.format(text)) == page.format(text), text
+    for text in ("a flush.", "Flushes, 3 of them", "(flush)"):
+        assert 'href="#word-flush"' in explained(page.format(text)), text
     twice = explained(page.format("p99 of a treatment; p99 again"))
     assert [text for _, text in LINK.findall(twice)] == ["p99", "treatment"]
     assert ENTRY.findall(twice) == ["word-p99", "word-treatment"]
 
 
-def test_names_of_the_study_are_no_terms() -> None:
+def test_names_of_the_study_are_not_linked() -> None:
     page = "<main><section><p>{}</p></section></main>"
     text = page.format("throughput with random readahead, in random order: read latency 3 ms")
     names = ("throughput", "random", "readahead", "read_latency")
     assert explained(text, names) == text
     linked = explained(page.format("random order of random requests; latency"), ["throughput"])
-    assert [found for _, found in LINK.findall(linked)] == ["random", "latency"]
+    assert [term for _, term in LINK.findall(linked)] == ["random", "latency"]
 
 
 def test_a_term_is_linked_once_per_page() -> None:
@@ -105,6 +103,6 @@ def test_a_term_is_linked_once_per_page() -> None:
     assert len(LINK.findall(explained(page))) == 1
 
 
-def test_a_page_without_such_words_is_left_as_it_is() -> None:
+def test_page_without_terms_is_unchanged() -> None:
     for page in ("<main><p>nothing here</p></main>", "flush, but no page"):
         assert explained(page) == page

@@ -19,27 +19,27 @@ SILENT: dict[str, Any] = {"trouble": "timed out", "servers": []}
 
 
 class Replies:
-    """A store whose engine replies these in turn, then the last one again."""
+    """Store whose engine returns these replies in turn and repeats the last one."""
 
     def __init__(self, *replies: dict[str, Any]) -> None:
-        self.asked = 0
+        self.requests = 0
         self._replies = iter(replies)
         self._last = replies[-1]
 
     def status(self) -> dict[str, Any]:
-        self.asked += 1
+        self.requests += 1
         self._last = next(self._replies, self._last)
         return self._last
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hang_guard, "_LOOK_EVERY_S", 0.001)
     monkeypatch.setattr(hang_guard, "_NOTICED_WITHIN_S", 0.05)
 
 
 @pytest.mark.parametrize(
-    ("replies", "noticed", "asked"),
+    ("replies", "noticed", "requests"),
     [
         pytest.param([UP, UP, DOWN], True, 3, id="noticed after a while"),
         pytest.param([SILENT, SILENT, UP, DOWN], True, 4, id="busy for a while"),
@@ -48,17 +48,17 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param([UP], False, None, id="no server"),
     ],
 )
-def test_a_death_counts_once_the_engine_misses_a_server(
-    replies: list[dict[str, Any]], noticed: bool, asked: int | None
+def test_death_counts_once_the_engine_reports_it(
+    replies: list[dict[str, Any]], noticed: bool, requests: int | None
 ) -> None:
     store = Replies(*replies)
     before = frozenset({"n-1"})
     assert hang_guard._missed(cast(Store, store), before, threading.Event()) == noticed
-    assert asked is None or store.asked == asked
+    assert requests is None or store.requests == requests
 
 
-class Elsewhere(Replies):
-    """A store whose servers run on other hosts."""
+class RemoteReplies(Replies):
+    """Store whose servers run on other hosts."""
 
     roles = Roles(("n-0",), ("n-0", "n-1"), ("n-1",))
 
@@ -75,7 +75,7 @@ class Elsewhere(Replies):
         pytest.param([UP, SILENT], [["n-0"]], id="the engine itself"),
     ],
 )
-def test_the_engine_reports_dead_servers_on_other_hosts(
+def test_dead_servers_on_other_hosts(
     replies: list[dict[str, Any]], deaths: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hang_guard, "_ASK_EVERY_S", 0.001)
@@ -85,6 +85,6 @@ def test_the_engine_reports_dead_servers_on_other_hosts(
         dead.append(list(nodes))
         noticed.set()
 
-    with hang_guard.watched_servers(cast(Store, Elsewhere(*replies)), died):
+    with hang_guard.watched_servers(cast(Store, RemoteReplies(*replies)), died):
         assert noticed.wait(30)
     assert dead == deaths

@@ -1,4 +1,4 @@
-"""Reading mount tables and control-group layouts that were recorded elsewhere."""
+"""Parsing of mount tables and control-group layouts of other hosts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_spaces_in_mount_points_and_optional_fields() -> None:
 
 
 def test_a_hybrid_host() -> None:
-    found = hierarchies(parse_mountinfo(HYBRID))
-    assert found.layout == "hybrid"
-    assert found.v1["cpuacct"] == found.v1["cpu"] == Path("/sys/fs/cgroup/cpu,cpuacct")
-    assert "systemd" not in found.v1
-    assert "name=systemd" not in found.v1
-    assert found.unified == Path("/sys/fs/cgroup/unified")
+    result = hierarchies(parse_mountinfo(HYBRID))
+    assert result.layout == "hybrid"
+    assert result.v1["cpuacct"] == result.v1["cpu"] == Path("/sys/fs/cgroup/cpu,cpuacct")
+    assert "systemd" not in result.v1
+    assert "name=systemd" not in result.v1
+    assert result.unified == Path("/sys/fs/cgroup/unified")
 
 
 def test_a_pure_v2_host_and_one_without() -> None:
@@ -41,9 +41,9 @@ def test_a_pure_v2_host_and_one_without() -> None:
 
 def test_this_host() -> None:
     assert any(m.point == "/proc" for m in mounts())
-    found = mount_of("/proc/self/status")
-    assert found is not None
-    assert found.fstype == "proc"
+    mount = mount_of("/proc/self/status")
+    assert mount is not None
+    assert mount.fstype == "proc"
 
 
 def test_the_clocks_are_read_together() -> None:

@@ -1,4 +1,4 @@
-"""Runs of several hosts, hosts taken as random, beside statsmodels."""
+"""Variance between hosts as a random effect, compared with statsmodels."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.unit.recorded_study import record, study_text
 
 
 def outcome_of(place: Path, spread: float, count: int = 4) -> Outcome:
-    """Eight blocks in turn on so many hosts."""
+    """Eight blocks, on `count` hosts in turn."""
     place.mkdir()
-    drawn = np.random.default_rng(5)
-    shift = spread * drawn.normal(size=count)
+    rng = np.random.default_rng(5)
+    shift = spread * rng.normal(size=count)
     text = study_text(
         {"a": "{levels: [x, y]}", "b": "{levels: [1, 2, 4]}"}, "{kind: full, replicates: 8}"
     )
     out = record(
         place,
         text,
-        lambda r: {"y": 50 + 3 * r.coded["a"] + shift[r.block % count] + drawn.normal()},
+        lambda r: {"y": 50 + 3 * r.coded["a"] + shift[r.block % count] + rng.normal()},
     )
     analyse(out, report=False)
     runs = pd.read_parquet(out / "runs.parquet")
@@ -39,18 +39,18 @@ def test_variances_equal_those_of_statsmodels(tmp_path: Path) -> None:
     import statsmodels.formula.api as smf
 
     outcome = outcome_of(tmp_path / "far", 4.0)
-    found = host_variance(outcome, outcome.responses[0])
-    assert found is not None
+    variance = host_variance(outcome, outcome.responses[0])
+    assert variance is not None
     runs = outcome.measured
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        theirs = smf.mixedlm("y ~ treatment_id", runs, groups=runs["host_id"]).fit(reml=True)
-    assert found.within**2 == pytest.approx(theirs.scale, rel=1e-3)
-    assert found.between**2 == pytest.approx(float(theirs.cov_re.iloc[0, 0]), rel=1e-2)
+        expected = smf.mixedlm("y ~ treatment_id", runs, groups=runs["host_id"]).fit(reml=True)
+    assert variance.within**2 == pytest.approx(expected.scale, rel=1e-3)
+    assert variance.between**2 == pytest.approx(float(expected.cov_re.iloc[0, 0]), rel=1e-2)
 
 
 def test_hosts_that_differ_are_a_warning_and_equal_ones_are_not(tmp_path: Path) -> None:
-    """Breaks where treatments or runs of one host are taken for what hosts differ by."""
+    """Fails if treatments or runs of one host count as differences between hosts."""
     (far,) = hosts(outcome_of(tmp_path / "far", 4.0))
     (near,) = hosts(outcome_of(tmp_path / "near", 0.0))
     assert (far.severity, near.severity) == ("warning", "info")
@@ -58,28 +58,28 @@ def test_hosts_that_differ_are_a_warning_and_equal_ones_are_not(tmp_path: Path) 
     assert near.evidence["share"] < 0.2 < 0.5 < far.evidence["share"]
 
 
-def test_every_response_is_told_of(tmp_path: Path) -> None:
-    """Hosts differ in the second response alone."""
+def test_every_response_has_a_finding(tmp_path: Path) -> None:
+    """Hosts differ only in the second response."""
     (tmp_path / "two").mkdir()
-    drawn = np.random.default_rng(5)
-    shift = 4 * drawn.normal(size=4)
-    said = {n: f"{{from: {{regex: '{n}: ([0-9.]+)'}}, unit: s, better: lower}}" for n in "yz"}
-    text = study_text({"a": "{levels: [x, y]}"}, "{kind: full, replicates: 8}", said)
+    rng = np.random.default_rng(5)
+    shift = 4 * rng.normal(size=4)
+    responses = {n: f"{{from: {{regex: '{n}: ([0-9.]+)'}}, unit: s, better: lower}}" for n in "yz"}
+    text = study_text({"a": "{levels: [x, y]}"}, "{kind: full, replicates: 8}", responses)
     out = record(
         tmp_path / "two",
         text,
         lambda r: {
-            "y": 50 + drawn.normal(),
-            "z": 50 + shift[r.block % 4] + drawn.normal(),
+            "y": 50 + rng.normal(),
+            "z": 50 + shift[r.block % 4] + rng.normal(),
         },
     )
     analyse(out, report=False)
     runs = pd.read_parquet(out / "runs.parquet")
     runs["host_id"] = [f"h{b % 4}" for b in runs["replicate"]]
     runs.to_parquet(out / "runs.parquet")
-    found = {f.evidence["response"]: f.severity for f in hosts(Outcome.read(out))}
-    assert found == {"y": "info", "z": "warning"}
+    severities = {f.evidence["response"]: f.severity for f in hosts(Outcome.read(out))}
+    assert severities == {"y": "info", "z": "warning"}
 
 
-def test_one_host_is_no_finding(tmp_path: Path) -> None:
+def test_one_host_has_no_finding(tmp_path: Path) -> None:
     assert not list(hosts(outcome_of(tmp_path / "one", 0.0, count=1)))

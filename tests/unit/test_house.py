@@ -1,4 +1,4 @@
-"""The figures of the package's structure, on small packages with a planted circle."""
+"""Structure figures of `tools/house.py`, on small packages with an import cycle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools import house
 
 @pytest.fixture(scope="module")
 def penstock() -> house.Package:
-    """The package itself, read once. Its million nodes are kept out of garbage collections."""
+    """The penstock package, parsed once. Its million nodes are excluded from garbage collection."""
     gc.disable()
     package = house.read_package(house.PACKAGE)
     assert package.nodes
@@ -27,12 +27,12 @@ def penstock() -> house.Package:
 
 @pytest.fixture(scope="module")
 def figures(penstock: house.Package) -> dict[str, Any]:
-    """All figures of the package itself."""
+    """All figures of the penstock package."""
     return house.figures(penstock)
 
 
 def package_of(root: Path, **files: str) -> house.Package:
-    """A package `barn`; in the names of files `__` stands for a folder."""
+    """Write and read a package `barn`; `__` in the name of a file separates folders."""
     (root / "barn").mkdir()
     (root / "barn" / "__init__.py").write_text('"""A barn."""\n')
     for name, text in files.items():
@@ -47,20 +47,20 @@ STACK = {
     "wall__bricks": "import barn.floor.boards\nimport os\n",
     "floor__boards": "nail = 1\n",
 }
-CLIMBS = {
+UPWARD = {
     "floor__planted": "def lay() -> None:\n    from ..roof.tiles import hang\n    hang()\n",
 }
 
 
-def test_rooms_that_stack_are_in_no_circle(tmp_path):
-    found = house.figures(package_of(tmp_path, **STACK))
-    assert found["modules"] == 4
-    assert found["circles_of_rooms"] == []
-    assert found["rooms_in_circles"] == 0
+def test_layered_package_has_no_cycle(tmp_path):
+    figures = house.figures(package_of(tmp_path, **STACK))
+    assert figures["modules"] == 4
+    assert figures["circles_of_rooms"] == []
+    assert figures["rooms_in_circles"] == 0
 
 
-def test_a_circle_planted_inside_a_function_is_found_with_its_edges(tmp_path):
-    package = package_of(tmp_path, **STACK, **CLIMBS)
+def test_cycle_of_an_import_in_a_function(tmp_path):
+    package = package_of(tmp_path, **STACK, **UPWARD)
     (circle,) = house.figures(package)["circles_of_rooms"]
     assert circle["rooms"] == ["floor", "roof", "wall"]
     assert circle["edges"] == [
@@ -76,19 +76,19 @@ def test_a_circle_planted_inside_a_function_is_found_with_its_edges(tmp_path):
     ]
 
 
-def test_the_import_that_goes_up_is_the_planted_one(tmp_path):
-    package = package_of(tmp_path, **STACK, **CLIMBS)
+def test_upward_import_is_reported(tmp_path):
+    package = package_of(tmp_path, **STACK, **UPWARD)
     (up,) = house.upward(package, (("floor",), ("wall",), ("roof",)))
     assert (up.importer, up.imported) == ("barn.floor.planted", "barn.roof.tiles")
 
 
-def test_rooms_on_one_line_may_not_import_each_other(tmp_path):
+def test_layers_of_one_rank_may_not_import_each_other(tmp_path):
     package = package_of(tmp_path, **STACK)
     (up,) = house.upward(package, (("floor",), ("wall", "roof")))
     assert (up.importer, up.imported) == ("barn.roof.tiles", "barn.wall.bricks")
 
 
-def test_imports_are_told_apart_by_where_they_stand(tmp_path):
+def test_kinds_of_imports(tmp_path):
     package = package_of(
         tmp_path,
         low__a="",
@@ -107,13 +107,13 @@ def test_imports_are_told_apart_by_where_they_stand(tmp_path):
     }
 
 
-def test_a_module_that_a_string_names_makes_no_room_need_another(tmp_path):
+def test_module_named_in_a_string_is_not_an_import(tmp_path):
     package = package_of(tmp_path, low__a="STARTED = 'barn.high.d:main'\n", high__d="")
     assert package.imports == []
     assert house.figures(package)["modules_named_in_strings"] == 1
 
 
-def test_types_lists_of_features_schemas_and_untyped_dictionaries_are_counted(tmp_path):
+def test_counts_of_types_features_schemas_and_untyped_dictionaries(tmp_path):
     package = package_of(
         tmp_path,
         emulate__a=(
@@ -124,19 +124,19 @@ def test_types_lists_of_features_schemas_and_untyped_dictionaries_are_counted(tm
         emulate__b="KEYS = ('readahead', 'faults')\nT = pa.schema([])\n",
         archive__c="T = pa.schema([])\n",
     )
-    found = house.figures(package)
-    assert found["types_called"] == {
+    figures = house.figures(package)
+    assert figures["types_called"] == {
         "disk": ["barn.emulate.a.EmulatedDisk"],
         "node": ["barn.emulate.a.NodesStage"],
         "platform": [],
     }
-    assert found["places_of_a_disk_feature"] == ["barn.emulate.a"]
-    assert found["schemas_outside_archive"] == {"barn.emulate.b": 1}
-    assert found["dict_str_any"] == 2
-    assert found["lines_by_room"]["emulate"] == {"modules": 2, "lines": 8}
+    assert figures["places_of_a_disk_feature"] == ["barn.emulate.a"]
+    assert figures["schemas_outside_archive"] == {"barn.emulate.b": 1}
+    assert figures["dict_str_any"] == 2
+    assert figures["lines_by_room"]["emulate"] == {"modules": 2, "lines": 8}
 
 
-def test_every_room_of_the_package_has_its_place_and_imports_nothing_above_it(penstock, figures):
+def test_package_has_no_upward_import(penstock, figures):
     order = house.order_of_rooms()
     placed = {room for rooms in order for room in rooms} | {"__init__", "__main__"}
     assert {penstock.room(module) for module in penstock.paths} <= placed
@@ -144,7 +144,7 @@ def test_every_room_of_the_package_has_its_place_and_imports_nothing_above_it(pe
     assert figures["circles_of_rooms"] == []
 
 
-def test_import_linter_refuses_what_is_planted_inside_a_function(tmp_path):
+def test_import_linter_refuses_the_upward_import(tmp_path):
     contract = """[importlinter]
 root_package = barn
 [importlinter:contract:rooms]
@@ -158,26 +158,24 @@ layers =
 """
     (tmp_path / "contract.ini").write_text(contract)
     package_of(tmp_path, **STACK)
-    for room in ("roof", "wall", "floor"):
-        (tmp_path / "barn" / room / "__init__.py").touch()
+    for layer in ("roof", "wall", "floor"):
+        (tmp_path / "barn" / layer / "__init__.py").touch()
 
-    def linted() -> subprocess.CompletedProcess[str]:
+    def lint() -> subprocess.CompletedProcess[str]:
         code = "from importlinter.cli import lint_imports_command as c; c()"
-        words = [*commands.CODE, code, "--no-cache", "--no-logo", "--config", "contract.ini"]
-        return commands.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        argv = [*commands.CODE, code, "--no-cache", "--no-logo", "--config", "contract.ini"]
+        return commands.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
 
-    assert linted().returncode == 0
-    for name, text in CLIMBS.items():
+    assert lint().returncode == 0
+    for name, text in UPWARD.items():
         (tmp_path / "barn" / f"{name.replace('__', '/')}.py").write_text(text)
-    found = linted()
-    assert found.returncode == 1
-    assert "barn.floor.planted -> barn.roof.tiles" in found.stdout
+    result = lint()
+    assert result.returncode == 1
+    assert "barn.floor.planted -> barn.roof.tiles" in result.stdout
 
 
-def test_the_command_gives_the_figures_and_the_imports_between_two_rooms(
-    tmp_path, capsys: pytest.CaptureFixture[str]
-):
-    package_of(tmp_path, **STACK, **CLIMBS)
+def test_command_prints_figures_and_imports(tmp_path, capsys: pytest.CaptureFixture[str]):
+    package_of(tmp_path, **STACK, **UPWARD)
     root = ["--root", str(tmp_path / "barn")]
     house.main([*root, "--json"])
     assert json.loads(capsys.readouterr().out)["rooms_in_circles"] == 3
@@ -206,7 +204,7 @@ class Whole:
 '''
 
 
-def test_vague_names_and_clauses_are_counted_once_for_each_place(tmp_path):
+def test_counts_of_vague_names_and_clauses(tmp_path):
     package = package_of(tmp_path, hay__bale=WORDED)
     counts = house.wording.vague_names(package.nodes)
     names = ("told", "found", "words", "left", "kept", "asked")
@@ -215,7 +213,7 @@ def test_vague_names_and_clauses_are_counted_once_for_each_place(tmp_path):
     assert house.wording.clause_docstrings(package.nodes) == 2
 
 
-def test_imports_of_parts_that_are_not_declared(tmp_path, monkeypatch):
+def test_undeclared_imports_of_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(house, "DECLARED", {"cheese": ("milk",)})
     package = package_of(
         tmp_path,

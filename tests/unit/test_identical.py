@@ -1,4 +1,4 @@
-"""Studies of identical treatments by a study's own plan: rates, and a planted false judge that they find."""
+"""Simulated studies of identical treatments: false-positive rates of the analysis."""
 
 from __future__ import annotations
 
@@ -37,33 +37,35 @@ def simulated(place: Path, design: str, studies: int, **factors: str) -> Identic
     return identical(study, make_plan(study), studies)
 
 
-def test_two_identical_systems_are_called_different_one_time_in_twenty(tmp_path: Path) -> None:
-    found = simulated(tmp_path, "{kind: full, replicates: 20}", 150, system=TWO)
-    of = {r.name: r for r in found.rates}
-    assert of[HOLM].asked == of[ANSWER].asked == of[WORSE].asked == 150
-    # one term: by itself and with all others is the same
-    assert (of[SINGLE].said, of[SINGLE].asked) == (of[HOLM].said, 150)
-    assert of[HOLM].said <= 15  # 99.7 % of binomial(150, 5 %)
-    lines = list(identical_lines(found))
+def test_false_positive_rate_of_identical_systems(tmp_path: Path) -> None:
+    result = simulated(tmp_path, "{kind: full, replicates: 20}", 150, system=TWO)
+    rates = {r.name: r for r in result.rates}
+    assert rates[HOLM].asked == rates[ANSWER].asked == rates[WORSE].asked == 150
+    # with a single term both corrections are equal
+    assert (rates[SINGLE].said, rates[SINGLE].asked) == (rates[HOLM].said, 150)
+    assert rates[HOLM].said <= 15  # 99.7 % of binomial(150, 5 %)
+    lines = list(identical_lines(result))
     assert max(map(len, lines)) <= 100
     assert "150 studies of identical treatments" in lines[0]
 
 
-def test_a_judge_that_errs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: p-values that are halved twice over."""
-    real = module.effects
+def test_too_many_false_positives_are_detected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An analysis with p-values divided by 8 exceeds the level."""
+    original = module.effects
 
-    def rash(*args: object, **more: object) -> object:
-        table = real(*args, **more)  # type: ignore[arg-type]
+    def with_small_p(*args: object, **more: object) -> object:
+        table = original(*args, **more)  # type: ignore[arg-type]
         return table.assign(p_holm=table["p_holm"] / 8)
 
-    monkeypatch.setattr(module, "effects", rash)
-    found = simulated(tmp_path, "{kind: full, replicates: 4}", 60, a=TWO)
-    assert not found.holds
-    assert "More than 5 % of the studies" in list(identical_lines(found))[-1]
+    monkeypatch.setattr(module, "effects", with_small_p)
+    result = simulated(tmp_path, "{kind: full, replicates: 4}", 60, a=TWO)
+    assert not result.holds
+    assert "More than 5 % of the studies" in list(identical_lines(result))[-1]
 
 
-def test_settings_that_are_kept_vary_together(tmp_path: Path) -> None:
+def test_runs_of_a_whole_plot_are_correlated(tmp_path: Path) -> None:
     source = tmp_path / "recorded.study.yaml"
     dear = "{levels: [x, z], change: redeploy}"
     source.write_text(
@@ -71,7 +73,7 @@ def test_settings_that_are_kept_vary_together(tmp_path: Path) -> None:
     )
     plan = make_plan(load_study(source, [], False))
     z = module._standard(plan, np.random.default_rng(1))
-    pairs = z.reshape(-1, 2)  # two runs of each whole plot, one after the other
+    pairs = z.reshape(-1, 2)  # two consecutive runs of each whole plot
     assert z.var() == pytest.approx(1, abs=0.15)
     assert np.corrcoef(pairs.T)[0, 1] == pytest.approx(0.5, abs=0.1)
 
@@ -82,7 +84,7 @@ def test_a_rate_has_an_interval() -> None:
     assert Rate("x", 9, 9).interval[1] == 1.0
 
 
-def test_what_says_that_treatments_differ() -> None:
+def test_findings_that_state_a_difference() -> None:
     def cell(low: float, high: float) -> dict[str, object]:
         middle = (low * high) ** 0.5
         bounds = {"ratio": middle, "low": low, "high": high}
@@ -91,7 +93,7 @@ def test_what_says_that_treatments_differ() -> None:
     for cells, differs in (
         ([cell(0.9, 1.2)], False),
         ([cell(0.9, 1.2), cell(1.05, 1.3)], True),
-        ([cell(1.01, 1.04)], False),  # told as the same within 4 %
+        ([cell(1.01, 1.04)], False),  # reported as equal within 4 %
     ):
         finding = Finding("cost", "info", "", {"cells": cells})
         assert names_difference(None, finding) is differs  # type: ignore[arg-type]
@@ -102,9 +104,9 @@ def test_what_says_that_treatments_differ() -> None:
 def test_the_command_and_its_errors(tmp_path: Path) -> None:
     source = tmp_path / "recorded.study.yaml"
     source.write_text(study_text({"a": TWO}, "{kind: full, replicates: 3}"))
-    ran = CliRunner().invoke(_build(), ["plan", str(source), "--identical", "5", "--json"])
-    assert ran.exit_code == 0
-    assert '"studies": 5' in ran.stdout
+    result = CliRunner().invoke(_build(), ["plan", str(source), "--identical", "5", "--json"])
+    assert result.exit_code == 0
+    assert '"studies": 5' in result.stdout
     study = load_study(source, [], False)
     with pytest.raises(BadInput, match="expected at most"):
         identical(study, make_plan(study), 10_000_000)

@@ -1,4 +1,4 @@
-"""`penstock init`: what it writes is a study, whatever the program."""
+"""`penstock init` writes a valid study for any program."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_dd():
 
 
 def test_fio_gets_its_report_and_directory():
-    said = command_of(["fio", "--name=a", "--rw=write"])
-    assert said.endswith("--directory=/d --output-format=json+ --output=/r/fio.json")
+    line = command_of(["fio", "--name=a", "--rw=write"])
+    assert line.endswith("--directory=/d --output-format=json+ --output=/r/fio.json")
     assert "write_bandwidth" in draft(["fio", "--name=a", "--rw=write"], "fio", "x")
 
 
@@ -45,7 +45,7 @@ def test_fio_gets_its_report_and_directory():
         (["mkfs.ext4", "{data}/i"], "mkfs.ext4", "mkfs.ext4"),
     ],
 )
-def test_it_is_called_as_the_script_is(argv: list[str], name: str, program: str):
+def test_name_is_that_of_the_script(argv: list[str], name: str, program: str):
     assert draft_name(argv) == name
     assert f"How much does the disk cost {program}," in draft(argv, name, "x")
 
@@ -57,13 +57,13 @@ def test_it_is_called_as_the_script_is(argv: list[str], name: str, program: str)
         (["./kv/kv -db {data}/x | wc -l"], "{study_dir}/kv/kv -db {data}/x | wc -l"),
         (["python3", "load.py", "{data}"], "python3 {study_dir}/load.py {data}"),
         (["kv/absent", "{data}"], "kv/absent {data}"),
-        (["load.py", "{data}"], "load.py {data}"),  # of PATH
+        (["load.py", "{data}"], "load.py {data}"),  # found in PATH
     ],
 )
-def test_a_relative_program_is_named_from_the_study(
+def test_relative_program_is_relative_to_the_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], line: str
 ) -> None:
-    """A run has a working directory of its own: without this the program is not there (status 127)."""
+    """Runs have their own working directory; a relative path would fail with status 127."""
     (tmp_path / "kv").mkdir()
     for name in ("kv/kv", "load.py"):
         (tmp_path / name).write_text("#!/bin/sh\n")
@@ -82,23 +82,23 @@ def test_a_relative_program_is_named_from_the_study(
         max_size=4,
     )
 )
-def test_arguments_reach_the_program_as_they_were(rest: list[str]):
+def test_arguments_are_passed_unchanged(rest: list[str]):
     import shlex
 
     argv = ["printf", *rest]
     assert shlex.split(command_of(argv)) == ["printf", *(a.replace("{data}", "/d") for a in rest)]
 
 
-@pytest.mark.parametrize("again", [[], ["--force"]])
-def test_a_file_that_is_there(tmp_path, again: list[str]):
+@pytest.mark.parametrize("options", [[], ["--force"]])
+def test_existing_file_needs_force(tmp_path, options: list[str]):
     (tmp_path / "ls.study.yaml").write_text("mine")
     run = "from penstock.cli import main; main()"
-    done = commands.run(
-        [sys.executable, "-c", run, "init", *again, "--", "ls", "-l"],
+    result = commands.run(
+        [sys.executable, "-c", run, "init", *options, "--", "ls", "-l"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == (0 if again else 2), done.stderr
-    assert ((tmp_path / "ls.study.yaml").read_text() == "mine") == (not again)
+    assert result.returncode == (0 if options else 2), result.stderr
+    assert ((tmp_path / "ls.study.yaml").read_text() == "mine") == (not options)

@@ -1,4 +1,4 @@
-"""Ctrl-C while something is traced."""
+"""Signals during a wait of the tracer."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ with Interrupts() as interrupts:
 """
 
 
-def test_a_signal_at_any_moment_of_a_wait_is_heard() -> None:
+def test_signal_at_any_moment_of_a_wait_is_handled() -> None:
     program = subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE, text=True)
     assert program.stdout is not None
     try:
         assert program.stdout.readline() == "waiting\n"
-        until = time.monotonic() + 2
-        while time.monotonic() < until:
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline:
             os.kill(program.pid, signal.SIGINT)
         assert program.communicate(timeout=30)[0] == "SIGINT True\n"
         assert program.returncode == 0

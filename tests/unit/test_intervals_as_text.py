@@ -1,4 +1,4 @@
-"""Numbers have no digits beyond their interval; plots, tables and axes have one form."""
+"""Numbers are rounded by their interval; text plots name the scale of their axis."""
 
 from __future__ import annotations
 
