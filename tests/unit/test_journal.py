@@ -1,4 +1,4 @@
-"""The journal: what survives a torn line, concurrent writers, a hand-over; whose changes are taken back."""
+"""The journal: torn lines, concurrent writers, hand-over, and the entries that undo reverts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.host.journal.journal import Journal
 from penstock.host.journal.undo import undo
 from penstock.host.processes.processes import Identity, boot_id
 
-#: begins to start a daemon, as commands do, and dies in the middle of writing its settings
+#: starts a daemon as commands do and dies while writing its settings
 DIES_IN_A_DRAFT = """
 import os, sys
 from penstock.host.journal.journal import Journal
@@ -34,7 +34,7 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def rewrite_owner(journal: Journal, **changes: object) -> None:
-    """Makes every planned entry somebody else's."""
+    """Assign every planned entry to another owner."""
     lines = [json.loads(line) for line in journal.path.read_text().splitlines()]
     for line in lines:
         if line["event"] == "plan":
@@ -42,23 +42,23 @@ def rewrite_owner(journal: Journal, **changes: object) -> None:
     journal.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_what_is_planned_is_open_until_undone(journal: Journal) -> None:
+def test_entries_are_open_until_undone(journal: Journal) -> None:
     first = journal.plan("directory", "/a", run="r001", new={"x": 1})
     second = journal.plan("mount", "/b", token="t0")
     journal.done(first, inode=7)
-    found = journal.open_entries()
-    assert [e.id for e in found] == [first.id, second.id]
-    assert found[0].completed
-    assert found[0].facts == {"inode": 7}
-    assert found[0].new == {"x": 1}
-    assert not found[1].completed
-    assert found[1].token == "t0"
-    assert found[1].owner == Identity.own()
+    entries = journal.open_entries()
+    assert [e.id for e in entries] == [first.id, second.id]
+    assert entries[0].completed
+    assert entries[0].facts == {"inode": 7}
+    assert entries[0].new == {"x": 1}
+    assert not entries[1].completed
+    assert entries[1].token == "t0"
+    assert entries[1].owner == Identity.own()
     journal.undone(first)
     assert [e.id for e in journal.open_entries()] == [second.id]
 
 
-def test_a_torn_last_line_is_ignored_and_does_not_swallow_the_next(journal: Journal) -> None:
+def test_torn_last_line_is_ignored(journal: Journal) -> None:
     first = journal.plan("directory", "/a")
     with open(journal.path, "ab") as file:
         file.write(b'{"event":"plan","id":"torn","kind":"mou')
@@ -71,8 +71,8 @@ def test_the_plan_is_on_disk_before_the_change(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    real = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: (order.append("synced"), real(fd))[1])
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (order.append("synced"), fsync(fd))[1])
     with journal.change("directory", "/a") as entry:
         order.append("changed")
         assert json.loads(journal.path.read_text().splitlines()[-1])["id"] == entry.id
@@ -80,7 +80,7 @@ def test_the_plan_is_on_disk_before_the_change(
     assert journal.open_entries()[0].completed
 
 
-def test_concurrent_writers_lose_nothing(journal: Journal) -> None:
+def test_concurrent_writers_lose_no_entries(journal: Journal) -> None:
     program = (
         "import sys; from penstock.host.journal.journal import Journal\n"
         "j = Journal(sys.argv[1])\n"
@@ -88,42 +88,40 @@ def test_concurrent_writers_lose_nothing(journal: Journal) -> None:
         "    e = j.plan('directory', f'/{sys.argv[2]}/{n}'); j.done(e)\n"
         "    if n % 2: j.undone(e)\n"
     )
-    words = [sys.executable, "-c", program, str(journal.path)]
-    children = [subprocess.Popen([*words, name]) for name in "abcd"]
+    argv = [sys.executable, "-c", program, str(journal.path)]
+    children = [subprocess.Popen([*argv, name]) for name in "abcd"]
     assert [c.wait() for c in children] == [0] * 4
     targets = sorted(e.target for e in journal.open_entries())
     assert targets == sorted(f"/{c}/{n}" for c in "abcd" for n in range(0, 20, 2))
 
 
-def test_nothing_open_is_an_empty_file(journal: Journal) -> None:
+def test_journal_without_open_entries_is_empty(journal: Journal) -> None:
     entry = journal.plan("directory", "/nonexistent/x")
     assert [u.outcome for u in undo(journal, own=True)] == ["gone"]
     assert journal.path.read_bytes() == b""
     assert entry.target == "/nonexistent/x"
 
 
-def test_a_directory_is_removed_by_its_mark_only(journal: Journal, tmp_path: Path) -> None:
-    ours = make_directory(tmp_path / "ours", journal)
+def test_only_marked_directories_are_removed(journal: Journal, tmp_path: Path) -> None:
+    marked = make_directory(tmp_path / "ours", journal)
     (tmp_path / "ours" / "inside").write_text("x")
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "keep").write_text("x")
     journal.done(journal.plan("directory", tmp_path / "foreign"))
     outcomes = {u.target: u.outcome for u in undo(journal, own=True)}
-    assert outcomes == {ours.target: "undone", str(tmp_path / "foreign"): "left"}
+    assert outcomes == {marked.target: "undone", str(tmp_path / "foreign"): "left"}
     assert (tmp_path / "foreign" / "keep").exists()
     assert not (tmp_path / "ours").exists()
 
 
-def test_what_is_there_already_is_not_taken_over(journal: Journal, tmp_path: Path) -> None:
+def test_existing_directory_is_refused(journal: Journal, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     with pytest.raises(PenstockError, match="exists already"):
         make_directory(tmp_path / "there", journal)
     assert journal.open_entries() == []
 
 
-def test_living_owners_are_left_alone_and_dead_ones_are_not(
-    journal: Journal, tmp_path: Path
-) -> None:
+def test_undo_reverts_only_entries_of_dead_owners(journal: Journal, tmp_path: Path) -> None:
     make_directory(tmp_path / "d", journal)
     assert undo(journal) == []
     assert (tmp_path / "d").exists()
@@ -133,7 +131,7 @@ def test_living_owners_are_left_alone_and_dead_ones_are_not(
     assert not (tmp_path / "d").exists()
 
 
-def test_after_a_reboot_only_what_outlives_it_is_taken_back(
+def test_after_a_reboot_only_persistent_changes_are_undone(
     journal: Journal, tmp_path: Path
 ) -> None:
     make_directory(tmp_path / "d", journal)
@@ -153,15 +151,15 @@ def test_a_file_is_recognised_by_inode_or_name(journal: Journal, tmp_path: Path)
         status = (tmp_path / name).stat()
         entry = journal.plan("file", tmp_path / name)
         journal.done(entry, dev=status.st_dev, ino=status.st_ino)
-    other = tmp_path / "other"
-    other.write_text("somebody's")
-    other.replace(tmp_path / "replaced")
+    replacement = tmp_path / "other"
+    replacement.write_text("somebody's")
+    replacement.replace(tmp_path / "replaced")
     outcomes = {Path(u.target).name: u.outcome for u in undo(journal, own=True)}
     assert outcomes == {"mine": "undone", "replaced": "left"}
     assert (tmp_path / "replaced").read_text() == "somebody's"
 
 
-def test_a_change_handed_to_a_daemon_stays_while_it_lives(journal: Journal, tmp_path: Path) -> None:
+def test_change_handed_to_a_daemon_stays_while_it_runs(journal: Journal, tmp_path: Path) -> None:
     entry = make_directory(tmp_path / "d", journal)
     daemon = subprocess.Popen(["sleep", "60"])
     journal.hand_over(entry, daemon.pid)
@@ -177,23 +175,23 @@ def test_remove_closes_the_entry(journal: Journal, tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
-def test_a_draft_in_the_runtime_directory_goes_with_its_process(
+def test_draft_of_a_dead_process_is_removed(
     journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
-    died = subprocess.run([sys.executable, "-c", DIES_IN_A_DRAFT, str(journal.path)])
-    assert died.returncode == 9
+    result = subprocess.run([sys.executable, "-c", DIES_IN_A_DRAFT, str(journal.path)])
+    assert result.returncode == 9
     assert len(list((tmp_path / "run").iterdir())) == 1
     assert [u.kind for u in undo(journal)] == ["process"]
     assert list((tmp_path / "run").iterdir()) == []
 
 
-def test_a_supervisor_that_is_just_ending_has_no_cluster(journal: Journal, tmp_path: Path) -> None:
-    ending = subprocess.Popen(["sleep", "1"])  # its socket is closed already
+def test_ending_supervisor_has_no_cluster(journal: Journal, tmp_path: Path) -> None:
+    ending = subprocess.Popen(["sleep", "1"])  # its socket is closed
     identity = Identity.of(ending.pid)
     assert identity is not None
-    about = {"pid": identity.pid, "start": identity.start, "socket": str(tmp_path / "none")}
-    journal.plan("cluster", "gt", new=about)
+    facts = {"pid": identity.pid, "start": identity.start, "socket": str(tmp_path / "none")}
+    journal.plan("cluster", "gt", new=facts)
     assert [u.outcome for u in undo(journal, own=True)] == ["gone"]
     assert ending.wait() == 0
     assert journal.open_entries() == []

@@ -1,4 +1,4 @@
-"""`--json` on every verb, as README has it."""
+"""`--json` of every verb."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ import pytest
 from penstock import cli
 from tests.support import commands
 
-#: verbs whose output is that of a command or of the document that was asked for
+#: verbs that print the output of a command
 OTHERS = {"hosts exec", "nodes exec"}
 
 
-def leaves() -> Iterator[tuple[str, Any]]:
+def all_commands() -> Iterator[tuple[str, Any]]:
     for verb in cli.VERBS:
         command = cli._command(verb)
-        below = getattr(command, "commands", None)
-        if below is None:
+        subcommands = getattr(command, "commands", None)
+        if subcommands is None:
             yield verb, command
         else:
-            yield from ((f"{verb} {name}", one) for name, one in below.items() if not one.hidden)
+            yield from (
+                (f"{verb} {name}", subcommand)
+                for name, subcommand in subcommands.items()
+                if not subcommand.hidden
+            )
 
 
-def test_every_verb_has_it() -> None:
-    verbs = dict(leaves())
+def test_every_verb_has_json() -> None:
+    verbs = dict(all_commands())
     assert len(verbs) > 60
     without = {
         name
@@ -40,48 +44,54 @@ def test_every_verb_has_it() -> None:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> dict[str, str]:
-    place = {"PENSTOCK_STATE": str(tmp_path / "state"), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
-    return {**{k: v for k, v in os.environ.items() if k != "PENSTOCK_SERVER"}, **place}
+def environment(tmp_path: Path) -> dict[str, str]:
+    directories = {
+        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
+    }
+    return {**{k: v for k, v in os.environ.items() if k != "PENSTOCK_SERVER"}, **directories}
 
 
-def test_an_experiment_from_begin_to_end(own: dict[str, str], tmp_path: Path) -> None:
-    def answer_of(*words: str) -> object:
-        line = [sys.executable, "-m", "penstock", *words, "--json"]
-        done = commands.run(line, env=own, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+def test_experiment_from_start_to_end(environment: dict[str, str], tmp_path: Path) -> None:
+    def json_of(*arguments: str) -> object:
+        argv = [sys.executable, "-m", "penstock", *arguments, "--json"]
+        result = commands.run(argv, env=environment, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
 
-    assert answer_of("monitor", "start", "x") == {"experiment": "x#1"}
-    assert answer_of("monitor", "mark", "x", "--note", "now") == {
+    assert json_of("monitor", "start", "x") == {"experiment": "x#1"}
+    assert json_of("monitor", "mark", "x", "--note", "now") == {
         "experiment": "x",
         "kind": "note",
         "name": "now",
     }
-    assert answer_of("monitor", "stop", "x", "--aborted") == {"experiment": "x#1", "aborted": True}
-    assert answer_of("monitor", "rm", "x") == {"removed": "x"}
-    place = str(tmp_path / "w.json")
-    workload = answer_of("workload", "make", "pipeline", "--width", "1", "-o", place)
-    assert workload == {"file": place, "tasks": 3, "files": 4, "notes": []}
-    files = answer_of("monitor", "grafana", str(tmp_path / "grafana"))
+    assert json_of("monitor", "stop", "x", "--aborted") == {"experiment": "x#1", "aborted": True}
+    assert json_of("monitor", "rm", "x") == {"removed": "x"}
+    path = str(tmp_path / "w.json")
+    workload = json_of("workload", "make", "pipeline", "--width", "1", "-o", path)
+    assert workload == {"file": path, "tasks": 3, "files": 4, "notes": []}
+    files = json_of("monitor", "grafana", str(tmp_path / "grafana"))
     assert all(Path(name).is_file() for name in files["files"])  # type: ignore[index]
 
 
-def test_rows_of_a_metric(own: dict[str, str]) -> None:
-    line = [sys.executable, "-m", "penstock", "monitor"]
-    run = [*line, "run", "--name", "y", "-i", "0.1", "--", "sleep", "1"]
-    commands.run(run, env=own, capture_output=True, check=True)
-    got = commands.run(
-        [*line, "get", "y", "-m", "cpu_user", "--json"], env=own, capture_output=True, text=True
+def test_rows_of_a_metric(environment: dict[str, str]) -> None:
+    monitor = [sys.executable, "-m", "penstock", "monitor"]
+    run = [*monitor, "run", "--name", "y", "-i", "0.1", "--", "sleep", "1"]
+    commands.run(run, env=environment, capture_output=True, check=True)
+    result = commands.run(
+        [*monitor, "get", "y", "-m", "cpu_user", "--json"],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
-    answer = json.loads(got.stdout)
+    answer = json.loads(result.stdout)
     assert answer["metric"] == "cpu_user"
     assert len(answer["rows"]) >= 5
     assert all(len(row) == len(answer["columns"]) >= 2 for row in answer["rows"])
     assert all(isinstance(cell, float) for row in answer["rows"] for cell in row)
     both = commands.run(
-        [*line, "get", "y", "-m", "cpu_user", "--json", "-o", "f"],
-        env=own,
+        [*monitor, "get", "y", "-m", "cpu_user", "--json", "-o", "f"],
+        env=environment,
         capture_output=True,
         text=True,
     )

@@ -1,4 +1,4 @@
-"""Bytes of the requests that were recorded, against the counters of the devices."""
+"""Bytes of recorded requests compared with the counters of the devices."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_idle_device_has_no_row() -> None:
     assert conservation([], _counters(10, 10, 10, 10), {}) == []
 
 
-def test_a_device_that_appears_while_recording_begins_at_zero() -> None:
+def test_device_that_appears_during_recording_starts_at_zero() -> None:
     requests = [{"major": 0, "minor": 0, "op": 0, "requests": 5, "bytes": 5 * MIB}]
     counters = [{}, {}, *_counters(5, 5)]
     rows = conservation(requests, counters, {})

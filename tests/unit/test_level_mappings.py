@@ -1,4 +1,4 @@
-"""Levels that are mappings: what a template that stands alone becomes; errors at the level's own place."""
+"""Levels that are mappings: substitution into templates, and positions of errors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "failing-disk.study.yaml"
 
 
-def study(where: Path, *, levels: str, features: str = '"{fault}"', command: str = "true") -> Path:
-    path = where / "s.study.yaml"
+def study(folder: Path, *, levels: str, features: str = '"{fault}"', command: str = "true") -> Path:
+    path = folder / "s.study.yaml"
     path.write_text(
         f"""penstock: 1
 name: s
@@ -34,7 +34,7 @@ responses: {{time: {{from: wall_s, unit: s, better: lower}}}}
     return path
 
 
-def test_the_example_changes_the_disk_by_its_level() -> None:
+def test_example_changes_the_disk_by_level() -> None:
     loaded = load_study(EXAMPLE)
     patches = {}
     for level in loaded.factors[0].levels:
@@ -48,7 +48,7 @@ def test_the_example_changes_the_disk_by_its_level() -> None:
     assert patches["full"] == [{"full": True}]
 
 
-def test_a_level_is_used_as_it_stands_and_templates_stay_apart(tmp_path: Path) -> None:
+def test_level_mapping_replaces_the_template(tmp_path: Path) -> None:
     loaded = load_study(
         study(tmp_path, levels="      none: {}\n      one: {servers: 1, cache: false}")
     )
@@ -69,23 +69,23 @@ def test_a_level_is_used_as_it_stands_and_templates_stay_apart(tmp_path: Path) -
         ("      none: {}\n      same: {}", {}, 8, "already"),
     ],
 )  # fmt: skip
-def test_mistakes_are_at_the_level_or_the_template(
+def test_errors_have_the_position_of_the_level_or_template(
     tmp_path: Path, levels: str, replaced: dict[str, str], line: int, text: str
 ) -> None:
     path = study(tmp_path, levels=levels, **replaced)
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput) as error:
         load_study(path)
-    assert f"s.study.yaml:{line}:" in str(refused.value)
-    assert text in str(refused.value)
+    assert f"s.study.yaml:{line}:" in str(error.value)
+    assert text in str(error.value)
 
 
-def test_a_mapping_in_a_list_of_levels_has_no_name(tmp_path: Path) -> None:
+def test_mapping_in_a_list_of_levels_needs_a_name(tmp_path: Path) -> None:
     path = study(tmp_path, levels="      - {}\n      - {full: true}")
     with pytest.raises(BadInput, match="a mapping has a name"):
         load_study(path)
 
 
-def test_no_share_of_bad_space_is_none(tmp_path: Path) -> None:
+def test_zero_share_of_bad_space_removes_it(tmp_path: Path) -> None:
     levels = "      none: {bad_space: {share: 0%}}\n      some: {bad_space: {share: 1%}}"
     loaded = load_study(study(tmp_path, levels=levels))
     shares = []

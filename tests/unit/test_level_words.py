@@ -1,4 +1,4 @@
-"""Levels of the same name are told with their factor; numbers are printed in a unit that fits."""
+"""Ambiguous levels are printed with their factor, and quantities in a suitable unit."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from tests.unit.test_spread import study_of
 NAN, INF = float("nan"), float("inf")
 
 
-def answered(
+def outcome_of(
     factors: dict[str, str], unit: str, mean: Callable[[dict[str, str]], float]
 ) -> Outcome:
-    """A study of four replicates, each run 1 % off its mean."""
+    """A study of four replicates with a noise of 1 %."""
     text = study_of(factors, "{kind: full, replicates: 4}").source_text
     text = text.replace("unit: s", f"unit: {unit}").replace(
         "from: wall_s", "from: {regex: 'y=(.*)'}"
@@ -49,10 +49,10 @@ def answered(
         for r in plan.rows
     ]  # fmt: skip
     runs = pd.DataFrame(rows)
-    said = {"question": "Which disk should the log have?", "factors": {}}
-    said |= {"responses": {"took": {"unit": unit, "better": "lower"}}}
+    document = {"question": "Which disk should the log have?", "factors": {}}
+    document |= {"responses": {"took": {"unit": unit, "better": "lower"}}}
     table = effects(runs, plan, "took", scale="log")
-    return Outcome(Path("."), plan.to_json(), said, runs, table, None, None)
+    return Outcome(Path("."), plan.to_json(), document, runs, table, None, None)
 
 
 @pytest.fixture(scope="module")
@@ -64,19 +64,19 @@ def two_disks() -> Outcome:
         data, log = slow[levels["data_disk"]], slow[levels["log_disk"]]
         return 100 + 30 * data + 200 * log + 60 * data * log
 
-    return answered({"data_disk": disk, "log_disk": disk}, "s", mean)
+    return outcome_of({"data_disk": disk, "log_disk": disk}, "s", mean)
 
 
-def test_the_answer_names_the_factor_of_a_level_that_another_has(two_disks: Outcome) -> None:
-    said = [f.statement for f in answering(two_disks, findings(two_disks))]
-    assert said[0].startswith("Choose data_disk ssd + log_disk ssd: ")
-    for words in said:
-        for place in ("hdd", "ssd"):
-            before = words.split(place)[:-1]
-            assert all(part.endswith(("data_disk ", "log_disk ")) for part in before), words
+def test_answer_names_the_factor_of_ambiguous_levels(two_disks: Outcome) -> None:
+    statements = [f.statement for f in answering(two_disks, findings(two_disks))]
+    assert statements[0].startswith("Choose data_disk ssd + log_disk ssd: ")
+    for statement in statements:
+        for level in ("hdd", "ssd"):
+            before = statement.split(level)[:-1]
+            assert all(part.endswith(("data_disk ", "log_disk ")) for part in before), statement
 
 
-def test_so_do_tables_and_figures(two_disks: Outcome) -> None:
+def test_tables_and_figures_name_the_factor_of_ambiguous_levels(two_disks: Outcome) -> None:
     lines = "\n".join(ranked_lines(two_disks))
     assert "data_disk ssd, log_disk ssd" in lines
     cost = sections.cost_of_main(two_disks)
@@ -88,15 +88,15 @@ def test_so_do_tables_and_figures(two_disks: Outcome) -> None:
         "log_disk" in table["columns"][1]["name"] if isinstance(table["columns"][1], dict) else True
     )
     fig = effect_costs(two_disks, two_disks.responses[0], 7)
-    words = " ".join(t.get_text() for t in fig.findobj(lambda a: hasattr(a, "get_text")))
-    assert "cost of log_disk" in words
+    texts = " ".join(t.get_text() for t in fig.findobj(lambda a: hasattr(a, "get_text")))
+    assert "cost of log_disk" in texts
     assert json.loads(means_table(two_disks)["levels"][0].as_py()) == {
         "data_disk": "ssd", "log_disk": "ssd",
     }  # fmt: skip
 
 
-def test_levels_of_their_own_stay_as_they_are() -> None:
-    outcome = answered(
+def test_unambiguous_levels_are_unchanged() -> None:
+    outcome = outcome_of(
         {"disk": "{levels: [hdd, ssd]}", "cache": "{levels: [small-one, large-one]}"},
         "s", lambda levels: 2.0 if levels["disk"] == "hdd" else 1.0,
     )  # fmt: skip
@@ -105,14 +105,18 @@ def test_levels_of_their_own_stay_as_they_are() -> None:
     assert FactorLevels("jobs", ["1", "8"]).phrase("8") == "8 jobs"
 
 
-def test_nanoseconds_are_nanoseconds() -> None:
-    outcome = answered(
+def test_small_times_are_in_nanoseconds() -> None:
+    outcome = outcome_of(
         {"lock": "{levels: [mutex, spin]}"},
         "s", lambda levels: 2.1e-7 if levels["lock"] == "mutex" else 4.3e-7,
     )  # fmt: skip
-    said = " ".join(f.statement for f in findings(outcome))
-    assert "took is 210 ns" in said or "took is 209 ns" in said or "took is 211 ns" in said
-    assert "0.000000" not in said
+    statements = " ".join(f.statement for f in findings(outcome))
+    assert (
+        "took is 210 ns" in statements
+        or "took is 209 ns" in statements
+        or "took is 211 ns" in statements
+    )
+    assert "0.000000" not in statements
     heads, rows = ranked_columns(outcome)
     assert heads[2] == "#took (ns)"
     assert 200 < float(rows[0][2]) < 220
@@ -123,7 +127,7 @@ def test_nanoseconds_are_nanoseconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "words"),
+    ("value", "unit", "text"),
     [
         (2.1e-7, "s", "210 ns"),
         (0.0123, "s", "12.3 ms"),
@@ -148,10 +152,10 @@ def test_nanoseconds_are_nanoseconds() -> None:
         (2e-5, "J", "20.0 µJ"),
     ],
 )
-def test_quantities_have_three_digits_and_a_unit_that_fits(
-    value: float, unit: str, words: str
+def test_quantities_have_three_digits_and_a_suitable_unit(
+    value: float, unit: str, text: str
 ) -> None:
-    assert quantity(value, unit) == words
+    assert quantity(value, unit) == text
 
 
 def test_a_range_has_one_unit() -> None:
@@ -163,7 +167,7 @@ def test_a_range_has_one_unit() -> None:
     assert fitting([NAN], "s") == (1.0, "s")
 
 
-def test_times_and_sizes_have_no_powers_of_ten() -> None:
+def test_times_and_sizes_as_text() -> None:
     assert [duration(ns) for ns in (0, 999.7, 1500, 2.5e9, 3.6e12)] == [
         "0 ns", "1 µs", "1.5 µs", "2.5 s", "3,600 s",
     ]  # fmt: skip
@@ -178,18 +182,29 @@ def test_times_and_sizes_have_no_powers_of_ten() -> None:
 
 
 @pytest.mark.parametrize("kind", list(FIGURE_KINDS))
-def test_infinite_values_are_gaps_of_every_kind_of_figure(kind: str) -> None:
+def test_infinite_values_are_gaps_in_figures(kind: str) -> None:
     from tests.unit.test_plot_series import for_kind
 
     recorded = for_kind(kind)
     series = []
-    for one in recorded.series:
-        y = np.array(one.y, float)
+    for original in recorded.series:
+        y = np.array(original.y, float)
         y[1], y[2], y[3] = INF, -INF, NAN
-        x = np.array(one.x, float)
+        x = np.array(original.x, float)
         x[-1] = INF
-        series.append(Series(one.name, x, y, one.unit, one.node, one.quantity, one.run, one.group))
-    odd = Recorded(**{**vars(recorded), "series": series})
-    draw(chart_of(kind, recorded), odd).canvas.draw()
-    assert all("3 of" in said for said in gaps_of(odd))
+        series.append(
+            Series(
+                original.name,
+                x,
+                y,
+                original.unit,
+                original.node,
+                original.quantity,
+                original.run,
+                original.group,
+            )
+        )
+    with_gaps = Recorded(**{**vars(recorded), "series": series})
+    draw(chart_of(kind, recorded), with_gaps).canvas.draw()
+    assert all("3 of" in message for message in gaps_of(with_gaps))
     assert gaps_of(recorded) == []

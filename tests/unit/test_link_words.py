@@ -1,4 +1,4 @@
-"""One word for a link means the same in a platform file, in its schedule and to `nodes set`: both ways."""
+"""Link options are equivalent in a platform file, in its schedule and in `nodes set`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import load_platform
 from penstock.spec.cluster import ClusterSpec, Delay, LinkSpec, NetworkSpec
 
-WORDS = [
+OPTIONS = [
     {"latency": "50ms"},
     {"latency": "50ms", "jitter": "5ms"},
     {"latency": "50ms", "jitter": "5ms", "distribution": "normal"},
@@ -46,72 +46,73 @@ def link(spec: ClusterSpec) -> LinkSpec:
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("words", WORDS, ids=lambda words: "+".join(words))
-def test_a_word_of_a_link_means_the_same_everywhere(
-    tmp_path: Path, words: dict[str, str], network: str
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "+".join(options))
+def test_link_options_are_equivalent_everywhere(
+    tmp_path: Path, options: dict[str, str], network: str
 ) -> None:
     plain = platform(tmp_path, network)
-    said = ", ".join(f"{key}: {value}" for key, value in words.items())
-    in_file = link(platform(tmp_path, network, host=said))
-    scheduled = platform(tmp_path, network, schedule=f"{{at: 1s, nodes: [a-0], {said}}}")
+    text = ", ".join(f"{key}: {value}" for key, value in options.items())
+    in_file = link(platform(tmp_path, network, host=text))
+    scheduled = platform(tmp_path, network, schedule=f"{{at: 1s, nodes: [a-0], {text}}}")
     (event,) = scheduled.events
-    (change,) = changes_of(["a-0", *(f"{k}={v.replace(' ', '')}" for k, v in words.items())])
-    ways = each_way(change.patch, plain.networks[0])
+    (change,) = changes_of(["a-0", *(f"{k}={v.replace(' ', '')}" for k, v in options.items())])
+    by_direction = each_way(change.patch, plain.networks[0])
     assert patched(link(plain), event.patch) == in_file
-    assert patched(link(plain), ways) == in_file
+    assert patched(link(plain), by_direction) == in_file
     check_patch(change.patch)
 
 
-def test_a_latency_counts_both_ways() -> None:
+def test_latency_applies_to_both_directions() -> None:
     (change,) = changes_of(["a-0", "latency=50ms"])
     assert patched(LinkSpec(), each_way(change.patch, NetworkSpec())) == LinkSpec(
         delay=Delay(0.05), in_delay=Delay(0.05)
     )
     (change,) = changes_of(["a-0", "link.delay=50ms"])
-    assert change.patch == {"delay": 0.05}, "the words of one direction"
+    assert change.patch == {"delay": 0.05}, "keys of one direction"
 
 
 @pytest.mark.parametrize(
-    ("word", "key"), [("latency=max", "delay"), ("loss=max", "loss"), ("bandwidth=max", "out_bps")]
+    ("option", "key"),
+    [("latency=max", "delay"), ("loss=max", "loss"), ("bandwidth=max", "out_bps")],
 )
-def test_max_takes_both_ways_back(tmp_path: Path, word: str, key: str) -> None:
+def test_max_resets_both_directions(tmp_path: Path, option: str, key: str) -> None:
     delayed = LinkSpec(
         out_bps=1e6, in_bps=1e6, delay=Delay(0.05), in_delay=Delay(0.05), loss=0.1, in_loss=0.1
     )
-    (change,) = changes_of(["a-0", word])
-    ways = each_way(change.patch, NetworkSpec())
-    found, plain = patched(delayed, ways), LinkSpec()
-    for one in (key, "in_bps" if key == "out_bps" else f"in_{key}"):
-        assert getattr(found, one) == getattr(plain, one)
+    (change,) = changes_of(["a-0", option])
+    by_direction = each_way(change.patch, NetworkSpec())
+    changed, plain = patched(delayed, by_direction), LinkSpec()
+    for name in (key, "in_bps" if key == "out_bps" else f"in_{key}"):
+        assert getattr(changed, name) == getattr(plain, name)
     jittery = platform(tmp_path, "{latency: 5ms, jitter: 1ms}").networks[0]
-    ways = each_way({"latency": "max"}, jittery)
-    assert patched(LinkSpec(delay=Delay(0.055)), ways).delay.mean_s == 0.005
+    by_direction = each_way({"latency": "max"}, jittery)
+    assert patched(LinkSpec(delay=Delay(0.055)), by_direction).delay.mean_s == 0.005
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("options", "expected"),
     [
         ("latency=max jitter=1ms", "found a jitter with it"),
         ("out=1Mbit/s bandwidth=2Mbit/s", "given twice"),
         ("distribution=gauss", "one of constant, uniform"),
     ],
 )
-def test_words_that_contradict_each_other_are_refused(words: str, expected: str) -> None:
+def test_contradictory_options_are_refused(options: str, expected: str) -> None:
     with pytest.raises(BadInput, match=expected):
-        changes_of(["a-0", *words.split()])
+        changes_of(["a-0", *options.split()])
 
 
-def test_one_direction_beside_both_is_refused() -> None:
+def test_one_direction_together_with_both_is_refused() -> None:
     with pytest.raises(BadInput, match="found in_delay with it"):
         check_patch({"latency": 0.05, "in_delay": 0.01})
     with pytest.raises(BadInput, match="a share of packets"):
         check_patch({"latency": 0.05, "loss": 2})
 
 
-def test_the_links_of_a_stopped_node_change_both_ways_too(tmp_path: Path) -> None:
+def test_links_of_a_stopped_node_change_in_both_directions(tmp_path: Path) -> None:
     spec = platform(tmp_path, "{latency: 5ms, jitter: 1ms}")
     links = Links(spec, Journal())
     links._stopped["a-0"] = {"net": link(spec)}
     (change,) = changes_of(["a-0", "latency=50ms"])
-    made = links._patched("a-0", None, change.patch)
-    assert (made.delay.mean_s, made.in_delay.mean_s) == (pytest.approx(0.055), 0.05)
+    changed = links._patched("a-0", None, change.patch)
+    assert (changed.delay.mean_s, changed.in_delay.mean_s) == (pytest.approx(0.055), 0.05)

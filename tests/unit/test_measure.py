@@ -1,4 +1,4 @@
-"""The series of studies and benchmarks: it is complete, goes on after a failure, and can be continued."""
+"""The series of studies and benchmarks: completeness, failures, continuation and time limits."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ def entry(place: Path, name: str, status: int, text: str = PROGRAM) -> Entry:
     return Entry(name, str(file), out=False, quick=False, record=False)
 
 
-def test_every_study_file_and_every_program_is_in_the_series_once() -> None:
-    files = [file for one in ALL_STUDIES for file in one.files]
+def test_series_has_every_study_and_program_once() -> None:
+    files = [file for study in ALL_STUDIES for file in study.files]
     assert sorted(files) == sorted(p.name for p in (ROOT / "studies").glob("*.study.yaml"))
-    programs = {one.program for one in ALL_STUDIES if one.program.startswith("studies/")}
+    programs = {study.program for study in ALL_STUDIES if study.program.startswith("studies/")}
     modules = {f"studies/{p.name}" for p in (ROOT / "studies").glob("*.py")}
-    assert programs == modules - {"studies/claims.py"}  # which is what they share
-    assert len({one.name for one in ALL_STUDIES}) == len(ALL_STUDIES)
+    assert programs == modules - {"studies/claims.py"}  # shared by the programs
+    assert len({study.name for study in ALL_STUDIES}) == len(ALL_STUDIES)
 
 
-def test_every_benchmark_is_in_the_series() -> None:
-    names = {one.name for one in measure.all_benchmarks()}
+def test_series_has_every_benchmark() -> None:
+    names = {benchmark.name for benchmark in measure.all_benchmarks()}
     assert names == {p.stem for p in (ROOT / "bench").glob("*.py")} - {"record", "measurements"}
     assert {"conductor", "transports"} <= names
 
 
-@pytest.mark.parametrize("one", ALL_STUDIES, ids=lambda e: e.name)
-def test_programs_have_the_options_that_they_are_given(one: Entry) -> None:
-    if one.program.endswith(".study.yaml"):
-        assert one.command(True, True)[1:4] == ["-m", "penstock", "run"]
-        assert "--record" not in one.command(True, True)
+@pytest.mark.parametrize("study", ALL_STUDIES, ids=lambda e: e.name)
+def test_programs_accept_their_options(study: Entry) -> None:
+    if study.program.endswith(".study.yaml"):
+        assert study.command(True, True)[1:4] == ["-m", "penstock", "run"]
+        assert "--record" not in study.command(True, True)
         return
-    source = (ROOT / one.program).read_text()
-    # a file after the files that import it
+    source = (ROOT / study.program).read_text()
+    # module name: file with further options
     shared = {
         "running": "studies/heterogeneous/running.py",
         "lines": "studies/monitored/lines.py",
@@ -58,7 +58,7 @@ def test_programs_have_the_options_that_they_are_given(one: Entry) -> None:
     for word, file in shared.items():
         if word in source:
             source += (ROOT / file).read_text()
-    for word in (*one.command(True, True)[2:], *one.full):
+    for word in (*study.command(True, True)[2:], *study.full):
         if word.startswith("-") and word != "--record":
             assert f'"{word}"' in source
     assert "record.option(" in source
@@ -68,56 +68,56 @@ def test_a_failure_does_not_end_the_series(tmp_path: Path) -> None:
     statuses = {"first": 0, "second": 3, "third": 1, "fourth": 0}
     series = Series([entry(tmp_path, name, status) for name, status in statuses.items()])
     outcomes = measure.run(series, tmp_path / "out", "abc")
-    assert [one.result for one in outcomes] == ["met", "not met", "failed", "met"]
-    assert {one.claims for one in outcomes} == {"3 claims: 2 met, 1 not measured"}
+    assert [outcome.result for outcome in outcomes] == ["met", "not met", "failed", "met"]
+    assert {outcome.claims for outcome in outcomes} == {"3 claims: 2 met, 1 not measured"}
     assert measure.exit_status(outcomes) == 1
     assert measure.exit_status(outcomes[:2]) == 3
     assert measure.exit_status(outcomes[:1]) == 0
 
 
-def test_a_series_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_series_is_continued(tmp_path: Path) -> None:
     entries = [entry(tmp_path, name, status) for name, status in (("a", 0), ("b", 1), ("c", 3))]
-    series, place = Series(entries), tmp_path / "out"
-    begun: list[str] = []
+    series, out = Series(entries), tmp_path / "out"
+    started: list[str] = []
 
     def execute(line: Sequence[str], log: Path, limit_s: float | None) -> int | None:
-        begun.append(Path(line[1]).stem)
+        started.append(Path(line[1]).stem)
         return measure.execute(line, log, limit_s)
 
     def names(series: Series, commit: str) -> list[str]:
-        begun.clear()
-        measure.run(series, place, commit, execute)
-        return list(begun)
+        started.clear()
+        measure.run(series, out, commit, execute)
+        return list(started)
 
     assert names(series, "abc") == ["a", "b", "c"]
-    assert names(series, "abc") == ["b"]  # it failed
+    assert names(series, "abc") == ["b"]  # b failed
     assert names(replace(series, record=True), "abc") == ["a", "b", "c"]
-    assert names(series, "def") == ["a", "b", "c"]  # the code is another
+    assert names(series, "def") == ["a", "b", "c"]  # another commit
     assert names(replace(series, again=True), "def") == ["a", "b", "c"]
-    state = json.loads((place / "state.json").read_text())
+    state = json.loads((out / "state.json").read_text())
     assert {row["name"]: row["result"] for row in state} == {
         "a": "met", "b": "failed", "c": "not met",
     }  # fmt: skip
 
 
-def test_results_of_another_commit_are_set_aside(tmp_path: Path) -> None:
-    place = tmp_path / "out" / "study"
-    measure.set_aside(place, "abc")
-    assert not place.exists()
+def test_results_of_another_commit_are_moved(tmp_path: Path) -> None:
+    results = tmp_path / "out" / "study"
+    measure.set_aside(results, "abc")
+    assert not results.exists()
     for commit, expected in (("abc", {"study"}), ("def", {"study.abc"})):
-        place.mkdir(exist_ok=True)
-        (place / "campaign.json").touch()
-        measure.set_aside(place, commit)
-        assert {p.name for p in place.parent.iterdir() if p.is_dir()} == expected
-    (place.parent / "study.commit").unlink()
-    place.mkdir()
-    measure.set_aside(place, "def")
-    assert (place.parent / "study.unknown").is_dir()
+        results.mkdir(exist_ok=True)
+        (results / "campaign.json").touch()
+        measure.set_aside(results, commit)
+        assert {p.name for p in results.parent.iterdir() if p.is_dir()} == expected
+    (results.parent / "study.commit").unlink()
+    results.mkdir()
+    measure.set_aside(results, "def")
+    assert (results.parent / "study.unknown").is_dir()
 
 
-def test_a_study_without_claims_meets_none(tmp_path: Path) -> None:
-    one = replace(entry(tmp_path, "plain", 0), claims=False)
-    outcomes = measure.run(Series([one]), tmp_path / "out", "abc")
+def test_study_without_claims_is_measured(tmp_path: Path) -> None:
+    study = replace(entry(tmp_path, "plain", 0), claims=False)
+    outcomes = measure.run(Series([study]), tmp_path / "out", "abc")
     assert [o.result for o in outcomes] == ["measured"]
     assert outcomes[0].complete
     assert measure.exit_status(outcomes) == 0
@@ -127,13 +127,13 @@ def test_a_study_without_claims_meets_none(tmp_path: Path) -> None:
 
 
 def test_quick_results_are_not_recorded(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit) as exited:
         measure.main(["studies", "published", "--quick", "--record"])
-    assert caught.value.code == 2
+    assert exited.value.code == 2
     assert "found --quick with --record" in capsys.readouterr().err
 
 
-def test_a_study_that_takes_too_long_is_interrupted_and_the_rest_runs(tmp_path: Path) -> None:
+def test_time_limit_interrupts_a_study(tmp_path: Path) -> None:
     ended = tmp_path / "ended"
     endless = f"""
 import pathlib, time
@@ -148,17 +148,17 @@ except KeyboardInterrupt:
     slow = Entry("endless", str(file), out=False, quick=False, record=False)
     series = Series([slow, entry(tmp_path, "next", 0)], each_s=2.0)
     outcomes = measure.run(series, tmp_path / "out", "abc")
-    assert [one.result for one in outcomes] == ["interrupted", "met"]
-    assert ended.exists()  # it could undo what it changed
+    assert [outcome.result for outcome in outcomes] == ["interrupted", "met"]
+    assert ended.exists()  # it could clean up
     assert measure.exit_status(outcomes) == 1
-    nothing = replace(series, total_s=0.0, again=True)
-    outcomes = measure.run(nothing, tmp_path / "out", "abc")
-    assert {one.result for one in outcomes} == {"not run"}
+    without_time = replace(series, total_s=0.0, again=True)
+    outcomes = measure.run(without_time, tmp_path / "out", "abc")
+    assert {outcome.result for outcome in outcomes} == {"not run"}
 
 
 def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit) as exited:
         measure.main(["studies", "no-such-study"])
-    assert caught.value.code == 2
+    assert exited.value.code == 2
     assert "found no-such-study; expected published" in capsys.readouterr().err
     assert sys.executable in ALL_STUDIES[0].command(False, False)
