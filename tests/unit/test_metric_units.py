@@ -1,4 +1,4 @@
-"""Units and times of readers of metrics: given by the program, or named as not known; never guessed."""
+"""Units and times of metric readers: taken from the program or unknown, never guessed."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "metrics"
 
 def sar(tmp_path: Path, stamps: list[Mapping[str, Any]], **host: Any) -> Path:
     records = [{"timestamp": s, "queue": {"runq-sz": 1}} for s in stamps]
-    whole = {"nodename": "h", "file-date": "2026-06-30", "timezone": "CEST"} | host
+    described = {"nodename": "h", "file-date": "2026-06-30", "timezone": "CEST"} | host
     path = tmp_path / "sar.json"
-    path.write_text(json.dumps({"sysstat": {"hosts": [{**whole, "statistics": records}]}}))
+    path.write_text(json.dumps({"sysstat": {"hosts": [{**described, "statistics": records}]}}))
     return path
 
 
-def first(path: Path, words: Mapping[str, Any] | None = None) -> str:
-    found = metrics.read(path, "sar", words)
-    return pd.Timestamp(int(found.samples["utc_ns"].iloc[0]), tz="UTC").isoformat()
+def first_time(path: Path, options: Mapping[str, Any] | None = None) -> str:
+    readings = metrics.read(path, "sar", options)
+    return pd.Timestamp(int(readings.samples["utc_ns"].iloc[0]), tz="UTC").isoformat()
 
 
-def test_local_times_of_sar_are_put_in_utc_by_the_begin_of_the_file() -> None:
+def test_local_times_of_sar_are_converted_by_the_file_s_start() -> None:
     path = GOLDEN / "sar-local.json"
     assert metrics.reader_of(path) == "sar"
-    assert first(path) == "2026-06-30T05:39:34+00:00"
+    assert first_time(path) == "2026-06-30T05:39:34+00:00"
     assert metrics.read(path).notes == ["h: times are local, +02:00 from UTC by the file's begin"]
 
 
@@ -49,15 +49,15 @@ def test_local_times_of_sar_are_put_in_utc_by_the_begin_of_the_file() -> None:
         ({"utc": 0}, {"file-utc-time": "22:00:00", "timezone": "UTC"}, "2026-06-29T22:10:00+00:00"),
     ],
 )
-def test_the_clock_of_sar(
+def test_time_zones_of_sar(
     stamp: dict[str, Any], host: dict[str, Any], utc: str, tmp_path: Path
 ) -> None:
     at = {"date": "2026-06-30", "time": "07:10:00", "interval": 600}
-    assert first(sar(tmp_path, [{**at, **stamp}], **host)) == utc
+    assert first_time(sar(tmp_path, [{**at, **stamp}], **host)) == utc
 
 
 @pytest.mark.parametrize(
-    ("stamps", "host", "said"),
+    ("stamps", "host", "message"),
     [
         ([{}], {}, "local times without file-utc-time"),
         ([{}], {"file-utc-time": "05:07:30"}, "whose offset is not clear"),  # records are missing
@@ -70,24 +70,24 @@ def test_the_clock_of_sar(
         ([{}, {"time": "08:20:00"}], {"file-utc-time": "05:00:00"}, "leap by an hour"),
     ],
 )
-def test_local_times_of_an_unknown_zone_are_refused_until_it_is_given(
-    stamps: list[dict[str, Any]], host: dict[str, Any], said: str, tmp_path: Path
+def test_local_times_need_a_known_zone(
+    stamps: list[dict[str, Any]], host: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     at = {"date": "2026-06-30", "time": "07:10:00", "utc": 0, "interval": 600}
     path = sar(tmp_path, [{**at, **stamp} for stamp in stamps], **host)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         metrics.read(path)
-    assert first(path, {"timezone": "Europe/Paris"}) == "2026-06-30T05:10:00+00:00"
+    assert first_time(path, {"timezone": "Europe/Paris"}) == "2026-06-30T05:10:00+00:00"
     with pytest.raises(BadInput, match="expected a zone such as"):
         metrics.read(path, "sar", {"timezone": "Paris time"})
     with pytest.raises(BadInput, match="found zone; expected timezone"):
         metrics.read(path, "sar", {"zone": "Europe/Paris"})
 
 
-def test_units_of_sar_are_those_of_its_manual(tmp_path: Path) -> None:
-    found = metrics.read(GOLDEN / "sar.json")
-    assert not found.notes
-    units = dict(zip(found.samples["metric"], found.samples["unit"], strict=True))
+def test_units_of_sar(tmp_path: Path) -> None:
+    readings = metrics.read(GOLDEN / "sar.json")
+    assert not readings.notes
+    units = dict(zip(readings.samples["metric"], readings.samples["unit"], strict=True))
     assert all(parse_unit(u) for u in units.values())
     assert [units[m] for m in ("memfree", "wkB", "areq-sz", "bread", "tps", "rxpck")] == [
         "KiB",
@@ -105,15 +105,15 @@ def test_units_of_sar_are_those_of_its_manual(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("begin", "said"),
+    ("begin", "command"),
     [
         ("# hostname;interval;timestamp;CPU;%user\nh;1;2026-06-30 07:00:00 UTC;-1;3\n", "sadf -d"),
         ('<?xml version="1.0"?>\n<sysstat>\n</sysstat>\n', "sadf -x"),
     ],
 )
-def test_other_forms_of_sadf_are_refused_by_name(begin: str, said: str, tmp_path: Path) -> None:
+def test_other_formats_of_sadf_are_refused(begin: str, command: str, tmp_path: Path) -> None:
     (tmp_path / "sar.txt").write_text(begin)
-    with pytest.raises(BadInput, match=f"found the output of {said}; expected sar's"):
+    with pytest.raises(BadInput, match=f"found the output of {command}; expected sar's"):
         metrics.read(tmp_path / "sar.txt")
 
 
@@ -139,8 +139,8 @@ def test_units_of_other_documents_of_kube_burner(tmp_path: Path) -> None:
     ]
     path = tmp_path / "kb.json"
     path.write_text(json.dumps(documents))
-    found = metrics.read(path)
-    units = dict(zip(found.samples["metric"], found.samples["unit"], strict=True))
+    readings = metrics.read(path)
+    units = dict(zip(readings.samples["metric"], readings.samples["unit"], strict=True))
     assert units == {
         "svcLatencyMeasurement.ready": "ns",
         "svcLatencyMeasurement.ipAssigned": "ns",
@@ -152,7 +152,7 @@ def test_units_of_other_documents_of_kube_burner(tmp_path: Path) -> None:
         "jobSummary.elapsedTime": "s",
         "jobSummary.custom": "",
     }
-    assert found.notes == [
+    assert readings.notes == [
         "1 documents without a number were skipped: alert",
         "units not known: nodeCPU, jobSummary.custom",
     ]
@@ -164,8 +164,8 @@ def test_units_of_other_documents_of_kube_burner(tmp_path: Path) -> None:
 
 
 def test_units_of_redis() -> None:
-    found = metrics.read(GOLDEN / "redis-info.txt").samples
-    units = dict(zip(found["metric"], found["unit"], strict=True))
+    samples = metrics.read(GOLDEN / "redis-info.txt").samples
+    units = dict(zip(samples["metric"], samples["unit"], strict=True))
     assert all(parse_unit(u) for u in units.values())
     for metric, unit in (
         ("cmdstat.usec", "us"),
@@ -185,7 +185,7 @@ def kube_burner(**changes: Any) -> dict[str, Any]:
     return {**at, "labels": {"resource": "pods"}, **changes}
 
 
-def test_documents_in_a_row_are_read_and_repeated_values_once(tmp_path: Path) -> None:
+def test_concatenated_documents_are_read_without_duplicates(tmp_path: Path) -> None:
     path = tmp_path / "kb.json"
     document = json.dumps([kube_burner()])
     path.write_text("\ufeff" + document + "\n" + document + json.dumps(kube_burner(value=6)))
@@ -198,7 +198,7 @@ def test_documents_in_a_row_are_read_and_repeated_values_once(tmp_path: Path) ->
         metrics.read(path)
 
 
-def test_series_of_kube_burner_that_differ_in_a_label_only(tmp_path: Path) -> None:
+def test_labels_distinguish_series_of_kube_burner(tmp_path: Path) -> None:
     verbs = [kube_burner(labels={"resource": "pods", "verb": v}) for v in ("GET", "PUT")]
     jobs = [
         kube_burner(metricName="jobSummary", value=None, labels=None, jobName=j, elapsedTime=9)
@@ -231,7 +231,7 @@ def test_documents_of_kube_burner_without_a_time_are_skipped(tmp_path: Path) -> 
         {"avg-cpu": {"user": 1.5}, "disk": [{"disk_device": "sda", "tps": 1}]},
     ],
 )
-def test_mpstat_and_iostat_are_refused_by_name(record: dict[str, Any], tmp_path: Path) -> None:
+def test_mpstat_and_iostat_are_refused(record: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "stat.json"
     path.write_text(json.dumps({"sysstat": {"hosts": [{"nodename": "h", "statistics": [record]}]}}))
     with pytest.raises(BadInput, match="as mpstat and iostat print them; expected sar's records"):
@@ -265,8 +265,8 @@ def test_times_of_redis(metric: str, unit: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["redis-info.txt", "pg-database.csv"])
-def test_a_line_that_is_cut_is_not_a_value(name: str, tmp_path: Path) -> None:
-    """A number that ends in the middle would be another one."""
+def test_truncated_last_line_is_ignored(name: str, tmp_path: Path) -> None:
+    """A truncated number would be a wrong value."""
     text = (GOLDEN / name).read_text()
     (tmp_path / "cut").write_text(text[:-3])
     readings = metrics.read(tmp_path / "cut")

@@ -1,4 +1,4 @@
-"""`penstock monitor run` runs its command whatever the state of the catalogue is."""
+"""`penstock monitor run` runs its command even with a broken catalogue."""
 
 from __future__ import annotations
 
@@ -83,55 +83,55 @@ BROKEN: tuple[Broken, ...] = (
 )
 
 
-def monitored(place: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    ours = {
+def monitored(place: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    full_environment = {
         **os.environ,
         "PENSTOCK_STATE": str(place / "state"),
         "PENSTOCK_RUNTIME": str(place / "run"),
         **environment,
     }
-    ours.pop("PENSTOCK_SERVER", None)
-    line = [sys.executable, "-m", "penstock", "monitor", "run", "--name", "x", *words]
-    line += ["--", "sh", "-c", f"echo said; echo ran >> {place}/ran; exit 7"]
-    return commands.run(line, env=ours, capture_output=True, text=True, timeout=200)
+    full_environment.pop("PENSTOCK_SERVER", None)
+    argv = [sys.executable, "-m", "penstock", "monitor", "run", "--name", "x", *options]
+    argv += ["--", "sh", "-c", f"echo said; echo ran >> {place}/ran; exit 7"]
+    return commands.run(argv, env=full_environment, capture_output=True, text=True, timeout=200)
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_the_command_runs_with_a_catalogue_that(tmp_path: Path, broken: Broken) -> None:
+def test_command_runs_with_a_catalogue_that(tmp_path: Path, broken: Broken) -> None:
     (tmp_path / "state").mkdir(mode=0o700)
     with broken(tmp_path / "state"):
-        done = monitored(tmp_path, "-o", str(tmp_path / "out"), "-i", "0.05")
-    assert (done.returncode, (tmp_path / "ran").read_text()) == (7, "ran\n"), done.stderr
-    assert done.stdout.startswith("said\n")
-    assert "nothing is recorded" in done.stderr
-    assert "Traceback" not in done.stderr
-    # what was asked for besides is there
+        result = monitored(tmp_path, "-o", str(tmp_path / "out"), "-i", "0.05")
+    assert (result.returncode, (tmp_path / "ran").read_text()) == (7, "ran\n"), result.stderr
+    assert result.stdout.startswith("said\n")
+    assert "nothing is recorded" in result.stderr
+    assert "Traceback" not in result.stderr
+    # the requested output directory exists
     assert (tmp_path / "out" / "manifest.json").is_file()
 
 
-@pytest.mark.parametrize("place", ["PENSTOCK_STATE", "PENSTOCK_RUNTIME"])
-def test_the_command_runs_where_nothing_can_be_written(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("variable", ["PENSTOCK_STATE", "PENSTOCK_RUNTIME"])
+def test_command_runs_without_a_writable_directory(tmp_path: Path, variable: str) -> None:
     (tmp_path / "file").write_text("no directory")
-    done = monitored(tmp_path, "--json", **{place: str(tmp_path / "file" / "below")})
-    assert (done.returncode, (tmp_path / "ran").read_text()) == (7, "ran\n"), done.stderr
-    assert "Traceback" not in done.stderr
-    assert "the command runs without being sampled" in done.stderr
-    told = json.loads(done.stdout)
-    assert (told["exit_status"], told["experiment"]) == (7, None)
-    assert "file" in told["unrecorded"]
+    result = monitored(tmp_path, "--json", **{variable: str(tmp_path / "file" / "below")})
+    assert (result.returncode, (tmp_path / "ran").read_text()) == (7, "ran\n"), result.stderr
+    assert "Traceback" not in result.stderr
+    assert "the command runs without being sampled" in result.stderr
+    document = json.loads(result.stdout)
+    assert (document["exit_status"], document["experiment"]) == (7, None)
+    assert "file" in document["unrecorded"]
 
 
-def test_a_command_that_is_not_there_is_125_in_any_case(tmp_path: Path) -> None:
+def test_missing_program_is_status_125(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
     environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "file" / "below")}
-    line = [sys.executable, "-m", "penstock", "monitor", "run", "--", "no-such-program"]
-    done = commands.run(line, env=environment, capture_output=True, text=True)
-    assert done.returncode == 125
-    assert "no-such-program" in done.stderr
+    argv = [sys.executable, "-m", "penstock", "monitor", "run", "--", "no-such-program"]
+    result = commands.run(argv, env=environment, capture_output=True, text=True)
+    assert result.returncode == 125
+    assert "no-such-program" in result.stderr
 
 
 class Failing:
-    """A store that fails from its second call on."""
+    """Store that fails from the second call on."""
 
     def __init__(self, error: Exception) -> None:
         self.error, self.calls = error, 0
@@ -149,26 +149,26 @@ class Failing:
     "error",
     [PenstockError("No space left"), sqlite3.DatabaseError("malformed"), OSError(28, "full")],
 )
-def test_a_store_that_fails_later_is_told_once_and_not_called_again(error: Exception) -> None:
-    told: list[str] = []
+def test_failing_store_is_reported_once_and_abandoned(error: Exception) -> None:
+    messages: list[str] = []
     store = Failing(error)
-    delivery = Delivery(store, "x#1", told.append)  # type: ignore[arg-type]
+    delivery = Delivery(store, "x#1", messages.append)  # type: ignore[arg-type]
     batch = Batch("s", 0, points(metric="m", utc_ns=[1], float=[1.0]))
     for _ in range(3):
         delivery.write(batch)
     delivery.note("n")
     delivery.stop(exit_status=0)
     assert store.calls == 2
-    assert len(told) == 1
-    assert "the rest of x#1 is not recorded" in told[0]
+    assert len(messages) == 1
+    assert "the rest of x#1 is not recorded" in messages[0]
 
 
-def test_a_locked_catalogue_is_away_and_not_to_be_removed(tmp_path: Path) -> None:
+def test_locked_catalogue_is_unavailable(tmp_path: Path) -> None:
     with is_locked(tmp_path), pytest.raises(Away, match="another process has locked it"):
         Catalogue(tmp_path / "archive.sqlite", wait_s=0.1)
 
 
-def test_other_commands_still_fail_where_the_catalogue_is_broken(
+def test_other_commands_fail_with_a_broken_catalogue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path))

@@ -1,4 +1,4 @@
-"""`penstock monitor start` samples this host until the experiment ends, by a process that ends with it."""
+"""`penstock monitor start` starts a process that samples this host until the experiment ends."""
 
 from __future__ import annotations
 
@@ -21,42 +21,44 @@ from penstock.parts.monitoring import sampling
 from tests.support import commands
 
 
-class Ground:
-    """A state directory of its own, and what runs and lies there."""
+class Workspace:
+    """A separate state directory, with the processes and files that belong to it."""
 
     def __init__(self, place: Path) -> None:
         self.state, self.runtime = place / "state", place / "run"
-        own = {"PENSTOCK_STATE": str(self.state), "PENSTOCK_RUNTIME": str(self.runtime)}
-        self.environment = {k: v for k, v in os.environ.items() if k != "PENSTOCK_SERVER"} | own
+        directories = {"PENSTOCK_STATE": str(self.state), "PENSTOCK_RUNTIME": str(self.runtime)}
+        self.environment = {
+            k: v for k, v in os.environ.items() if k != "PENSTOCK_SERVER"
+        } | directories
 
-    def penstock(self, *words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "penstock", *words]
-        done = commands.run(
-            line, env=self.environment, capture_output=True, text=True, timeout=100, check=False
+    def penstock(self, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "penstock", *arguments]
+        result = commands.run(
+            argv, env=self.environment, capture_output=True, text=True, timeout=100, check=False
         )
-        assert done.returncode == status, done.stderr
-        return done
+        assert result.returncode == status, result.stderr
+        return result
 
     def rows(self, metric: str) -> list[dict[str, str]]:
-        said = self.penstock("monitor", "get", "x", "-m", metric, "--label", "entity").stdout
-        return list(csv.DictReader(io.StringIO(said)))
+        table = self.penstock("monitor", "get", "x", "-m", metric, "--label", "entity").stdout
+        return list(csv.DictReader(io.StringIO(table)))
 
     def stored(self, metric: str) -> bool:
-        line = [sys.executable, "-m", "penstock", "monitor", "get", "x", "-m", metric]
-        done = commands.run(line, env=self.environment, capture_output=True, check=False)
-        return done.returncode == 0
+        argv = [sys.executable, "-m", "penstock", "monitor", "get", "x", "-m", metric]
+        result = commands.run(argv, env=self.environment, capture_output=True, check=False)
+        return result.returncode == 0
 
     def manifest(self) -> dict[str, Any]:
-        (found,) = self.state.glob("experiments/*/x.1-*/manifest.json")
-        return dict(json.loads(found.read_text()))
+        (path,) = self.state.glob("experiments/*/x.1-*/manifest.json")
+        return dict(json.loads(path.read_text()))
 
     def recorder(self) -> int | None:
-        """The pid of the process that samples; it names this state directory in its environment."""
-        ours = f"PENSTOCK_STATE={self.state}".encode()
+        """Pid of the sampling process, which has this state directory in its environment."""
+        variable = f"PENSTOCK_STATE={self.state}".encode()
         for process in Path("/proc").glob("[0-9]*"):
             try:
-                named = (process / "comm").read_text() == "penstock-record\n"
-                if named and ours in (process / "environ").read_bytes().split(b"\0"):
+                is_recorder = (process / "comm").read_text() == "penstock-record\n"
+                if is_recorder and variable in (process / "environ").read_bytes().split(b"\0"):
                     return int(process.name)
             except OSError:
                 continue
@@ -70,113 +72,122 @@ class Ground:
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Iterator[Ground]:
-    ground = Ground(tmp_path)
-    yield ground
-    if (pid := ground.recorder()) is not None:
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    workspace = Workspace(tmp_path)
+    yield workspace
+    if (pid := workspace.recorder()) is not None:
         os.kill(pid, signal.SIGKILL)
-    ground.penstock("undo")
+    workspace.penstock("undo")
 
 
-def wait_for(there: Callable[[], object]) -> None:
-    until = time.monotonic() + 60
-    while not there():
-        assert time.monotonic() < until
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.1)
 
 
-def test_between_start_and_stop_the_host_is_sampled(ground: Ground) -> None:
-    ground.penstock("monitor", "start", "x", "--interval", "0.1")
-    (spool,) = ground.spools()
+def test_host_is_sampled_between_start_and_stop(workspace: Workspace) -> None:
+    workspace.penstock("monitor", "start", "x", "--interval", "0.1")
+    (spool,) = workspace.spools()
     assert spool.stat().st_mode & 0o077 == 0
-    # it is an entry of the journal while it lasts, and its owner lives
-    assert "Nothing" in ground.penstock("undo").stdout
-    wait_for(lambda: ground.stored("sampler_lateness"))
-    ground.penstock("monitor", "stop", "x")
-    assert ground.is_clean()
-    assert "Nothing" in ground.penstock("undo", "--all").stdout
-    rows = ground.rows("cpu_busy")
+    # the journal has an open entry, and its owner is alive
+    assert "Nothing" in workspace.penstock("undo").stdout
+    wait_for(lambda: workspace.stored("sampler_lateness"))
+    workspace.penstock("monitor", "stop", "x")
+    assert workspace.is_clean()
+    assert "Nothing" in workspace.penstock("undo", "--all").stdout
+    rows = workspace.rows("cpu_busy")
     assert len(rows) >= 3
     assert "all" in rows[0]
-    manifest = ground.manifest()
+    manifest = workspace.manifest()
     assert manifest["receipts"]["monitor"]["complete"] == "complete"
     assert manifest["state"] == "ended"
 
 
-def test_nothing_is_sampled_unless_it_is_of_now_and_here(ground: Ground) -> None:
+def test_only_current_local_experiments_are_sampled(workspace: Workspace) -> None:
     began = f"{time.time() - 100:.0f}"
-    for words in (("--no-sample",), ("--at", began), ("--server", "http://127.0.0.1:1")):
-        ground.penstock("monitor", "start", "x", *words)
-        assert not ground.spools(), words
-        assert ground.recorder() is None
-        ground.penstock("monitor", "rm", "x", status=0 if "--server" not in words else 2)
+    for options in (("--no-sample",), ("--at", began), ("--server", "http://127.0.0.1:1")):
+        workspace.penstock("monitor", "start", "x", *options)
+        assert not workspace.spools(), options
+        assert workspace.recorder() is None
+        workspace.penstock("monitor", "rm", "x", status=0 if "--server" not in options else 2)
 
 
 @pytest.mark.parametrize("end", ["rm", "timeout"])
-def test_sampling_ends_with_the_experiment(ground: Ground, end: str) -> None:
-    ground.penstock("monitor", "start", "x", *(("--timeout", "1") if end == "timeout" else ()))
+def test_sampling_ends_with_the_experiment(workspace: Workspace, end: str) -> None:
+    workspace.penstock("monitor", "start", "x", *(("--timeout", "1") if end == "timeout" else ()))
     if end == "rm":
-        ground.penstock("monitor", "rm", "x")
-    wait_for(ground.is_clean)
-    assert "Nothing" in ground.penstock("undo", "--all").stdout
+        workspace.penstock("monitor", "rm", "x")
+    wait_for(workspace.is_clean)
+    assert "Nothing" in workspace.penstock("undo", "--all").stdout
 
 
-def test_it_ends_where_another_command_ends_the_experiment(ground: Ground) -> None:
-    ground.penstock("monitor", "start", "x")
+def test_sampling_ends_when_another_process_ends_the_experiment(workspace: Workspace) -> None:
+    workspace.penstock("monitor", "start", "x")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PENSTOCK_STATE", str(ground.state))
+        patch.setenv("PENSTOCK_STATE", str(workspace.state))
         from penstock.parts.monitoring.outbox.client import Local
 
         Local().stop("x")
-    wait_for(ground.is_clean)
+    wait_for(workspace.is_clean)
 
 
-def test_a_killed_sampler_is_named_at_the_end_and_undone(ground: Ground) -> None:
-    ground.penstock("monitor", "start", "x")
-    pid = ground.recorder()
+def test_killed_sampler_is_reported_and_cleaned_up(workspace: Workspace) -> None:
+    workspace.penstock("monitor", "start", "x")
+    pid = workspace.recorder()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: ground.recorder() is None)
-    assert "sampler ended before it" in ground.penstock("monitor", "stop", "x").stderr
-    assert not ground.spools()
+    wait_for(lambda: workspace.recorder() is None)
+    assert "sampler ended before it" in workspace.penstock("monitor", "stop", "x").stderr
+    assert not workspace.spools()
 
 
-def test_undo_ends_it_after_a_crash(ground: Ground) -> None:
-    ground.penstock("monitor", "start", "x")
-    assert "record" in ground.penstock("undo", "--all").stdout
-    assert ground.is_clean()
-    ground.penstock("monitor", "stop", "x")
-    ground.penstock("monitor", "start", "x")
-    pid = ground.recorder()
+def test_undo_ends_the_sampler(workspace: Workspace) -> None:
+    workspace.penstock("monitor", "start", "x")
+    assert "record" in workspace.penstock("undo", "--all").stdout
+    assert workspace.is_clean()
+    workspace.penstock("monitor", "stop", "x")
+    workspace.penstock("monitor", "start", "x")
+    pid = workspace.recorder()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: ground.recorder() is None)
-    assert "directory" in ground.penstock("undo").stdout
-    assert not ground.spools()
+    wait_for(lambda: workspace.recorder() is None)
+    assert "directory" in workspace.penstock("undo").stdout
+    assert not workspace.spools()
 
 
-def test_a_name_that_runs_leaves_no_second_sampler(ground: Ground) -> None:
-    ground.penstock("monitor", "start", "x", "--no-sample")
-    assert "is running" in ground.penstock("monitor", "start", "x", status=1).stderr
-    wait_for(ground.is_clean)
+def test_running_name_starts_no_second_sampler(workspace: Workspace) -> None:
+    workspace.penstock("monitor", "start", "x", "--no-sample")
+    assert "is running" in workspace.penstock("monitor", "start", "x", status=1).stderr
+    wait_for(workspace.is_clean)
 
 
-def test_the_list_names_its_columns_tags_and_parameters(ground: Ground) -> None:
-    assert ground.penstock("monitor", "list").stdout == ""
-    ground.penstock("monitor", "start", "x", "--no-sample", "--tag", "nightly", "-p", "disk=fast")
-    head, row = ground.penstock("monitor", "list").stdout.splitlines()
+def test_list_has_columns_tags_and_parameters(workspace: Workspace) -> None:
+    assert workspace.penstock("monitor", "list").stdout == ""
+    workspace.penstock(
+        "monitor", "start", "x", "--no-sample", "--tag", "nightly", "-p", "disk=fast"
+    )
+    head, row = workspace.penstock("monitor", "list").stdout.splitlines()
     assert head.split()[:4] == ["experiment", "state", "begun", "lasted"]
     assert row.split()[:2] == ["x#1", "running"]
     assert row.endswith("nightly disk=fast")
 
 
-def test_a_run_prints_what_was_used_by_the_names_that_plot_takes(ground: Ground) -> None:
-    line = ("monitor", "run", "--name", "x", "-i", "0.05", "--", "sh", "-c", "sleep 0.4")
-    said = ground.penstock(*line).stdout.splitlines()
-    rows = {line[: len(line) - 28].strip() for line in said[2:] if not line.startswith("Idle")}
+def test_series_of_the_printed_table_can_be_plotted(workspace: Workspace) -> None:
+    argv = ("monitor", "run", "--name", "x", "-i", "0.05", "--", "sh", "-c", "sleep 0.4")
+    lines = workspace.penstock(*argv).stdout.splitlines()
+    rows = {line[: len(line) - 28].strip() for line in lines[2:] if not line.startswith("Idle")}
     assert "cpu_busy all" in rows
-    ground.penstock(
-        "plot", "x", "lines", "-s", "cpu_busy all", "-o", str(ground.state / "f.svg"), "--partial"
+    workspace.penstock(
+        "plot",
+        "x",
+        "lines",
+        "-s",
+        "cpu_busy all",
+        "-o",
+        str(workspace.state / "f.svg"),
+        "--partial",
     )
 
 
@@ -191,12 +202,12 @@ def test_idle_devices_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         for m in ("busy", "queue_depth")
     ]
     _show(1.0, receipt, [{**used, "mean": 1.658e8, "max": 2e8}, *idle])
-    said = capsys.readouterr().out.splitlines()
-    assert said[2].split() == ["disk_write_rate", "vda", "158", "MiB/s", "191", "MiB/s"]
-    assert said[3:] == ["Idle: disk loop0, disk loop1 and disk loop2"]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["disk_write_rate", "vda", "158", "MiB/s", "191", "MiB/s"]
+    assert lines[3:] == ["Idle: disk loop0, disk loop1 and disk loop2"]
 
 
-def test_sampling_ends_before_the_disk_of_its_spool_is_full(
+def test_sampling_ends_before_the_disk_is_full(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     daemon = sampling._Daemon.__new__(sampling._Daemon)

@@ -1,4 +1,4 @@
-"""PostgreSQL's views: each known by several of its columns, in every version."""
+"""Statistics views of PostgreSQL are recognised by several columns, in every version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.workload import metrics
 TIMES = ("2026-11-25 04:26:02.032329+00", "2026-11-25 04:26:03.032329+00")
 VIEWS = {
     "pg_stat_bgwriter": [
-        # to 16, and from 17 on
+        # up to 16, and from 17 on
         "checkpoints_timed,checkpoints_req,checkpoint_write_time,buffers_checkpoint,buffers_clean,"
         "maxwritten_clean,buffers_backend,buffers_alloc,stats_reset",
         "buffers_clean,maxwritten_clean,buffers_alloc,stats_reset",
@@ -67,12 +67,18 @@ def write(path: Path, header: str, separator: str = ",") -> Path:
 def test_views_of_every_version(view: str, header: str, tmp_path: Path) -> None:
     path = write(tmp_path / "v.csv", header)
     assert metrics.reader_of(path) == "postgresql"
-    found = metrics.read(path)
-    assert found.facts == {"view": view, "readings": 2}
-    levels = found.samples[~found.samples["cumulative"]]["metric"]
+    readings = metrics.read(path)
+    assert readings.facts == {"view": view, "readings": 2}
+    levels = readings.samples[~readings.samples["cumulative"]]["metric"]
     assert set(levels) <= {"min_exec_time", "op_bytes"}
-    assert not set(found.samples["metric"]) & {"userid", "queryid", "dbid", "relid", "indexrelid"}
-    times = found.samples[found.samples["metric"].str.endswith("_time")]["unit"]
+    assert not set(readings.samples["metric"]) & {
+        "userid",
+        "queryid",
+        "dbid",
+        "relid",
+        "indexrelid",
+    }
+    times = readings.samples[readings.samples["metric"].str.endswith("_time")]["unit"]
     assert set(times) <= {"ms"}
 
 
@@ -83,7 +89,7 @@ def test_views_with_another_separator(separator: str, tmp_path: Path) -> None:
     assert metrics.read(path).samples["cumulative"].all()
 
 
-def test_one_column_of_a_view_is_no_view(tmp_path: Path) -> None:
+def test_one_column_is_not_enough_for_a_view(tmp_path: Path) -> None:
     path = write(tmp_path / "v.csv", "buffers_checkpoint,latency_ms")
     assert metrics.reader_of(path) == "csv"
     with pytest.raises(BadInput, match="found 'time,buffers_checkpoint,latency_ms'"):

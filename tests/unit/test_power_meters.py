@@ -1,4 +1,4 @@
-"""Power of this host on recorded trees of sysfs: packages, platform, sensors, counters that wrap around."""
+"""Power meters with simulated sysfs trees: packages, platform, sensors and wrapping counters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def put(root: Path, path: str, text: str) -> Path:
 
 @pytest.fixture
 def sysfs(tmp_path: Path) -> Path:
-    """Two packages, a part of the first, the platform, and three sensors of which one is broken."""
+    """Two packages, a subzone, the platform, and three sensors, one of them broken."""
     for zone, name, energy in (
         ("intel-rapl:0", "package-0", 7), ("intel-rapl:0:0", "core", 1), ("intel-rapl:1", "package-1", 9),
         ("intel-rapl:2", "psys", 20),
@@ -52,13 +52,13 @@ def test_zones_and_sensors_of_a_tree(sysfs: Path) -> None:
     ]
 
 
-def test_the_platform_is_not_added_to_its_packages(sysfs: Path) -> None:
+def test_platform_is_not_added_to_its_packages(sysfs: Path) -> None:
     meter, _ = find_meter(sysfs)
     assert meter is not None
     assert [path.parent.name for path, _ in meter.counters] == ["intel-rapl:0", "intel-rapl:1"]
 
 
-def test_power_is_energy_over_time_also_where_a_counter_wraps_around(
+def test_power_is_energy_over_time_with_wrapping_counters(
     sysfs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [10**9]
@@ -79,17 +79,17 @@ def test_power_is_energy_over_time_also_where_a_counter_wraps_around(
     assert values['{"zone":"package-1"}'] == ("rapl_power_watts", pytest.approx(80))
 
 
-def test_the_collector_keeps_its_protocol(sysfs: Path) -> None:
+def test_collector_follows_its_protocol(sysfs: Path) -> None:
     sink: MemorySink = check_collector(PowerMeters, {"sys": str(sysfs), "interval_s": 0.1}, least=4)
     rows = sink.rows()
     assert {(r["metric"], r["unit"]) for r in rows} == {
         ("rapl_power_watts", "W"), ("platform_power_watts", "W"), ("hwmon_power_watts", "W"),
     }  # fmt: skip
-    # counters that stand still draw no power
+    # constant counters mean no power
     assert {r["float"] for r in rows if r["metric"] == "rapl_power_watts"} == {0.0}
 
 
-def test_a_host_without_a_meter_and_wrong_settings_are_refused(tmp_path: Path) -> None:
+def test_missing_meter_and_bad_settings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         PenstockError, match="found no RAPL and no hwmon power sensor; expected one"
     ):
