@@ -1,4 +1,4 @@
-"""Subnets, addresses and patches of networks: what is allotted, what is refused."""
+"""Subnets, addresses and patches of networks: allocation and errors."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from penstock.errors import BadInput
 from penstock.spec.cluster import Delay, LinkSpec, NetworkSpec
 
 
-def test_allotted_subnets_are_apart_and_large_enough() -> None:
+def test_allocated_subnets_are_disjoint_and_large_enough() -> None:
     specs = [NetworkSpec("given", "10.88.1.0/24"), NetworkSpec("a"), NetworkSpec("b")]
-    found = subnets(specs, {"a": 10, "b": 1000})
-    assert list(found) == ["given", "a", "b"]
-    assert found["b"].num_addresses >= 1003
-    nets = list(found.values())
+    allocated = subnets(specs, {"a": 10, "b": 1000})
+    assert list(allocated) == ["given", "a", "b"]
+    assert allocated["b"].num_addresses >= 1003
+    nets = list(allocated.values())
     assert not any(x.overlaps(y) for i, x in enumerate(nets) for y in nets[:i])
     assert all(n.subnet_of(ipaddress.IPv4Network("10.88.0.0/16")) for n in nets)
 
 
 @pytest.mark.parametrize(
-    ("specs", "nodes", "words"),
+    ("specs", "nodes", "message"),
     [
         (
             [("a", "10.88.0.0/16"), ("b", "10.88.3.0/24")],
@@ -42,25 +42,25 @@ def test_allotted_subnets_are_apart_and_large_enough() -> None:
     ],
 )
 def test_bad_networks_are_refused(
-    specs: list[tuple[str, str | None]], nodes: dict[str, int], words: str
+    specs: list[tuple[str, str | None]], nodes: dict[str, int], message: str
 ) -> None:
-    with pytest.raises(BadInput, match=words):
+    with pytest.raises(BadInput, match=message):
         subnets([NetworkSpec(n, s) for n, s in specs], nodes)
 
 
-def test_a_host_route_in_the_way_is_named() -> None:
+def test_conflicting_host_route_is_named() -> None:
     taken = {"the host's route 10.88.0.0/16 by cni0": ipaddress.IPv4Network("10.88.0.0/16")}
-    given = NetworkSpec("a", "10.88.1.0/24", host=True)
+    spec = NetworkSpec("a", "10.88.1.0/24", host=True)
     with pytest.raises(BadInput, match="cni0"):
-        subnets([given], {}, taken)
+        subnets([spec], {}, taken)
 
 
-def test_addresses_that_are_given_are_not_allotted() -> None:
+def test_reserved_addresses_are_not_allocated() -> None:
     addresses = Allotment("net", ipaddress.IPv4Network("10.88.0.0/29"))
     addresses.reserve({"b": "10.88.0.1"})
     assert addresses.give("a", None) == "10.88.0.2"
     assert addresses.give("b", "10.88.0.1") == "10.88.0.1"
-    for text, words in (
+    for text, message in (
         ("10.88.0.2", "that of a"),
         ("10.88.0.6", "that of the host"),
         ("10.88.0.7", "not a host's"),
@@ -68,7 +68,7 @@ def test_addresses_that_are_given_are_not_allotted() -> None:
         ("10.99.0.1", "not a host's"),
         ("::1", "expected IPv4"),
     ):
-        with pytest.raises(BadInput, match=words):
+        with pytest.raises(BadInput, match=message):
             addresses.give("c", text)
     assert [addresses.give(n, None) for n in "cde"] == ["10.88.0.3", "10.88.0.4", "10.88.0.5"]
     with pytest.raises(BadInput, match="no address left"):
@@ -77,7 +77,7 @@ def test_addresses_that_are_given_are_not_allotted() -> None:
     assert addresses.give("f", None) == "10.88.0.3"
 
 
-def test_a_patch_touches_what_it_names() -> None:
+def test_patch_changes_only_its_keys() -> None:
     link = LinkSpec(out_bps=1e6, in_bps=2e6, delay=Delay(0.01, 0.002, "normal"), loss=0.1)
     assert patched(link, {"in_bps": 3e6}) == LinkSpec(
         out_bps=1e6, in_bps=3e6, delay=Delay(0.01, 0.002, "normal"), loss=0.1
@@ -88,7 +88,7 @@ def test_a_patch_touches_what_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("patch", "words"),
+    ("patch", "message"),
     [
         ({"bandwidth": 1e6}, "no 'bandwidth'"),
         ({"out_bps": -1}, "1 B/s to"),
@@ -109,15 +109,15 @@ def test_a_patch_touches_what_it_names() -> None:
         ({"reorder": 0.1}, "reorder without delay"),
     ],
 )
-def test_bad_patches_are_refused(patch: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadInput, match=words):
+def test_bad_patches_are_refused(patch: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         patched(LinkSpec(), patch)
 
 
-def test_credit_and_queue_follow_the_rate() -> None:
+def test_burst_and_queue_follow_the_rate() -> None:
     for bps in (1e3, 125e3, 125e6):
         assert burst_bytes(bps) >= 2 * FRAME_BYTES
         assert queue_bytes(bps) >= 10 * FRAME_BYTES
-    # TCP's shortest time-out is 0.2 s: a full queue must be out by then
+    # TCP's minimum retransmission timeout is 0.2 s; a full queue must drain before
     assert queue_bytes(125e3) / 125e3 < 0.2
     assert burst_bytes(125e6) < 0.01 * 125e6

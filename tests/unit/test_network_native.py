@@ -1,4 +1,4 @@
-"""The simulator through its Python class: the closed forms, errors of one line, any number of threads."""
+"""The simulator through its Python class: closed forms, errors of one line, and threads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def platform(storage_s: float = 0.001, hosts: int = 1, **store: Any) -> str:
 
 
 def workload(chunks: float = 10, tasks: int = 1) -> Any:
-    """Tasks that each write a file of so many chunks."""
+    """Tasks that each write a file of `chunks` chunks."""
     return _native.NetworkWorkload(
         json.dumps(
             {
@@ -61,14 +61,14 @@ def closed_form(chunks: float = 10, storage_s: float = 0.001) -> float:
     return 10 * C / B + 2 * 0.0005 + chunks * S / B + F / B + storage_s
 
 
-def test_first_row() -> None:
+def test_closed_form_of_a_write() -> None:
     outcome = json.loads(workload().simulate(platform(), 1))
     assert outcome["makespan_s"] == pytest.approx(closed_form(), rel=1e-6)
     assert outcome["bytes"]["network"] == 10_500_096
     assert outcome["error"] is None
     assert "tasks" not in outcome
-    wrong = json.loads(workload().simulate(platform(storage_s=0.00105), 1))
-    assert wrong["makespan_s"] != pytest.approx(closed_form(), rel=1e-6)
+    slower = json.loads(workload().simulate(platform(storage_s=0.00105), 1))
+    assert slower["makespan_s"] != pytest.approx(closed_form(), rel=1e-6)
 
 
 def test_full_detail_has_tasks_with_spans() -> None:
@@ -86,7 +86,7 @@ def test_full_detail_has_tasks_with_spans() -> None:
     assert utilisation["c/out"] > 0.95 > utilisation["s0/storage"] > 0
 
 
-def test_many_are_one_by_one_whatever_the_threads() -> None:
+def test_simulate_many_equals_single_simulations() -> None:
     work = workload(tasks=4)
     networks = [
         platform(hosts=n, replicas=r, replication=p)
@@ -94,13 +94,15 @@ def test_many_are_one_by_one_whatever_the_threads() -> None:
         for r in (1, 2)
         for p in ("chain", "parallel", "client")
     ]
-    one = work.simulate_many(networks, [1, 2, 3], 1)
+    by_network = work.simulate_many(networks, [1, 2, 3], 1)
     assert (
-        one == work.simulate_many(networks, [1, 2, 3], 2) == work.simulate_many(networks, [1, 2, 3])
+        by_network
+        == work.simulate_many(networks, [1, 2, 3], 2)
+        == work.simulate_many(networks, [1, 2, 3])
     )
-    assert [len(outcomes) for outcomes in one] == [3] * len(networks)
-    assert one[5][1] == work.simulate(networks[5], 2)
-    assert any(outcomes[0] != outcomes[1] for outcomes in one)
+    assert [len(outcomes) for outcomes in by_network] == [3] * len(networks)
+    assert by_network[5][1] == work.simulate(networks[5], 2)
+    assert any(outcomes[0] != outcomes[1] for outcomes in by_network)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Delays that a host tells its relay for nodes on other hosts, without a relay."""
+"""Delays that a host sends to its relay for nodes on other hosts, with a simulated relay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TUNNEL = 7
 
 
 class Relay:
-    """Answers as `Net::pair_ns` of crates/relay does."""
+    """Simulated relay with the lookup of `Net::pair_ns` in crates/relay."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -43,7 +43,7 @@ class Relay:
 
 
 class Host:
-    """Nodes of one host, whose ports have numbers instead of links."""
+    """Nodes of one host, with port numbers instead of links."""
 
     def __init__(self, spec: ClusterSpec) -> None:
         (network,) = spec.networks
@@ -61,7 +61,7 @@ class Host:
         self.network._lock = threading.RLock()
         assert network.tunnel is not None
         self.network._name_remote(self.relay, net, network.tunnel)  # type: ignore[arg-type]
-        for name, port in self.port.items():  # as nodes are attached, one after the other
+        for name, port in self.port.items():  # in the order of attachment
             interface = SimpleNamespace(node=name)
             self.network._ports[name, network.name] = SimpleNamespace(  # type: ignore[assignment]
                 interface=interface, outer=port
@@ -71,13 +71,13 @@ class Host:
 
 def hosts(spec: ClusterSpec) -> tuple[Mapping[str, Host], Mapping[str, str]]:
     pins = {node.name: f"h{number % 3}" for number, node in enumerate(spec.nodes)}
-    known = inventory(rack(3), PATH_S)
-    parts = host_specs(plan_cluster(spec, known, pins), known.paths(known.hosts))
+    existing = inventory(rack(3), PATH_S)
+    parts = host_specs(plan_cluster(spec, existing, pins), existing.paths(existing.hosts))
     return {host: Host(part) for host, part in parts.items()}, pins
 
 
 def test_delays_of_pairs_on_one_host_reach_the_relay_in_any_order_of_attachment() -> None:
-    """Also those set later; a pair with one value has it both ways."""
+    """Includes delays that are set later. A single value of a pair applies to both directions."""
     pairs = {("n-0", "n-3"): 2e-3, ("n-6", "n-3"): 3e-3, ("n-3", "n-6"): 4e-3}
     nodes = [NodeSpec(f"n-{i}") for i in range(9)]
     up, _ = hosts(cluster(*nodes, networks=(NetworkSpec(delays=pairs),)))
@@ -115,10 +115,10 @@ def test_frames_take_the_requested_delay_from_end_to_end(
         assert leaving_s + PATH_S + arriving_s == pytest.approx(requested_s or PATH_S, abs=1e-12)
 
 
-def test_nodes_with_equal_delays_have_one_number() -> None:
+def test_nodes_with_equal_delays_share_a_number() -> None:
     up, host_of = hosts(
         cluster(*(NodeSpec(f"n-{i}", links=(LinkSpec(delay=Delay(1e-3)),)) for i in range(30)))
     )
-    for host, one in up.items():
-        assert len(one.relay.numbers) == sum(1 for there in host_of.values() if there != host)
-        assert len(set(one.relay.numbers.values())) == 2
+    for host, simulated in up.items():
+        assert len(simulated.relay.numbers) == sum(1 for other in host_of.values() if other != host)
+        assert len(set(simulated.relay.numbers.values())) == 2

@@ -1,4 +1,4 @@
-"""Odd data leave no `nan` and no `inf` in what people read."""
+"""Texts about degenerate data contain no `nan` and no `inf`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.errors import PenstockError
 from penstock.report import methods, sections
 from tests.unit.test_spread import study_of
 
-ODD: dict[str, Callable[[PlannedRun, Any], float]] = {
+DEGENERATE: dict[str, Callable[[PlannedRun, Any], float]] = {
     "all alike": lambda r, d: 5.0,
     "all zero": lambda r, d: 0.0,
     "no noise": lambda r, d: 1.0 + 2 * (r.levels["a"] == "x") + (r.levels["b"] == "lo"),
@@ -46,14 +46,14 @@ DESIGNS = [
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-@pytest.mark.parametrize("what", ODD)
-def test_no_text_of_odd_data_has_nan(what: str, design: str) -> None:
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_no_text_of_degenerate_data_has_nan(case: str, design: str) -> None:
     study = study_of({"a": "{levels: [w, x]}", "b": "{levels: [lo, hi]}"}, design)
     plan, draws = make_plan(study), np.random.default_rng(1)
     runs = pd.DataFrame(
         {
             "run_id": r.run_id, "treatment_id": r.treatment_id, "replicate": r.replicate, **r.levels,
-            "took": ODD[what](r, draws), "valid": True,
+            "took": DEGENERATE[case](r, draws), "valid": True,
         }
         for r in plan.rows
     )  # fmt: skip
@@ -61,12 +61,15 @@ def test_no_text_of_odd_data_has_nan(what: str, design: str) -> None:
         table = effects(runs, plan, "took", scale=usual_scale(runs, "took"))
     except PenstockError:
         table = None
-    said = {"question": "Does a matter?", "responses": {"took": {"unit": "s", "better": "lower"}}}
-    outcome = Outcome(Path("."), plan.to_json(), said, runs, table, None, None)
-    found = findings(outcome)
+    document = {
+        "question": "Does a matter?",
+        "responses": {"took": {"unit": "s", "better": "lower"}},
+    }
+    outcome = Outcome(Path("."), plan.to_json(), document, runs, table, None, None)
+    results = findings(outcome)
     texts = [plan_text(plan, study), *plan.cautions, *ranked_lines(outcome)]
-    texts += [t for f in found for t in (f.statement, f.detail, f.what_to_do)]
-    texts += [f.statement for f in answering(outcome, found)]
+    texts += [t for f in results for t in (f.statement, f.detail, f.what_to_do)]
+    texts += [f.statement for f in answering(outcome, results)]
     texts += [str(methods.methods(outcome)), str(sections.ranked(outcome))]
     texts += [str(sections.anova(outcome)), str(sections.level_means(outcome))]
     texts += [

@@ -1,4 +1,4 @@
-"""What the supervisor of virtual nodes answers to lines that are no commands."""
+"""Replies of the supervisor of virtual nodes to invalid commands."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import pytest
 from penstock.emulate.cluster.supervisor import Supervisor
 
 
-def answers(lines: list[bytes]) -> list[dict[str, Any]]:
-    """To each line, of one connection."""
-    nobody: Any = None
-    ours, theirs = socket.socketpair()
-    talk = threading.Thread(target=Supervisor({}, nobody)._converse, args=(theirs,))
-    talk.start()
-    ours.settimeout(10)
-    with ours, ours.makefile("rb") as told:
-        found = []
+def replies_to(lines: list[bytes]) -> list[dict[str, Any]]:
+    """Reply to each line on one connection."""
+    owner: Any = None
+    client, server = socket.socketpair()
+    thread = threading.Thread(target=Supervisor({}, owner)._converse, args=(server,))
+    thread.start()
+    client.settimeout(10)
+    with client, client.makefile("rb") as reader:
+        replies = []
         for line in lines:
-            ours.sendall(line + b"\n")
-            found.append(json.loads(told.readline()))
-    talk.join()
-    return found
+            client.sendall(line + b"\n")
+            replies.append(json.loads(reader.readline()))
+    thread.join()
+    return replies
 
 
-def test_what_is_no_command_is_refused_and_the_talk_goes_on(
+def test_bad_commands_are_refused_and_the_connection_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
-    odd = [b"5", b"null", b'"ping"', b"[]", b"{", b"[" * 100_000, b'{"cmd": ["ping"]}', b"\xff"]
-    *refused, ping = answers([*odd, b'{"cmd": "ping"}'])
-    assert [(one["ok"], one["bad_input"]) for one in refused] == [(False, True)] * len(odd)
-    assert all(one["error"] for one in refused)
+    bad = [b"5", b"null", b'"ping"', b"[]", b"{", b"[" * 100_000, b'{"cmd": ["ping"]}', b"\xff"]
+    *refused, ping = replies_to([*bad, b'{"cmd": "ping"}'])
+    assert [(reply["ok"], reply["bad_input"]) for reply in refused] == [(False, True)] * len(bad)
+    assert all(reply["error"] for reply in refused)
     assert (ping["ok"], ping["clusters"]) == (True, [])

@@ -1,4 +1,4 @@
-"""The control group of a node, over files that stand for the kernel's."""
+"""The control group of a node, with ordinary files instead of the kernel's."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from penstock.host.nodes.node_group import NodeGroup
 MIB = 1 << 20
 
 
-def test_a_hard_limit_that_is_set_while_memory_is_pressed_stays(tmp_path: Path) -> None:
+def test_hard_limit_set_during_memory_pressure_remains(tmp_path: Path) -> None:
     (tmp_path / "memory.limit_in_bytes").write_text(str(100 * MIB))
     (tmp_path / "memory.soft_limit_in_bytes").write_text(str(50 * MIB))
     (tmp_path / "memory.usage_in_bytes").write_text(str(80 * MIB))
-    os.mkfifo(tmp_path / "memory.oom_control")  # who presses waits here until it is read
+    os.mkfifo(tmp_path / "memory.oom_control")  # `press` blocks here until the pipe is read
     group = NodeGroup("n", {"memory": tmp_path}, None, [], "t")
     press = threading.Thread(target=group.press)
     change = threading.Thread(target=group.set_memory, args=(200 * MIB, 50 * MIB))
@@ -47,37 +47,37 @@ def test_nodes_of_a_unified_hierarchy_have_a_parent_with_their_weight(
     monkeypatch.setattr(node_group, "hierarchies", lambda: host)
     mkdir = Path.mkdir
 
-    def kernel(path: Path, *words: Any, **more: Any) -> None:
-        """A group has files as soon as it exists."""
-        mkdir(path, *words, **more)
+    def mkdir_as_kernel(path: Path, *arguments: Any, **options: Any) -> None:
+        """Create the files of a new group, as the kernel does."""
+        mkdir(path, *arguments, **options)
         if path.name.startswith("penstock-"):
             (path / "cpu.weight").write_text("100")
             (path / "cgroup.controllers").write_text("")
 
-    monkeypatch.setattr(Path, "mkdir", kernel)
+    monkeypatch.setattr(Path, "mkdir", mkdir_as_kernel)
     journal = Journal(tmp_path / "journal.jsonl")
-    made = node_group.create_node_groups("c", (f"n{i}" for i in range(nodes)), journal)
-    assert made.above is not None
-    assert made.above.parent == tmp_path
-    enabled = (made.above / "cgroup.subtree_control").read_text().split()
+    created = node_group.create_node_groups("c", (f"n{i}" for i in range(nodes)), journal)
+    assert created.above is not None
+    assert created.above.parent == tmp_path
+    enabled = (created.above / "cgroup.subtree_control").read_text().split()
     assert sorted(enabled) == ["+cpu", "+cpuset", "+io", "+memory", "+pids"]
-    assert (made.above / "cpu.weight").read_text() == weight
-    for name, group in made.groups.items():
-        assert {path.parent for path in group.paths.values()} == {made.above}
+    assert (created.above / "cpu.weight").read_text() == weight
+    for name, group in created.groups.items():
+        assert {path.parent for path in group.paths.values()} == {created.above}
         assert f"-{name}-" in group.name
         assert len(group.directories) == 1
     (entry,) = [e for e in journal.open_entries() if e.kind == "cgroup"]
     # the parent is removed last
-    assert entry.new[-1] == str(made.above)
+    assert entry.new[-1] == str(created.above)
 
 
-def test_a_runtime_enters_controllers_at_the_root(
+def test_groups_of_a_runtime_are_at_the_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cgroup.subtree_control").write_text("")
     host = Hierarchies({}, tmp_path, frozenset(("cpu", "memory")))
     monkeypatch.setattr(node_group, "hierarchies", lambda: host)
     monkeypatch.setattr(node_group, "mounts", list)
-    made = node_group.create_node_groups("c", ["a"], Journal(tmp_path / "j"), everywhere=True)
-    assert made.above is None
-    assert made.groups["a"].paths["unified"].parent == tmp_path
+    created = node_group.create_node_groups("c", ["a"], Journal(tmp_path / "j"), everywhere=True)
+    assert created.above is None
+    assert created.groups["a"].paths["unified"].parent == tmp_path

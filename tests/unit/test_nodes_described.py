@@ -1,4 +1,4 @@
-"""Clusters in words and over the wire: what is asked for arrives as it was meant, mistakes are named."""
+"""Specifications of clusters: serialisation, change arguments, validation and warnings."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ SPEC = ClusterSpec(
 )
 
 
-def test_a_specification_survives_the_wire() -> None:
+def test_specification_survives_serialisation() -> None:
     assert from_json(ClusterSpec, json.loads(json.dumps(to_json(SPEC)))) == SPEC
 
 
 @pytest.mark.parametrize(
-    ("broken", "words"),
+    ("broken", "message"),
     [
         ({"name": "c"}, "nodes"),
         ({"name": "c", "nodes": [{"name": "a", "cpu": 1}]}, "found 'cpu'; expected any of name"),
@@ -76,17 +76,17 @@ def test_a_specification_survives_the_wire() -> None:
         ({"name": "c", "nodes": {}}, "expected a list"),
     ],
 )
-def test_what_does_not_fit_is_named(broken: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_what_does_not_fit_is_named(broken: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         from_json(ClusterSpec, broken)
 
 
 @given(st.sets(st.integers(0, 200), min_size=1))
-def test_processors_as_a_list_are_read_back(processors: set[int]) -> None:
+def test_cpuset_lists_are_parsed(processors: set[int]) -> None:
     assert parse_cpuset(",".join(map(str, processors))) == tuple(sorted(processors))
 
 
-def test_processors_as_ranges() -> None:
+def test_cpuset_ranges_are_parsed() -> None:
     assert parse_cpuset("0-2,5") == (0, 1, 2, 5)
     with pytest.raises(ValueError, match="empty"):
         parse_cpuset("3-1")
@@ -97,11 +97,11 @@ def test_processors_as_ranges() -> None:
             parse_cpuset(text)
 
 
-def test_words_of_a_command_line_become_changes() -> None:
+def test_change_arguments() -> None:
     line = "a-* b cpus=0.5 memory=1GiB c disk.data.limits.read=5MB/s disk.data.slow.factor=3"
     line += " link.out=10Mbit/s link.back.delay=5ms link.back.loss=1% state=down"
-    found = [(c.nodes, c.resource, c.name, c.patch) for c in changes_of(line.split())]
-    assert found == [
+    changes = [(c.nodes, c.resource, c.name, c.patch) for c in changes_of(line.split())]
+    assert changes == [
         (("a-*", "b"), "cpu", None, {"cpus": 0.5}),
         (("a-*", "b"), "memory", None, {"hard": 1 << 30}),
         (("c",), "disk", "data", {"limits": {"read_bps": 5e6}, "slow": {"factor": 3.0}}),
@@ -111,13 +111,13 @@ def test_words_of_a_command_line_become_changes() -> None:
     ]
 
 
-def test_max_takes_a_limit_away() -> None:
+def test_max_removes_a_limit() -> None:
     (change,) = changes_of(["n", "disk.d.limits.write=max"])
     assert change.patch == {"limits": {"write_bps": "max"}}
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ("cpus=1", "before any node"),
         ("a", "nothing to be set"),
@@ -130,12 +130,12 @@ def test_max_takes_a_limit_away() -> None:
         ("a link.speed=1", "found 'link.speed'"),
     ],
 )
-def test_words_that_make_no_sense_are_named(line: str, words: str) -> None:
-    with pytest.raises(BadInput, match=words):
+def test_bad_change_arguments(line: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         changes_of(line.split())
 
 
-def test_patterns_choose_nodes_in_their_order() -> None:
+def test_patterns_select_nodes() -> None:
     nodes = ["a-0", "a-1", "b.c", "bxc"]
     assert matching(["b*", "a-1"], nodes) == ["a-1", "b.c", "bxc"]
     assert matching(["b.c"], nodes) == ["b.c"]
@@ -145,7 +145,7 @@ def test_patterns_choose_nodes_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "message"),
     [
         (ClusterSpec("c", ()), "found no node"),
         (
@@ -208,10 +208,10 @@ def test_patterns_choose_nodes_in_their_order() -> None:
         ),
     ],
 )
-def test_what_cannot_be_put_up_is_refused_in_words(spec: ClusterSpec, words: str) -> None:
-    with pytest.raises(BadInput) as told:
+def test_bad_clusters_are_refused(spec: ClusterSpec, message: str) -> None:
+    with pytest.raises(BadInput) as error:
         check_cluster(spec)
-    assert words in str(told.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("value", [1e18, 10**400, float("inf"), float("nan"), -1, 0])
@@ -221,7 +221,7 @@ def test_processors_and_memory_are_bounded(value: float) -> None:
     assert list(check_memory({"hard": value}, "n"))
 
 
-def test_conditions_that_make_no_sense_are_named() -> None:
+def test_bad_conditions() -> None:
     assert list(check_condition({"phase": "load"}, "e")) == []
     assert list(check_condition({"metric": "reads", "disk": "n.d", "above": 5}, "e")) == []
     assert list(check_condition({"log": "/l", "regex": "go"}, "e")) == []
@@ -231,28 +231,28 @@ def test_conditions_that_make_no_sense_are_named() -> None:
 
 
 class Slow:
-    """A host whose emulated disks do 100 MB/s and 1000 requests/s."""
+    """Capacity of a host whose emulated disks reach 100 MB/s and 1000 requests/s."""
 
     read_bps = write_bps = 100e6
     iops = 1000.0
 
 
-def test_more_than_the_host_can_is_warned_of() -> None:
+def test_warnings_about_exceeded_capacity() -> None:
     def cluster(read_bps: float) -> ClusterSpec:
         disks = tuple(DiskSpec(n, limits=Limits(read_bps=read_bps)) for n in ("d", "e"))
         return ClusterSpec("c", tuple(NodeSpec(n, disks=disks) for n in ("a", "b")))
 
     assert warnings(cluster(19e6), Slow()) == []
-    (warned,) = warnings(cluster(21e6), Slow())
-    assert "read_bps" in warned
-    assert "80 %" in warned
+    (warning,) = warnings(cluster(21e6), Slow())
+    assert "read_bps" in warning
+    assert "80 %" in warning
     many = ClusterSpec("c", tuple(NodeSpec(f"n{i}", cpus=1000.0) for i in range(2)))
     assert "2000 processors" in warnings(many, Slow())[0]
     large = ClusterSpec("c", (NodeSpec("a", memory_bytes=1 << 50),))
     assert "memory limits" in warnings(large, Slow())[0]
 
 
-def test_disks_of_nodes_take_the_words_of_disks() -> None:
+def test_disk_features_of_nodes() -> None:
     (change,) = changes_of(["n", "disk.d.bad_space.share=50%", "disk.d.slow.ramp=1s"])
     slow = {"factor": 1.0, "ramp_s": 1.0}
     assert change.patch == {"bad_space": {"share": 0.5, "mode": "error"}, "slow": slow}

@@ -1,4 +1,4 @@
-"""A study without a valid run: its answer gives the reason and what to do, and nothing else."""
+"""A study without a valid run: the answer is the reason and the next step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def planted(**more: object) -> Planted:
     )
 
 
-def test_runs_that_the_host_spoilt(tmp_path: Path) -> None:
+def test_all_runs_invalid(tmp_path: Path) -> None:
     runs = [row.run_id for row in plan_of_text(TEXT, tmp_path).rows]
     out = record(tmp_path, TEXT, lambda row: {"y": 1.0}, lost=runs)
     assert analyse(out, report=False).answer == [
@@ -30,13 +30,13 @@ def test_runs_that_the_host_spoilt(tmp_path: Path) -> None:
         "Next step: Free the host of other work, or raise the disks' time_scale, then repeat the runs: "
         "`penstock run STUDY -o OUT --resume`.",
     ]
-    # one valid run is something to go by
+    # one valid run allows an answer
     (tmp_path / "more").mkdir()
     out = record(tmp_path / "more", TEXT, lambda row: {"y": 1.0}, lost=runs[1:])
     assert "No run is usable" not in " ".join(analyse(out, report=False).answer)
 
 
-def test_a_program_that_always_failed(tmp_path: Path) -> None:
+def test_all_runs_failed(tmp_path: Path) -> None:
     out = planted(failed=lambda _: True).write(tmp_path / "out")
     answer, step = analyse(out, report=False).answer
     assert answer == "No run is usable: the workload ended with status 1 (6 of 6 runs)."
@@ -47,7 +47,7 @@ def test_a_program_that_always_failed(tmp_path: Path) -> None:
     )
 
 
-def test_the_report_says_it_first(tmp_path: Path) -> None:
+def test_report_begins_with_the_reason(tmp_path: Path) -> None:
     out = planted(failed=lambda _: True).write(tmp_path / "out")
     page = (analyse(out).report or out).read_text()
     assert '<div class="answer">No run is usable: the workload ended with status 1' in page

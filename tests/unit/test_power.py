@@ -1,4 +1,4 @@
-"""Promised power: with the degrees of freedom of the analysis, and found by that analysis on made-up runs."""
+"""Power of plans: degrees of freedom equal the analysis, and simulated studies reach the power."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ def runs_of(plan: Plan, y: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(valid=True, y=y)
 
 
-def found(
+def detection_rate(
     plan: Plan, factor: str, delta: float, studies: int, seed: int, by: str = "p_holm"
 ) -> float:
-    """Share of made-up studies whose analysis calls the factor's difference of levels `delta` an effect; by
-    default as the report does, all terms together."""
+    """Share of simulated studies whose analysis detects a difference `delta` of the factor's levels.
+
+    The default is the report's criterion: p-values adjusted for all terms.
+    """
     names = [level.name for level in next(f for f in plan.factors if f.name == factor).levels]
     shift = delta * np.array([r.levels[factor] == names[-1] for r in plan.rows], dtype=float)
     runs, block = runs_of(plan, shift), [r.block for r in plan.rows]
@@ -42,7 +44,7 @@ def found(
     first = fitted(runs, plan, "y")
     hits = 0
     for _ in range(studies):
-        drift = 3 * draws.normal(size=len(plan.rows) + 1)  # of passes, which are blocks
+        drift = 3 * draws.normal(size=len(plan.rows) + 1)  # drift of passes, which are blocks
         y = shift + drift[block] + draws.normal(size=len(shift))
         table = effects(runs, plan, "y", fit=refitted(first, y, plan))
         hits += table[by].tolist()[table["term"].tolist().index(factor)] < 0.05
@@ -64,14 +66,14 @@ def found(
         ("{kind: {i-optimal: {model: quadratic, runs: 10}}, replicates: 2}", [THREE, THREE, TWO]),
     ],
 )
-def test_the_plan_counts_the_degrees_of_freedom_that_the_analysis_has(
+def test_degrees_of_freedom_equal_those_of_the_analysis(
     tmp_path: Path, design: str, factors: list[str]
 ) -> None:
     plan = planned(tmp_path, design, *factors)
     y = np.random.default_rng(1).normal(size=len(plan.rows))
     runs = runs_of(plan, y)
     table = effects(runs, plan, "y")
-    # the simulations below judge by the same table
+    # the simulations below use the same table
     other = fitted(runs_of(plan, y[::-1]), plan, "y")
     pd.testing.assert_frame_equal(table, effects(runs, plan, "y", fit=refitted(other, y, plan)))
     table = table.set_index("term")
@@ -88,9 +90,7 @@ def test_the_plan_counts_the_degrees_of_freedom_that_the_analysis_has(
         ("split-plot-random", "{d-optimal: {model: main, runs: 12}}"),
     ],
 )
-def test_orders_that_keep_settings_count_as_their_strata_do(
-    tmp_path: Path, order: str, design: str
-) -> None:
+def test_degrees_of_freedom_of_strata(tmp_path: Path, order: str, design: str) -> None:
     dear = "{levels: [x, y, z], change: redeploy}"
     less = "{levels: [1, 2, 3], change: reformat, change_cost: 1s}"
     plan = planned(
@@ -104,11 +104,11 @@ def test_orders_that_keep_settings_count_as_their_strata_do(
     )
     y = np.random.default_rng(2).normal(size=len(plan.rows))
     table = effects(runs_of(plan, y), plan, "y").set_index("term")
-    judged = {"whole_plot": "a", "strip": "b", "residual": "d"}
-    there = [stratum for stratum in judged if stratum in table.index]
-    assert there == ["whole_plot", *(["strip"] if order == "strip-plot" else []), "residual"]
-    for stratum in there:
-        assert option["df"][judged[stratum]] == table.loc[stratum, "df"] > 0
+    factors = {"whole_plot": "a", "strip": "b", "residual": "d"}
+    strata = [stratum for stratum in factors if stratum in table.index]
+    assert strata == ["whole_plot", *(["strip"] if order == "strip-plot" else []), "residual"]
+    for stratum in strata:
+        assert option["df"][factors[stratum]] == table.loc[stratum, "df"] > 0
     worst = max(option["detectable"], key=lambda n: option["detectable"][n])
     assert plan.power["factor"] == worst
     assert plan.power["degrees_of_freedom"] == option["df"][worst]
@@ -125,11 +125,11 @@ def test_orders_that_keep_settings_count_as_their_strata_do(
         ("{kind: {plackett-burman: {}}, replicates: 1}", [TWO] * 7, 5),
     ],
 )
-def test_what_is_promised_at_80_percent_is_found_by_the_analysis(
+def test_analysis_reaches_the_power_of_80_percent(
     tmp_path: Path, design: str, factors: list[str], seed: int
 ) -> None:
     plan = planned(tmp_path, design, *factors)
-    alone = found(plan, "a", plan.power["detectable_sigma_80"], 900, seed, "p_value")
+    alone = detection_rate(plan, "a", plan.power["detectable_sigma_80"], 900, seed, "p_value")
     assert 0.75 < alone < 0.85  # 3.7 standard errors
 
 
@@ -142,7 +142,7 @@ def test_what_is_promised_at_80_percent_is_found_by_the_analysis(
         ("{kind: {plackett-burman: {}}, replicates: 1}", [TWO] * 7, 5),
     ],
 )
-def test_what_is_promised_among_all_terms_is_what_the_report_finds(
+def test_report_reaches_the_power_adjusted_for_all_terms(
     tmp_path: Path, design: str, factors: list[str], seed: int
 ) -> None:
     plan = planned(tmp_path, design, *factors)
@@ -150,18 +150,18 @@ def test_what_is_promised_among_all_terms_is_what_the_report_finds(
     y = np.random.default_rng(1).normal(size=len(plan.rows))
     assert effects(runs_of(plan, y), plan, "y")["p_holm"].notna().sum() == together["terms"]
     studies = 200
-    share = found(plan, "a", together["detectable_sigma_80"], studies, seed)
+    share = detection_rate(plan, "a", together["detectable_sigma_80"], studies, seed)
     low, high = (0.8 + s * 3.3 * (0.8 * 0.2 / studies) ** 0.5 for s in (-1, 1))
     assert low < share < high
-    if together["terms"] > 7:  # planted: what is found by itself is not what the report finds
-        assert found(plan, "a", plan.power["detectable_sigma_80"], studies, seed) < low
+    if together["terms"] > 7:  # the unadjusted power is not reached with adjusted p-values
+        assert detection_rate(plan, "a", plan.power["detectable_sigma_80"], studies, seed) < low
     shown = plan_text(plan, load_study(tmp_path / "recorded.study.yaml", [], False))
-    said = f"{together['detectable_sigma_80']:.2f} standard deviations for 80 %"
-    assert (said in " ".join(shown.split())) == (together["terms"] > 1)
+    text = f"{together['detectable_sigma_80']:.2f} standard deviations for 80 %"
+    assert (text in " ".join(shown.split())) == (together["terms"] > 1)
     assert plan.to_json()["power_together"] == together
 
 
-def test_terms_that_the_blocks_hold_are_not_counted(tmp_path: Path) -> None:
+def test_terms_aliased_with_blocks_are_not_counted(tmp_path: Path) -> None:
     plan = planned(tmp_path, "{kind: full, replicates: 2, block_size: 4}", TWO, TWO, TWO)
     y = np.random.default_rng(1).normal(size=len(plan.rows))
     tested = effects(runs_of(plan, y), plan, "y")["p_holm"].notna().sum()
@@ -171,18 +171,18 @@ def test_terms_that_the_blocks_hold_are_not_counted(tmp_path: Path) -> None:
     assert effects(runs_of(mixed, y), mixed, "y")["p_holm"].notna().sum() == mixed.tested_terms
 
 
-def test_detect_is_kept_by_the_replicates_that_it_gives(tmp_path: Path) -> None:
-    """Two systems at 4 standard deviations: three replicates would find it with 70 %."""
+def test_replicates_of_detect_reach_the_power(tmp_path: Path) -> None:
+    """Two systems at 4 standard deviations: three replicates have a power of 70 %."""
     plan = planned(tmp_path, "{purpose: compare, detect: 20%, noise: 5%}", TWO)
     assert plan.replicates == 4
     assert power(4, 2, 4, df=3) > 0.8 > power(4, 2, 3, df=2) > 0.7
-    assert found(plan, "a", 4.0, 400, 6) > 0.8
+    assert detection_rate(plan, "a", 4.0, 400, 6) > 0.8
     unblocked = planned(tmp_path, "{purpose: compare, detect: 20%, noise: 5%, order: random}", TWO)
     assert unblocked.replicates == 3
 
 
-def test_one_plan_holds_one_answer(tmp_path: Path) -> None:
-    """Power of the plan, the list of what there is for the purpose, and the table of orders."""
+def test_power_is_consistent_within_a_plan(tmp_path: Path) -> None:
+    """The plan's power, the alternatives of its purpose and the table of orders agree."""
     dear = "{levels: [x, z], change: restart}"
     for design in (
         "{purpose: compare, detect: 15%, order: interleaved}",
@@ -190,15 +190,15 @@ def test_one_plan_holds_one_answer(tmp_path: Path) -> None:
     ):
         plan = planned(tmp_path, design, dear, TWO, THREE)
         assert plan.choice is not None
-        taken = next(o for o in plan.choice["alternatives"] if o["chosen"])
+        chosen = next(o for o in plan.choice["alternatives"] if o["chosen"])
         order = next(o for o in plan.orders if o["order"] == plan.order)
         small = plan.power["detectable_sigma_80"]
-        assert taken["detectable_share_80"] == pytest.approx(small * 0.05)
+        assert chosen["detectable_share_80"] == pytest.approx(small * 0.05)
         assert max(order["detectable"].values()) == pytest.approx(small)
         assert min(order["df"].values()) == plan.power["degrees_of_freedom"]
 
 
-def test_two_systems_of_the_study_that_promised_too_much(tmp_path: Path) -> None:
+def test_power_of_two_systems(tmp_path: Path) -> None:
     four = planned(tmp_path, "{kind: full, replicates: 4}", TWO)
     assert four.power["degrees_of_freedom"] == 3
     assert four.power["detectable_share_80"] == pytest.approx(0.1505, abs=5e-4)
@@ -208,7 +208,7 @@ def test_two_systems_of_the_study_that_promised_too_much(tmp_path: Path) -> None
     assert two.power["detectable_sigma_80"] > 12
 
 
-def test_replicates_by_the_degrees_of_freedom_are_the_fewest() -> None:
+def test_replicates_are_minimal() -> None:
     for runs, delta in itertools.product((2, 4, 8), (4, 3, 2, 1.5, 1)):
 
         def freedom(r: int, runs: int = runs) -> int:
@@ -220,7 +220,7 @@ def test_replicates_by_the_degrees_of_freedom_are_the_fewest() -> None:
         assert r == 2 or power(delta, runs, r - 1, df=freedom(r - 1)) < 0.8
 
 
-def test_degrees_of_freedom_of_repeated_runs_are_those_of_the_rank() -> None:
+def test_pure_error_degrees_of_freedom_follow_from_the_rank() -> None:
     draws = np.random.default_rng(7)
     for _ in range(60):
         n = int(draws.integers(2, 40))
@@ -229,17 +229,17 @@ def test_degrees_of_freedom_of_repeated_runs_are_those_of_the_rank() -> None:
         assert pure_df(treatment, block) == n - np.linalg.matrix_rank(columns)
 
 
-def test_what_is_asked_to_be_found_and_is_not_is_said(tmp_path: Path) -> None:
+def test_missed_detect_is_a_caution(tmp_path: Path) -> None:
     missed = planned(tmp_path, "{kind: full, replicates: 2, detect: 1%}", TWO, TWO)
     assert any("design.detect requests 1.0 %" in c for c in missed.cautions)
-    kept = planned(tmp_path, "{kind: full, detect: 5%}", TWO, TWO)
-    assert not any("design.detect" in c for c in kept.cautions)
+    met = planned(tmp_path, "{kind: full, detect: 5%}", TWO, TWO)
+    assert not any("design.detect" in c for c in met.cautions)
 
 
-# ---------------------------------------------------------------- the order that is chosen
+# ---------------------------------------------------------------- choice of the order
 
 
-def test_settings_made_in_one_random_order_are_among_what_is_chosen_from(tmp_path: Path) -> None:
+def test_randomised_split_plot_can_be_chosen(tmp_path: Path) -> None:
     text = study_text(
         {
             "os": "{levels: [a, b], change: redeploy, change_cost: 10min}",
@@ -254,10 +254,10 @@ def test_settings_made_in_one_random_order_are_among_what_is_chosen_from(tmp_pat
         (o["order"], *o["hard"]): o["seconds"] * max(o["detectable"].values()) ** 2
         for o in plan.orders
     }
-    mine = price[plan.order, "os", "fs"]
-    assert mine < 0.8 * price["interleaved",]
-    less = 1 - mine / price["interleaved",]
-    assert f"take {100 * less:.0f} % less" in plan.order_why
+    own_price = price[plan.order, "os", "fs"]
+    assert own_price < 0.8 * price["interleaved",]
+    saved = 1 - own_price / price["interleaved",]
+    assert f"take {100 * saved:.0f} % less" in plan.order_why
     shown = plan_text(plan, load_study(tmp_path / "recorded.study.yaml", [], False))
     assert "> split-plot-random" in shown
 
@@ -274,13 +274,13 @@ def test_the_reason_for_an_order_agrees_with_its_table(tmp_path: Path, cost_s: i
         if None not in o["detectable"].values()
     }
     plain = price["interleaved"]
-    kept = {"split-plot": 1.0, "split-plot-random": 0.9}  # drift is in no block
-    worth = {o: price[o] / part for o, part in kept.items()}
+    discount = {"split-plot": 1.0, "split-plot-random": 0.9}  # drift is not in blocks
+    adjusted = {o: price[o] / part for o, part in discount.items()}
     if plan.order == "interleaved":
-        assert min(worth.values()) > 0.9 * plain
-        best = min(worth, key=lambda o: worth[o])
+        assert min(adjusted.values()) > 0.9 * plain
+        best = min(adjusted, key=lambda o: adjusted[o])
         assert f"{price[best] / plain:.0%}".replace("%", " %") in plan.order_why
     else:
-        assert plan.order == min(worth, key=lambda o: worth[o])
-        assert worth[plan.order] <= 0.9 * plain
+        assert plan.order == min(adjusted, key=lambda o: adjusted[o])
+        assert adjusted[plan.order] <= 0.9 * plain
         assert f"{1 - price[plan.order] / plain:.0%} less".replace("%", " %") in plan.order_why
