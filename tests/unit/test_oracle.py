@@ -1,4 +1,4 @@
-"""Verdicts of the performance oracle: the published check vectors, their order, what noise does to them."""
+"""Verdicts of the performance oracle: published check vectors, precedence, noise and files."""
 
 from __future__ import annotations
 
@@ -34,85 +34,85 @@ def sample(mean: float, sd: float, n: int = 15) -> list[float]:
     ("mean", "sd", "verdict"),
     [(10.4, 0.3, OK), (12.5, 0.6, SLOW), (8.5, 0.2, TOO_FAST), (10.9, 2.5, NOISY)],
 )
-def test_the_check_vectors(mean: float, sd: float, verdict: str) -> None:
-    found = evaluate(ROW, sample(mean, sd))
-    assert found.verdict == verdict
-    assert bool(found.note) == (verdict != OK)
+def test_check_vectors(mean: float, sd: float, verdict: str) -> None:
+    result = evaluate(ROW, sample(mean, sd))
+    assert result.verdict == verdict
+    assert bool(result.note) == (verdict != OK)
 
 
 def test_gap_and_half_width_of_the_first_vector() -> None:
-    found = evaluate(ROW, sample(10.4, 0.3))
-    assert found.gap == pytest.approx(0.04)
-    assert found.half == pytest.approx(0.0166, abs=5e-5)
+    result = evaluate(ROW, sample(10.4, 0.3))
+    assert result.gap == pytest.approx(0.04)
+    assert result.half == pytest.approx(0.0166, abs=5e-5)
 
 
-def test_four_times_the_variance_is_stable_and_more_is_not() -> None:
+def test_up_to_four_times_the_variance_is_stable() -> None:
     steady = Expected("client", "write", "client_time", 10.0, "s", 0.01)
     assert evaluate(steady, sample(10.0, 0.199)).verdict == OK
-    found = evaluate(steady, sample(10.0, 0.201))
-    assert found.verdict == UNSTABLE
-    assert found.variance_ratio == pytest.approx(4.04, abs=0.01)
+    result = evaluate(steady, sample(10.0, 0.201))
+    assert result.verdict == UNSTABLE
+    assert result.variance_ratio == pytest.approx(4.04, abs=0.01)
 
 
-def test_a_variance_of_nothing_is_exceeded_by_any() -> None:
+def test_expected_variance_of_zero() -> None:
     exact = Expected("client", "write", "client_time", 10.0, "s", 0.0)
     assert evaluate(exact, [10.0] * 15).verdict == OK
     assert evaluate(exact, sample(10.0, 0.01)).verdict == UNSTABLE
 
 
-def test_the_order_of_verdicts() -> None:
+def test_precedence_of_verdicts() -> None:
     steady = Expected("client", "write", "client_time", 10.0, "s", 1e-6)
     assert evaluate(steady, sample(14.0, 3.0)).verdict == SLOW  # also noisy, also unstable
     assert evaluate(steady, sample(11.0, 3.0)).verdict == NOISY  # also unstable
 
 
-def test_where_more_is_better_slow_is_less() -> None:
+def test_higher_is_better() -> None:
     rate = Expected("t01", "run", "bandwidth", 10.0, "MiB/s", higher_is_better=True)
     assert evaluate(rate, sample(8.5, 0.2)).verdict == SLOW
     assert evaluate(rate, sample(12.5, 0.6)).verdict == TOO_FAST
 
 
-def test_few_trials_are_not_ok_but_slow_is_slow() -> None:
+def test_too_few_trials_are_noisy_or_slow() -> None:
     assert evaluate(ROW, sample(10.0, 0.1, 5), at_least=15).verdict == NOISY
     assert evaluate(ROW, sample(13.0, 0.1, 5), at_least=15).verdict == SLOW
     with pytest.raises(BadInput, match=r"found 1 trial; expected 15"):
         evaluate(ROW, [10.0], at_least=15)
 
 
-def test_what_more_trials_would_do_is_said() -> None:
+def test_note_has_the_number_of_further_trials() -> None:
     noisy = sample(10.9, 2.5)
     assert "about 97 trials would do" in evaluate(ROW, noisy).note
     assert "make 45 more trials, 60 at most" in evaluate(ROW, noisy, at_most=60).note
     assert "after 15 trials" in evaluate(ROW, noisy, at_most=15).note
 
 
-def test_no_message_asks_for_thousands_of_trials() -> None:
+def test_note_does_not_suggest_thousands_of_trials() -> None:
     note = evaluate(ROW, sample(10.9, 12.0)).note
     assert "trials would do" not in note
     assert re.search(r"; 200 trials would still leave 1\d %: make each trial longer", note)
 
 
-def test_a_tolerance_of_its_own() -> None:
+def test_row_with_its_own_tolerance() -> None:
     assert evaluate(ROW, sample(12.0, 0.1)).verdict == SLOW
     loose = Expected("client", "write", "client_time", 10.0, "s", None, 0.25)
     assert evaluate(loose, sample(12.0, 0.1)).verdict == OK
 
 
-def test_a_row_that_was_not_measured() -> None:
+def test_unmeasured_row() -> None:
     other = Expected("client", "read", "client_time", 1.0)
     measured = {ROW.key: sample(10.0, 0.1)}
     with pytest.raises(
         BadInput, match=r"client_time of client/read.*not measured; found client_time"
     ):
         evaluate_all(Expectation("e", (ROW, other)), measured)
-    # a prediction speaks of more than a benchmark measures, but of something that it does
+    # a prediction may have more rows than a benchmark, but shares at least one
     assert len(evaluate_all(Expectation("p", (ROW, other), every_row=False), measured)) == 1
     with pytest.raises(BadInput):
         evaluate_all(Expectation("p", (other,), every_row=False), measured)
 
 
-def test_planted_slowness_among_noisy_runs() -> None:
-    """+15 % is flagged in at least 19 of 20 runs, +5 % never, and of 20 clean runs at most one is."""
+def test_slowdown_is_detected_in_noisy_runs() -> None:
+    """Of 20 runs, at least 19 at +15 %, none at +5 % and at most 1 at 0 % are flagged."""
     random = np.random.default_rng(20)
 
     def flagged(slower: float, cv: float) -> int:
@@ -137,9 +137,9 @@ evidence:
 """
 
 
-def test_a_file_is_read() -> None:
-    found = read_expected(FILE, Path("e.yaml"))
-    first, second = found.rows
+def test_file_is_read() -> None:
+    expectation = read_expected(FILE, Path("e.yaml"))
+    first, second = expectation.rows
     assert (first.metric, first.unit, first.variance, first.tolerance) == (
         "client_time",
         "ms",
@@ -147,13 +147,13 @@ def test_a_file_is_read() -> None:
         0.08,
     )
     assert (second.tolerance, second.higher_is_better) == (0.2, True)
-    assert (found.at_least, found.at_most) == (6, None)
-    assert found.of("manager", "open").lock_wait_share == 0.05
-    assert found.of("manager", "close").p99_over_p50 is None
+    assert (expectation.at_least, expectation.at_most) == (6, None)
+    assert expectation.of("manager", "open").lock_wait_share == 0.05
+    assert expectation.of("manager", "close").p99_over_p50 is None
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         (b"expected: 1", b"expected: 2", r"e.yaml:1:20: found 2; expected 1, the only version"),
         (b"12.5", b"0", r"found 0; expected a number of at least 1e-30"),
@@ -171,6 +171,6 @@ def test_a_file_is_read() -> None:
         (FILE, b"- 1\n", r"found no mapping"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said_with_its_place(old: bytes, new: bytes, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_errors_in_a_file_have_a_position(old: bytes, new: bytes, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         read_expected(FILE.replace(old, new), Path("e.yaml"))

@@ -1,4 +1,4 @@
-"""The page of a first study in a real browser: how long it is, what collides, what is wider than a phone."""
+"""Layout of report pages in a real browser: length, overlapping texts and overflow."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.unit.browser import Browser, opened
 
 #: ten screens of 800 px
 TEN_SCREENS = 8000
-#: two texts may touch by this much, px: a box of text has room above its letters
+#: tolerated overlap of text boxes [px]; a box has space above its letters
 TOUCH = 2
 
-#: pairs of texts of one figure that lie on each other; texts of figures that leave their card
+#: pairs of overlapping texts of one figure, and texts outside their card
 COLLISIONS = """
 (() => {
   const found = [];
@@ -36,7 +36,7 @@ COLLISIONS = """
   return found;
 })()
 """.replace("TOUCH", str(TOUCH))
-#: for each figure of marks (the one of lines aside, which rings some): how many the fullest panel has
+#: per figure with marks, except the line figure: number of marks of the fullest panel
 MARKS = """
 [...document.querySelectorAll("svg.plot")].filter(p => p.getClientRects().length).map(plot => [
   plot.getAttribute("aria-label"),
@@ -49,18 +49,18 @@ OPEN_ALL = 'document.querySelectorAll("details").forEach(d => { d.open = true; }
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("twelve") / "out"
-    write_page(write_example(place, events=400, shape=TWELVE, invalid=("r005",)))
-    return place
+    results = tmp_path_factory.mktemp("twelve") / "out"
+    write_page(write_example(results, events=400, shape=TWELVE, invalid=("r005",)))
+    return results
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with opened(tmp_path_factory.mktemp("browser")) as one:
-        yield one
+    with opened(tmp_path_factory.mktemp("browser")) as session:
+        yield session
 
 
-def shown(browser: Browser, page: Path, width: int) -> None:
+def show(browser: Browser, page: Path, width: int) -> None:
     screen: dict[str, Any] = {"deviceScaleFactor": 1, "mobile": False}
     browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=800, **screen)
     browser.open(page.as_uri())
@@ -71,15 +71,15 @@ def height(browser: Browser) -> int:
     return int(browser.value("document.documentElement.scrollHeight"))
 
 
-def overhang(browser: Browser) -> int:
-    """By how much the page is wider than what is seen of it [px]."""
+def overflow(browser: Browser) -> int:
+    """Width of the page beyond the viewport [px]."""
     return int(
         browser.value("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     )
 
 
-def test_twelve_runs_are_told_in_ten_screens(browser: Browser, out: Path) -> None:
-    shown(browser, out / "report.html", 1280)
+def test_report_of_twelve_runs_fits_ten_screens(browser: Browser, out: Path) -> None:
+    show(browser, out / "report.html", 1280)
     assert browser.value('document.querySelectorAll("details[open]").length') == 0
     assert browser.value('document.querySelectorAll("#tables details").length') >= 4
     assert 2000 < height(browser) < TEN_SCREENS
@@ -89,37 +89,35 @@ def test_twelve_runs_are_told_in_ten_screens(browser: Browser, out: Path) -> Non
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_collides_and_nothing_is_wider_than_the_screen(
-    browser: Browser, out: Path, width: int
-) -> None:
-    shown(browser, out / "report.html", width)
-    assert overhang(browser) == 0
+def test_no_overlap_and_no_overflow(browser: Browser, out: Path, width: int) -> None:
+    show(browser, out / "report.html", width)
+    assert overflow(browser) == 0
     assert browser.value(COLLISIONS) == []
     browser.value(OPEN_ALL)
-    assert overhang(browser) == 0
+    assert overflow(browser) == 0
     assert browser.value(COLLISIONS) == []
 
 
-def test_no_picture_of_three_marks(browser: Browser, out: Path) -> None:
-    shown(browser, out / "report.html", 1280)
+def test_figures_have_more_than_three_marks(browser: Browser, out: Path) -> None:
+    show(browser, out / "report.html", 1280)
     browser.value(OPEN_ALL)
     marks = dict(browser.value(MARKS))
     assert marks
     assert min(marks.values()) > 3, marks
-    # predictions of three treatments, three costs, three terms and means of three levels: in tables
-    gone = ("predictions of", "costs of", "pareto of", "effects of")
-    assert not [name for name in marks if name.startswith(gone)]
+    # three predictions, costs, terms or means are in tables
+    prefixes = ("predictions of", "costs of", "pareto of", "effects of")
+    assert not [name for name in marks if name.startswith(prefixes)]
     text = browser.value("document.body.innerText")
-    for told in ("Means at each level", "cost of DELETE", "disk × journal", "DELETE (basis)"):
-        assert told in text
+    for phrase in ("Means at each level", "cost of DELETE", "disk × journal", "DELETE (basis)"):
+        assert phrase in text
     assert "Not shown" not in text
 
 
-def test_what_is_planted_is_found(browser: Browser, out: Path) -> None:
-    shown(browser, out / "report.html", 390)
+def test_checks_detect_layout_errors(browser: Browser, out: Path) -> None:
+    show(browser, out / "report.html", 390)
     browser.value('document.querySelector("main").style.minWidth = "500px"')
-    assert overhang(browser) > 0
-    shown(browser, out / "report.html", 1280)
+    assert overflow(browser) > 0
+    show(browser, out / "report.html", 1280)
     browser.value(
         """(() => {
           const plot = document.querySelector("#patterns svg.plot");
@@ -138,41 +136,39 @@ def test_what_is_planted_is_found(browser: Browser, out: Path) -> None:
     assert height(browser) > TEN_SCREENS
 
 
-def test_the_treatments_of_four_factors_are_all_seen_at_1200_px(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_treatment_tables_fit_at_1200_px(browser: Browser, tmp_path: Path) -> None:
     out = write_example(tmp_path / "out", events=400)
     write_page(out)
-    shown(browser, out / "report.html", 1200)
+    show(browser, out / "report.html", 1200)
     browser.value(OPEN_ALL)
     boxes = "[...document.querySelectorAll('#answer .scroll')]"
     assert browser.value(f"{boxes}.length") == 2
     assert set(browser.value(f"{boxes}.map(t => t.scrollWidth - t.clientWidth)")) == {0}
-    # a table that is wider scrolls in its box, which shows it, to the end of the last column
+    # a wider table scrolls in its box, which indicates it, up to the last column
     browser.value(
         f"{boxes}[0].querySelectorAll('tr').forEach(row => {{"
         "for (let i = 0; i < 12; i++) row.append(row.lastElementChild.cloneNode(true));"
         "row.lastElementChild.textContent = 'the very last'; })"
     )
     assert browser.value(f"{boxes}[0].scrollWidth - {boxes}[0].clientWidth") > 100
-    assert overhang(browser) == 0
+    assert overflow(browser) == 0
     style = f"getComputedStyle({boxes}[0])"
     assert browser.value(f"{style}.overflowX") == "auto"
     assert browser.value(f"{style}.backgroundImage.split('gradient(').length") == 5
     browser.value(f"{boxes}[0].scrollLeft = 1e6")
-    left = (
+    remaining = (
         f"{boxes}[0].getBoundingClientRect().right - "
         f"{boxes}[0].querySelector('tbody tr').lastElementChild.getBoundingClientRect().right"
     )
-    assert browser.value(left) >= -1
+    assert browser.value(remaining) >= -1
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_trace_s_table_of_files_is_not_cut_off(browser: Browser, out: Path, width: int) -> None:
-    shown(browser, out / "runs" / "r001" / "report.html", width)
-    assert overhang(browser) == 0
+def test_table_of_files_is_not_truncated(browser: Browser, out: Path, width: int) -> None:
+    show(browser, out / "runs" / "r001" / "report.html", width)
+    assert overflow(browser) == 0
     if width == 1280:
-        cut = "[...document.querySelectorAll('#files .scroll')].map(t => t.scrollWidth - t.clientWidth)"
-        assert set(browser.value(cut)) == {0}
+        hidden = "[...document.querySelectorAll('#files .scroll')].map(t => t.scrollWidth - t.clientWidth)"
+        assert set(browser.value(hidden)) == {0}
         row = "document.querySelector('#files tbody tr').getBoundingClientRect().height"
         assert browser.value(row) < 110

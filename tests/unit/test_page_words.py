@@ -1,4 +1,4 @@
-"""Words of a report's page: commands as code, causes counted, nothing said twice."""
+"""Texts of a report's page: commands as code, numbers of causes, units and cautions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.answered_studies import CASES
 from tests.unit.planted_study import Planted
 
 
-def test_what_stands_between_backticks_is_code() -> None:
+def test_text_between_backticks_is_code() -> None:
     assert coded("run `penstock run <a> --resume` & wait") == (
         "run <code>penstock run &lt;a&gt; --resume</code> &amp; wait"
     )
@@ -50,22 +50,22 @@ def test_ranges_and_units_have_no_line_break_outside_code() -> None:
         ("the workload ended with status 7: no such table, really", None),
     ],
 )
-def test_causes_are_whole_without_their_numbers(reason: str, causes: list[str] | None) -> None:
-    found = _causes(reason)
+def test_causes_without_their_numbers(reason: str, causes: list[str] | None) -> None:
+    result = _causes(reason)
     if causes is None:
-        assert found[0].endswith("no such table, really")
+        assert result[0].endswith("no such table, really")
     else:
-        assert found == causes
+        assert result == causes
 
 
 @pytest.mark.parametrize(
-    ("ratio", "words"), [(0.0057, "0.0057×"), (0.039, "0.039×"), (0.33, "0.33×"), (12.4, "12×")]
+    ("ratio", "text"), [(0.0057, "0.0057×"), (0.039, "0.039×"), (0.33, "0.33×"), (12.4, "12×")]
 )
-def test_small_ratios_keep_two_digits(ratio: float, words: str) -> None:
-    assert times(ratio) == words
+def test_small_ratios_keep_two_digits(ratio: float, text: str) -> None:
+    assert times(ratio) == text
 
 
-def test_a_table_of_runs_names_the_first_reason() -> None:
+def test_first_reason() -> None:
     assert first_reason("a 1 ms; b; a 1 ms; c") == "a 1 ms (and 2 more)"
     assert first_reason("a 1 ms") == "a 1 ms"
 
@@ -76,7 +76,7 @@ def test_long_lists_end_with_the_number_of_the_others() -> None:
 
 
 def test_a_column_of_effects_has_one_unit(tmp_path: Path) -> None:
-    """One effect is a thousandth of another."""
+    """Two effects differ by a factor of 1,000."""
     study = Planted(
         "Which factors matter?",
         {name: ["off", "on"] for name in "abc"},
@@ -99,12 +99,12 @@ def test_causes_of_invalid_runs_have_their_numbers(tmp_path: Path) -> None:
     reasons = ["reads took 4.1 ms, 5.2 ms by the log", "reads took 4.3 ms, 5 ms by the log"]
     runs["reason"] = [*reasons, *[""] * (len(runs) - 2)]
     runs.to_parquet(out / "runs.parquet")
-    (found,) = (f for f in findings(out) if f.code == "run-invalid")
-    assert found.statement.endswith(": reads took 4.1 ms, 5.2 ms by the log (2 runs alike).")
+    (finding,) = (f for f in findings(out) if f.code == "run-invalid")
+    assert finding.statement.endswith(": reads took 4.1 ms, 5.2 ms by the log (2 runs alike).")
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """Analysed results without a page."""
     case = CASES["two-by-three-with-interaction"]
     outcome = analyse(
@@ -114,15 +114,15 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return outcome
 
 
-def test_cautions_have_the_variation_of_the_runs(planted: Outcome) -> None:
-    assert any("5.0 %, assumed)" in text for text in planted.plan["cautions"])
-    text = " ".join(sections.cautions(planted, findings(planted.path)))
+def test_cautions_have_the_variation_of_the_runs(analysed: Outcome) -> None:
+    assert any("5.0 %, assumed)" in text for text in analysed.plan["cautions"])
+    text = " ".join(sections.cautions(analysed, findings(analysed.path)))
     assert "assumed" not in text
     assert re.search(r"\([\d.]+ % of the mean of load: repeated runs vary by [12]\.\d %\)", text)
 
 
-def test_effects_on_ratios_are_ratios(planted: Outcome) -> None:
-    (table,) = (t for t in sections.anova(planted) if t["response"] == "load")
+def test_effects_on_ratios_are_ratios(analysed: Outcome) -> None:
+    (table,) = (t for t in sections.anova(analysed) if t["response"] == "load")
     heads = [column["name"] for column in table["columns"]]
     assert "effect (ratio)" in heads
     assert "q" not in heads
@@ -130,10 +130,8 @@ def test_effects_on_ratios_are_ratios(planted: Outcome) -> None:
     assert journal[heads.index("effect (ratio)")].endswith("×")
 
 
-def test_numbers_of_the_runs_are_cards_only_if_something_is_wrong(
-    planted: Outcome, tmp_path: Path
-) -> None:
-    page = write_report(planted).read_text()
+def test_run_counts_are_cards_only_with_invalid_runs(analysed: Outcome, tmp_path: Path) -> None:
+    page = write_report(analysed).read_text()
     assert '<ul class="tiles">' not in page
     assert "18 of 18 runs valid · 6 treatments" in page
     assert "natural logarithms" not in page[: page.index('id="validity"')]
@@ -143,7 +141,7 @@ def test_numbers_of_the_runs_are_cards_only_if_something_is_wrong(
     assert next(t["label"] for t in sections.tiles(Outcome.read(few)) if t["mark"]) == "runs valid"
 
 
-def test_one_run_of_each_is_compared_without_a_test(tmp_path: Path) -> None:
+def test_single_runs_are_compared_without_a_test(tmp_path: Path) -> None:
     single = analyse(CASES["one-run-of-each"].study.write(tmp_path / "out"), report=False).outcome
     assert single is not None
     table = sections.ranked(single)

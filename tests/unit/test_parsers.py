@@ -1,4 +1,4 @@
-"""What programs report, and what their command lines ask for."""
+"""Parsers of the reports and command lines of programs."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def report(*jobs: dict) -> dict:
     return {"fio version": "fio-3.33", "jobs": rows}
 
 
-def test_fio_merges_its_jobs():
+def test_jobs_of_fio_are_merged():
     jobs = report(part(99, {"100": 99}), part(1, {"900": 1}, runtime=4000))
-    found = fio.parse(Path("/nowhere"), "fio: a note\n" + json.dumps(jobs), "", 4.0)
-    assert found["read_bytes"].value == 100 * 4096
-    assert found["read_bandwidth"].value == pytest.approx(100 * 4096 / 4)
-    assert found["read_p50_latency"].value == 100
-    assert found["read_p99_latency"].value == 100
-    assert found["read_p999_latency"].value == 900
-    assert found["read_mean_latency"].value == pytest.approx(108)
-    assert "write_p50_latency" not in found
-    assert set(found) - {"wall_s"} <= set(fio.RESPONSES)
+    measured = fio.parse(Path("/nowhere"), "fio: a note\n" + json.dumps(jobs), "", 4.0)
+    assert measured["read_bytes"].value == 100 * 4096
+    assert measured["read_bandwidth"].value == pytest.approx(100 * 4096 / 4)
+    assert measured["read_p50_latency"].value == 100
+    assert measured["read_p99_latency"].value == 100
+    assert measured["read_p999_latency"].value == 900
+    assert measured["read_mean_latency"].value == pytest.approx(108)
+    assert "write_p50_latency" not in measured
+    assert set(measured) - {"wall_s"} <= set(fio.RESPONSES)
 
 
 def test_fio_report_in_the_run_directory(tmp_path):
@@ -63,7 +63,7 @@ def test_fio_report_in_the_run_directory(tmp_path):
     assert fio.parse(tmp_path, "", "", 1.0)["read_requests"].value == 5
 
 
-def test_fio_failures_are_said():
+def test_fio_errors_are_reported():
     with pytest.raises(PenstockError, match="json"):
         fio.parse(Path("/nowhere"), "no report", "", 1.0)
     broken = report(part(5, {"7": 5}))
@@ -86,14 +86,14 @@ def test_fio_failures_are_said():
         {"read": {"clat_ns": {"N": 2, "mean": 1e308, "min": 1, "max": 1}}},
     ],
 )
-def test_a_report_of_another_shape_is_said(changes):
-    odd = report(part(9, {"100": 9}))
-    odd["jobs"][0] |= changes
+def test_malformed_fio_reports_are_refused(changes):
+    bad = report(part(9, {"100": 9}))
+    bad["jobs"][0] |= changes
     with pytest.raises(PenstockError, match="not as fio writes it"):
-        fio.parse(Path("/nowhere"), json.dumps(odd), "", 4.0)
+        fio.parse(Path("/nowhere"), json.dumps(bad), "", 4.0)
 
 
-def test_a_report_nested_without_end_is_none():
+def test_deeply_nested_report_is_refused():
     with pytest.raises(PenstockError, match="no JSON report"):
         fio.parse(Path("/nowhere"), "{" + '"a": [' * 100_000, "", 4.0)
 
@@ -111,7 +111,7 @@ def test_fio_command_line():
     assert job.direction == "read"
 
 
-def test_fio_options_before_the_first_name_are_for_all():
+def test_fio_options_before_the_first_name_are_global():
     jobs = fio.operations("fio --bs=4ki --name=a --rw write --name=b --bs=1m; fio --name=c") or []
     assert [(j.name, j.rw, j.bs_bytes) for j in jobs] == [
         ("a", "write", 4000),
@@ -131,20 +131,20 @@ def test_fio_options_before_the_first_name_are_for_all():
         "'",
     ],
 )
-def test_what_cannot_be_told_is_none(command: str):
+def test_unknown_command_lines_have_no_operations(command: str):
     assert fio.operations(command) is None
 
 
-def test_pgbench_numbers_are_whole_ones():
+def test_pgbench_needs_complete_numbers():
     with pytest.raises(PenstockError, match="printed no 'tps"):
         pgbench.parse(Path("/nowhere"), "tps = . (without initial connection time)", "", 1.0)
 
 
 def test_pgbench():
-    found = pgbench.parse(Path(), PGBENCH, "", 10.0)
-    assert found["tps"].value == pytest.approx(100.217862)
-    assert (found["latency_mean"].value, found["latency_mean"].unit) == (39.913, "ms")
-    assert found["transactions"].value == 1000
+    measured = pgbench.parse(Path(), PGBENCH, "", 10.0)
+    assert measured["tps"].value == pytest.approx(100.217862)
+    assert (measured["latency_mean"].value, measured["latency_mean"].unit) == (39.913, "ms")
+    assert measured["transactions"].value == 1000
     with pytest.raises(PenstockError, match="tps"):
         pgbench.parse(Path(), "FATAL", "", 1.0)
     with pytest.raises(PenstockError, match="found 2 reports of pgbench; expected one"):
@@ -155,7 +155,7 @@ def response(unit: str, **source: str) -> Response:
     return Response(name="r", source=ResponseSource(**source), unit=unit, better="lower")
 
 
-def test_any_program(tmp_path):
+def test_responses_of_any_program(tmp_path):
     (tmp_path / "out.json").write_text('{"rows": [{"n": 3}]}')
     kinds = [
         (response("ms", kind="key", key="wall_s"), 1500.0),
@@ -163,8 +163,8 @@ def test_any_program(tmp_path):
         (response("rows", kind="json", expression="rows.0.n", file="out.json"), 3.0),
     ]
     for r, value in kinds:
-        found = measure([r], "none", tmp_path, "rate: 1\nrate: 2.5\n", "", 1.5)["r"]
-        assert (found.value, found.unit) == (pytest.approx(value), r.unit)
+        measured = measure([r], "none", tmp_path, "rate: 1\nrate: 2.5\n", "", 1.5)["r"]
+        assert (measured.value, measured.unit) == (pytest.approx(value), r.unit)
 
 
 @pytest.mark.parametrize(
@@ -176,13 +176,13 @@ def test_any_program(tmp_path):
         {"kind": "json", "expression": "a", "file": "none.json"},
     ],
 )
-def test_what_a_program_did_not_report_is_said(tmp_path, source):
+def test_missing_responses_are_errors(tmp_path, source):
     (tmp_path / "out.json").write_text('{"a": {}}')
     with pytest.raises(PenstockError, match="response r"):
         measure([response("s", **source)], "none", tmp_path, "rate: 1", "", 1.0)
 
 
-def test_every_parser_says_its_units():
+def test_every_parser_declares_units():
     from penstock.spec.units import parse_unit
 
     for name in WORKLOAD_PARSERS:

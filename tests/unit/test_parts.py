@@ -1,4 +1,4 @@
-"""Parts of the package: each can be deleted, and the core works without it."""
+"""Parts of the package: the core works without each of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGE = Path(penstock.__file__).parent
 PARTS = sorted(
     path.name for path in (PACKAGE / "parts").iterdir() if path.is_dir() and "_" not in path.name
 )
-#: prints the copy that is used, loads every row of every table of the core, and prints the places of runs
+#: prints the imported copy, loads every row of the core's tables, and prints the places of runs
 CODE = """
 import penstock
 from penstock.plugins import RUN_PLACES, TABLES
@@ -42,7 +42,7 @@ STORE = STUDY.replace(
     "platform: {nodes: [{name: n}]}",
     "platform: {nodes: [{name: n}], store: {engine: directory, storage: [n], clients: [n]}}",
 )
-#: by part: a study that cannot be run without it, and the error that it causes
+#: by part: a study that needs it, and the error without it
 NEEDED = {
     "remote": (STUDY + HOSTS, "found conductor of runs 'hosts'; expected none"),
     "stores": (STORE, "found the engine 'directory'; expected none"),
@@ -50,7 +50,7 @@ NEEDED = {
 
 
 class Copy:
-    """The package without one part and those that may import it: a folder of links."""
+    """The package without one part and its importers, as a folder of symbolic links."""
 
     def __init__(self, part: str, place: Path) -> None:
         self.place, self.package = place, place / "penstock"
@@ -63,9 +63,9 @@ class Copy:
         assert not (self.package / "parts" / part).exists()
 
     def run(self, *argv: str, status: int = 0) -> str:
-        """Run Python with the copy; gives its output, or its errors if it fails as expected."""
+        """Run Python with the copy. Return stdout, or stderr if `status` is not 0."""
         start = commands.CODE[:-1] if argv[0] == "-c" else [sys.executable]
-        done = commands.run(
+        result = commands.run(
             [*start, *argv],
             env={
                 **os.environ,
@@ -76,22 +76,22 @@ class Copy:
             capture_output=True,
             text=True,
         )
-        assert done.returncode == status, done.stderr
-        return done.stderr if status else done.stdout
+        assert result.returncode == status, result.stderr
+        return result.stderr if status else result.stdout
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_the_core_works_without_a_part(part: str, tmp_path: Path) -> None:
+def test_core_works_without_a_part(part: str, tmp_path: Path) -> None:
     copy = Copy(part, tmp_path)
     (tmp_path / "s.study.yaml").write_text(STUDY)
-    where, places = copy.run("-c", CODE).splitlines()
-    assert where == f"{copy.package / '__init__.py'}"
+    imported, places = copy.run("-c", CODE).splitlines()
+    assert imported == f"{copy.package / '__init__.py'}"
     assert ("guest" in places) == (part != "guests")
     assert "2 treatments" in copy.run("-m", "penstock", "plan", "s.study.yaml")
 
 
 @pytest.mark.parametrize("part", NEEDED)
-def test_a_study_that_needs_a_missing_part_is_refused(part: str, tmp_path: Path) -> None:
+def test_study_that_needs_a_missing_part_is_refused(part: str, tmp_path: Path) -> None:
     text, message = NEEDED[part]
     (tmp_path / "s.study.yaml").write_text(text)
     copy = Copy(part, tmp_path)
@@ -110,7 +110,7 @@ with TestClient(application(Served([]), "token", ["testserver"])) as client:
 """
 
 
-def test_the_server_works_without_experiments(tmp_path: Path) -> None:
+def test_server_works_without_experiments(tmp_path: Path) -> None:
     assert Copy("monitoring", tmp_path).run("-c", SERVER) == "[200, 404]\n"
     assert Copy("prediction", tmp_path / "other").run("-c", SERVER) == "[200, 200]\n"
 

@@ -1,4 +1,4 @@
-"""Paths of a study's run as its reader knows them: from the disk on."""
+"""Paths of a study's run are shown relative to the disk."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ def run_with(place: Path, manifest: dict[str, object]) -> TracedRun:
 
 
 @pytest.mark.parametrize(
-    ("told", "known"),
+    ("text", "shown"),
     [
         (f"{STAGE}/node1.data/o.db-wal", "node1.data/o.db-wal"),
         (f"{STAGE}/node1.log", "node1.log"),
         (f"{STAGE}/node1.data/", "node1.data/"),
         ("/usr/lib/libc.so.6", "/usr/lib/libc.so.6"),
-        (f"{STAGE}/node1.database/x", f"{STAGE}/node1.database/x"),  # no disk of the run
-        ("/srv/r006/node1.data/x", "/srv/r006/node1.data/x"),  # of another run
+        (f"{STAGE}/node1.database/x", f"{STAGE}/node1.database/x"),  # not a disk of the run
+        ("/srv/r006/node1.data/x", "/srv/r006/node1.data/x"),  # another run
         (
             f"404 flushes of {STAGE}/node1.data/o.db-wal, 1 ms each, and of /var/x",
             "404 flushes of node1.data/o.db-wal, 1 ms each, and of /var/x",
         ),
     ],
 )
-def test_paths_begin_with_the_disk(tmp_path: Path, told: str, known: str) -> None:
-    assert run_with(tmp_path, RUN).from_disk(told) == known
+def test_paths_begin_with_the_disk(tmp_path: Path, text: str, shown: str) -> None:
+    assert run_with(tmp_path, RUN).from_disk(text) == shown
 
 
-def test_a_trace_of_its_own_keeps_its_paths(tmp_path: Path) -> None:
-    told = f"{STAGE}/node1.data/o.db"
-    assert run_with(tmp_path, {}).from_disk(told) == told
+def test_trace_without_a_study_keeps_its_paths(tmp_path: Path) -> None:
+    path = f"{STAGE}/node1.data/o.db"
+    assert run_with(tmp_path, {}).from_disk(path) == path

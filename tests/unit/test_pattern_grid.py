@@ -1,4 +1,4 @@
-"""The classifier's three ways on sequences of known truth, and that a wrong truth shows."""
+"""The classifier's three implementations on generated sequences with known classes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def grid() -> list[cases.Case]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_classes_streams_strides_and_borders_are_found(grid: list[cases.Case], path: str) -> None:
+def test_classes_streams_strides_and_borders(grid: list[cases.Case], path: str) -> None:
     _, wrong, errors = run(grid, path)
     assert len(wrong) <= 0.01 * len(grid), wrong
     assert all(abs(error) < 0.5 for error in errors)
@@ -42,32 +42,32 @@ def test_guards_raise_no_false_alarm(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["exact", "streaming"])
-def test_streams_of_unequal_kind_in_one_thread_are_named_with_their_shares(path: str) -> None:
+def test_mixed_streams_of_one_thread_have_shares(path: str) -> None:
     for n in (5003, 40_009):
         for case in cases.unequal(1, n, 4096, threads=False):
             assert not fault(case, judged(case, path), path), case.name
             wrong = [(kind, share + 0.2) for kind, share in case.streams]
-            planted = dataclasses.replace(case, streams=tuple(wrong))
-            assert fault(planted, judged(case, path), path)
+            mislabelled = dataclasses.replace(case, streams=tuple(wrong))
+            assert fault(mislabelled, judged(case, path), path)
 
 
-def test_a_wrong_truth_is_reported(grid: list[cases.Case]) -> None:
+def test_mislabelled_cases_are_detected(grid: list[cases.Case]) -> None:
     streams = next(case for case in grid if case.k == 8)
     phases = next(case for case in grid if case.borders and len(case.offsets) > 10_000)
     strided = next(case for case in grid if len(case.strides) == 2)
-    planted = [
+    mislabelled = [
         dataclasses.replace(streams, k=7),
         dataclasses.replace(streams, kind="random"),
         dataclasses.replace(phases, borders=(phases.borders[0] + len(phases.offsets) // 5,)),
         dataclasses.replace(strided, strides=(strided.strides[0], strided.strides[0])),
     ]
     for path in PATHS:
-        _, wrong, _ = run(planted, path)
-        assert len(wrong) == len(planted), wrong
+        _, wrong, _ = run(mislabelled, path)
+        assert len(wrong) == len(mislabelled), wrong
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_hot_set_that_goes_cold_is_two_phases(path: str) -> None:
+def test_hot_set_that_becomes_cold_has_two_phases(path: str) -> None:
     draws = np.random.default_rng(9)
     n = 30_011
     both = [cases.zipf(draws, n, 4096, 4096, 1.3), cases.uniform(draws, n, 4096, 1 << 20, 1 << 40)]
@@ -85,24 +85,26 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_bundle_is_judged_again_from_its_events(bundle: Path) -> None:
-    """The 100 M events are bench/trace_analysis.py's; here 1.5 M of the same, in two row groups."""
+def test_bundle_is_classified_again_from_its_events(bundle: Path) -> None:
+    """1.5 million events in two row groups; bench/trace_analysis.py has 100 million."""
     assert pq.ParquetFile(bundle / "io_events.parquet").metadata.num_row_groups == 2
     size = (bundle / "io_events.parquet").stat().st_size
     assert size / 1_500_000 <= 12
-    apart = judge_run(TraceTables(bundle, {}), threads=2)
-    assert trace_analysis.faults(apart, 1_500_000) == []
-    one = judge_run(TraceTables(bundle, {}), threads=1)
-    assert [(r["calls"], r["together"]["class"]) for r in one] == [
-        (r["calls"], r["together"]["class"]) for r in apart
+    two_threads = judge_run(TraceTables(bundle, {}), threads=2)
+    assert trace_analysis.faults(two_threads, 1_500_000) == []
+    single_thread = judge_run(TraceTables(bundle, {}), threads=1)
+    assert [(r["calls"], r["together"]["class"]) for r in single_thread] == [
+        (r["calls"], r["together"]["class"]) for r in two_threads
     ]
-    assert trace_analysis.faults(one[1:] + one[:1], 1_500_001)  # one call is lacking
+    assert trace_analysis.faults(
+        single_thread[1:] + single_thread[:1], 1_500_001
+    )  # one call is missing
 
 
-def test_torn_and_foreign_events_are_refused_by_name(bundle: Path, tmp_path: Path) -> None:
-    whole = (bundle / "io_events.parquet").read_bytes()
+def test_truncated_and_foreign_event_files_are_refused(bundle: Path, tmp_path: Path) -> None:
+    complete = (bundle / "io_events.parquet").read_bytes()
     contents: dict[str, Any] = {
-        "torn": whole[: len(whole) // 2],
+        "torn": complete[: len(complete) // 2],
         "foreign": b"events",
         "empty": b"",
     }

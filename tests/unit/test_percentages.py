@@ -1,4 +1,4 @@
-"""One form of percentages in all output: a space before the sign, and a minus sign, not a hyphen."""
+"""Percentages have one format: a space before the sign, and a minus sign instead of a hyphen."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def test_percentages_have_a_space_and_a_minus_sign() -> None:
     assert signed(0.0001) == "0 %"
 
 
-def test_shares_that_are_not_finite_have_no_text_of_a_number() -> None:
+def test_non_finite_shares_are_a_dash() -> None:
     for share in (math.nan, math.inf, -math.inf):
         texts = [f(share) for f in (percent, percentage, tenths, signed, signed_percent, waited)]
         assert set(texts) == {"–"}
     assert difference(math.inf) == "–"
 
 
-def test_one_thread_is_no_number_of_threads() -> None:
+def test_one_thread_is_a_percentage() -> None:
     assert waited(1.004) == "100 %"
     assert of_run(1.004) == "100 % of the run"
     assert waited(2.6512) == of_run(2.6512) == "the time of 2.65 threads"
 
 
-def test_no_module_has_another_form() -> None:
+def test_no_module_formats_percentages_itself() -> None:
     for path in Path(penstock.__file__).parent.rglob("*.py"):
         assert not _OTHER_FORM.search(path.read_text()), path

@@ -1,4 +1,4 @@
-"""Broken platform files: each gives the right places, all mistakes at once, exit status 2, no traceback."""
+"""Broken platform files: positions of all errors at once, exit status 2 and no traceback."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from penstock.platform.schema import platform_schema
 from penstock.spec.source import read_source
 
 BROKEN = Path(__file__).parents[1] / "golden" / "broken-platforms"
-SOUND = BROKEN / "sound.platform.yaml"
+VALID = BROKEN / "sound.platform.yaml"
 
 
 def expected() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
+    by_file: dict[str, list[str]] = defaultdict(list)
     for line in (BROKEN / "expected.txt").read_text().splitlines():
-        found[line.partition(":")[0]].append(line)
-    return found
+        by_file[line.partition(":")[0]].append(line)
+    return by_file
 
 
-FILES = sorted(p.name for p in BROKEN.glob("*.platform.yaml") if p != SOUND)
+FILES = sorted(p.name for p in BROKEN.glob("*.platform.yaml") if p != VALID)
 
 
 def test_every_file_is_listed():
@@ -37,40 +37,40 @@ def test_every_file_is_listed():
     assert len(FILES) >= 40
 
 
-def test_the_sound_file_they_are_made_from_is_sound():
-    assert load_platform(SOUND).name == "broken"
+def test_original_file_is_valid():
+    assert load_platform(VALID).name == "broken"
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_mistakes(name: str):
-    with pytest.raises(BadInput) as caught:
+def test_errors_and_their_positions(name: str):
+    with pytest.raises(BadInput) as error:
         load_platform(BROKEN / name)
-    mistakes = caught.value.mistakes
-    said = [f"{name}:{m.line}:{m.column}: {m.found}" for m in mistakes]
-    assert said == expected()[name]
+    mistakes = error.value.mistakes
+    actual = [f"{name}:{m.line}:{m.column}: {m.found}" for m in mistakes]
+    assert actual == expected()[name]
     assert all(m.expected and m.file.endswith(name) for m in mistakes)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_quoted_value_stands_where_the_mistake_says(name: str):
+def test_quoted_value_is_at_the_reported_position(name: str):
     lines = (BROKEN / name).read_text().splitlines()
     for line in expected()[name]:
         quoted = re.match(r"[^:]+:(\d+):(\d+): (?:the (?:unknown )?key )?'([^']*)'$", line)
-        if quoted is None or quoted[3] == "0 GB/s":  # the end of a range that is given in percent
+        if quoted is None or quoted[3] == "0 GB/s":  # bound of a range in percent
             continue
-        there = lines[int(quoted[1]) - 1][int(quoted[2]) - 1 :].lstrip("'\"")
-        assert there.startswith(quoted[3]), line
+        text = lines[int(quoted[1]) - 1][int(quoted[2]) - 1 :].lstrip("'\"")
+        assert text.startswith(quoted[3]), line
 
 
-def test_the_json_schema_refuses_what_is_wrong_in_form():
-    judge = jsonschema.Draft202012Validator(platform_schema())
+def test_json_schema_refuses_bad_structure():
+    validator = jsonschema.Draft202012Validator(platform_schema())
     refused = {
         name
         for name in FILES
         if name not in ("empty.platform.yaml", "invalid-yaml.platform.yaml")
-        and not judge.is_valid(read_source((BROKEN / name).read_bytes(), name).value)
+        and not validator.is_valid(read_source((BROKEN / name).read_bytes(), name).value)
     }
-    assert judge.is_valid(read_source(SOUND.read_bytes(), "sound").value)
+    assert validator.is_valid(read_source(VALID.read_bytes(), "sound").value)
     assert refused >= {
         f"{name}.platform.yaml"
         for name in (
@@ -81,37 +81,37 @@ def test_the_json_schema_refuses_what_is_wrong_in_form():
     }
 
 
-def test_every_broken_file_by_the_command(capsys, monkeypatch):
+def test_check_command_refuses_every_broken_file(capsys, monkeypatch):
     from penstock import cli
 
     for name in FILES:
         command = ["penstock", "platform", "check", "--json", str(BROKEN / name)]
         monkeypatch.setattr(sys, "argv", command)
-        with pytest.raises(SystemExit) as left:
+        with pytest.raises(SystemExit) as exited:
             cli.main()
         out, err = capsys.readouterr()
-        assert left.value.code == 2, name
+        assert exited.value.code == 2, name
         first = expected()[name][0]
         assert first.split(": ")[0] in err, name
         assert json.loads(out)["mistakes"][0]["line"] == int(first.split(":")[1])
 
 
-def test_a_file_that_is_not_there():
+def test_missing_file():
     with pytest.raises(BadInput, match=r"nowhere\.yaml"):
         load_platform("nowhere.yaml")
 
 
-def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    found = [path] if path else []
+    paths = [path] if path else []
     for key, inner in pairs:
         inside = isinstance(inner, dict | list)
-        found += _places(inner, (*path, key)) if inside else [(*path, key)]
-    return found
+        paths += _paths(inner, (*path, key)) if inside else [(*path, key)]
+    return paths
 
 
-DOCUMENT = read_source(SOUND.read_bytes(), "sound").value
-PLACES = _places(DOCUMENT)
+DOCUMENT = read_source(VALID.read_bytes(), "sound").value
+PATHS = _paths(DOCUMENT)
 ODD = (
     None,
     True,
@@ -131,22 +131,22 @@ ODD = (
 ODDER: tuple[Any, ...] = ([], {}, ["x"], {"value": "1ms"}, {"value": None}, {"low": "1ms"}, [[1]])
 
 
-@pytest.mark.parametrize("odd", [*ODD, *ODDER, "gone"], ids=repr)
-def test_whatever_stands_anywhere_is_taken_or_refused(odd: Any):
-    """Every value of the sound file replaced, one after the other."""
-    for place in PLACES:
-        taken_or_refused(place, odd)
+@pytest.mark.parametrize("value", [*ODD, *ODDER, "gone"], ids=repr)
+def test_any_value_anywhere_is_accepted_or_refused(value: Any):
+    """Replace each value of the valid file in turn."""
+    for path in PATHS:
+        check_replacement(path, value)
 
 
-def taken_or_refused(place: tuple[Any, ...], odd: Any) -> None:
+def check_replacement(path: tuple[Any, ...], value: Any) -> None:
     document = copy.deepcopy(DOCUMENT)
     node = document
-    for step in place[:-1]:
+    for step in path[:-1]:
         node = node[step]
-    if odd == "gone":
-        del node[place[-1]]
+    if value == "gone":
+        del node[path[-1]]
     else:
-        node[place[-1]] = odd
+        node[path[-1]] = value
     mistakes = None
     try:
         platform = Platform.from_dict(document, BROKEN)

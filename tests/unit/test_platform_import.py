@@ -1,4 +1,4 @@
-"""This host as a platform: facts by a planted /sys, short measurements, what was not measured said."""
+"""Import of this host as a platform: facts of a simulated /sys, measurements and assumptions."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def sysfs(tmp_path: Path) -> Path:
     return root
 
 
-def test_links_that_are_up_the_fastest_first(sysfs: Path):
-    found = links(sysfs)
-    assert [(link.name, link.speed_bps) for link in found] == [
+def test_links_that_are_up_sorted_by_speed(sysfs: Path):
+    up = links(sysfs)
+    assert [(link.name, link.speed_bps) for link in up] == [
         ("ib0", 5e9),
         ("eth0", 125e6),
         ("wifi", None),
     ]
-    assert found[0].mtu == 1500
+    assert up[0].mtu == 1500
 
 
 def test_frequencies(sysfs: Path, tmp_path: Path):
@@ -65,22 +65,22 @@ def test_frequencies(sysfs: Path, tmp_path: Path):
     assert frequencies_hz(sysfs) == [0.8e9, 4e9]
 
 
-def test_the_interval_is_students():
-    found = interval([9.0, 10.0, 11.0])
-    assert found.mean == 10
-    assert found.high - 10 == pytest.approx(4.302653 / 3**0.5, rel=1e-6)
-    assert not found.converged
+def test_interval_is_student_s():
+    result = interval([9.0, 10.0, 11.0])
+    assert result.mean == 10
+    assert result.high - 10 == pytest.approx(4.302653 / 3**0.5, rel=1e-6)
+    assert not result.converged
     assert interval([10.0, 10.1, 9.9, 10.0]).converged
 
 
-def test_a_short_transfer_measures_something():
-    found = loopback_throughput(budget_s=0.5, fewest=5)
-    assert found.n >= 5
-    assert found.low <= found.mean <= found.high
-    assert found.mean > 1e6
+def test_short_transfer_is_measured():
+    result = loopback_throughput(budget_s=0.5, fewest=5)
+    assert result.n >= 5
+    assert result.low <= result.mean <= result.high
+    assert result.mean > 1e6
 
 
-def test_no_meter_says_where_it_looked(tmp_path: Path):
+def test_missing_power_meter_names_the_sources(tmp_path: Path):
     meter, why = find_meter(tmp_path)
     assert meter is None
     assert "RAPL" in why
@@ -88,10 +88,10 @@ def test_no_meter_says_where_it_looked(tmp_path: Path):
 
 
 class Clock:
-    """Time that passes only in sleep, and a counter file of a host that draws 20 W."""
+    """Simulated clock that advances in `sleep`, and energy counter of a host that draws 20 W."""
 
     now = 0.0
-    most = 5_000_000  # microjoules: starts again every quarter of a second
+    most = 5_000_000  # microjoules: the counter wraps every quarter of a second
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -103,17 +103,17 @@ class Clock:
         return f"{round(self.now * 20e6) % self.most}\n"
 
 
-def test_counters_that_start_again_are_followed(monkeypatch):
+def test_wrapping_counters(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(meters, "time", clock)
     meter = Meter("planted", counters=((clock, clock.most),))  # type: ignore[arg-type]
     assert [meter.watts(0.2) for _ in range(6)] == pytest.approx([20.0] * 6)
     assert meter.watts(0.3) == pytest.approx(
         20 - 5 / 0.3
-    )  # slept past a whole turn: not to be told
+    )  # longer than one wrap, which cannot be detected
 
 
-def test_only_whole_zones_of_rapl_are_counted(tmp_path: Path):
+def test_only_top_level_rapl_zones_are_counted(tmp_path: Path):
     put(tmp_path, "class/powercap/intel-rapl:0/energy_uj", "7")
     put(tmp_path, "class/powercap/intel-rapl:0/max_energy_range_uj", "5000000")
     put(tmp_path, "class/powercap/intel-rapl:0:0/energy_uj", "0")
@@ -123,7 +123,7 @@ def test_only_whole_zones_of_rapl_are_counted(tmp_path: Path):
     assert [(p.parent.name, most) for p, most in meter.counters] == [("intel-rapl:0", 5_000_000)]
 
 
-def test_a_power_meter_is_the_whole_host(tmp_path: Path):
+def test_power_meter_measures_the_complete_host(tmp_path: Path):
     sensor = put(tmp_path, "class/hwmon/hwmon0/power1_input", "150000000")
     put(tmp_path, "class/hwmon/hwmon0/name", "power_meter")
     meter, _ = find_meter(tmp_path)
@@ -132,7 +132,7 @@ def test_a_power_meter_is_the_whole_host(tmp_path: Path):
     assert idle.mean == busy.mean == 150
 
 
-def test_what_was_not_measured_is_assumed(sysfs: Path, tmp_path: Path):
+def test_unmeasured_values_are_assumed(sysfs: Path, tmp_path: Path):
     platform = import_host(tmp_path, tmp_path, sys=sysfs, budget_s=0.2)
     document = platform.document
     assert document["network"]["bandwidth"] == "40 Gbit/s"
@@ -161,7 +161,7 @@ def test_a_host_without_loopback_is_imported(sysfs: Path, tmp_path: Path, monkey
     assert "Cannot assign" in notes["network.loopback"]
 
 
-def test_power_is_measured_where_there_is_a_meter(sysfs: Path, tmp_path: Path, monkeypatch):
+def test_power_is_measured_with_a_meter(sysfs: Path, tmp_path: Path, monkeypatch):
     put(sysfs, "class/hwmon/hwmon0/power1_input", "150000000")
     put(sysfs, "class/hwmon/hwmon0/name", "power_meter")
     both = Measured(80.0, 79.0, 81.0, 5, True), Measured(120.0, 119.0, 121.0, 5, True)
@@ -183,19 +183,19 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys, monkeypatch) -> Run:
-    """`penstock platform …` in a directory: exit status, stdout, stderr."""
+    """Exit status, stdout and stderr of `penstock platform …` in a directory."""
 
     def command(*arguments: str, cwd: Path) -> tuple[int, str, str]:
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(sys, "argv", ["penstock", "platform", *arguments])
-        with pytest.raises(SystemExit) as left:
+        with pytest.raises(SystemExit) as exited:
             cli.main()
-        return int(left.value.code or 0), *capsys.readouterr()
+        return int(exited.value.code or 0), *capsys.readouterr()
 
     return command
 
 
-def test_the_command_writes_a_file_that_is_read(tmp_path: Path, run: Run):
+def test_command_writes_a_valid_file(tmp_path: Path, run: Run):
     profile = {
         "schema": "penstock/storage-profile/1",
         "name": "mine",
@@ -223,7 +223,7 @@ def test_the_command_writes_a_file_that_is_read(tmp_path: Path, run: Run):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["here.yaml"]
 
 
-def test_bad_input_leaves_nothing(tmp_path: Path, run: Run):
+def test_bad_input_writes_no_files(tmp_path: Path, run: Run):
     for arguments in (["nowhere"], ["--profile", "missing.json"], ["-o", "none/here.yaml"]):
         status, out, err = run("import", *arguments, cwd=tmp_path)
         assert status == 2, arguments
@@ -247,6 +247,6 @@ def test_show_and_check(tmp_path: Path, run: Run):
     assert run("check", str(example), cwd=tmp_path)[1].startswith(f"{example} is sound.")
 
 
-def test_a_place_without_space_is_no_storage():
+def test_directory_without_space_is_refused():
     with pytest.raises(BadInput, match="/proc: found no free space"):
         import_host(Path("/proc"), Path())

@@ -1,4 +1,4 @@
-"""`platform check` and `nodes up` make one check: what one takes the other takes."""
+"""`platform check` and `nodes up` accept the same platforms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.platform.cluster import checked_cluster
 from penstock.platform.hosts import load_platform
 
 HEAD = "penstock_platform: 1\nname: some\n"
-#: the hosts of platforms for nodes alone, sound and not
+#: hosts of platforms without roles: the first five are valid
 HOSTS = {
     "bare": "- {group: n, count: 2}",
     "with memory": "- {group: n, count: 1, memory: 64MiB}",
@@ -32,10 +32,10 @@ NETWORKS = ("", "network: {}\n", "network: {latency: 1ms}\n", "network: {subnet:
 
 def _accepted_by_check(file: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
     monkeypatch.setattr("sys.argv", ["penstock", "platform", "check", str(file)])
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exited:
         cli.main()
-    assert left.value.code in (0, 2)
-    return left.value.code == 0
+    assert exited.value.code in (0, 2)
+    return exited.value.code == 0
 
 
 def _accepted_by_nodes(file: Path) -> bool:
@@ -48,17 +48,17 @@ def _accepted_by_nodes(file: Path) -> bool:
 
 @pytest.mark.parametrize("hosts", HOSTS)
 @pytest.mark.parametrize("network", NETWORKS)
-def test_nodes_that_can_be_put_up_are_sound(
+def test_check_and_nodes_accept_the_same_hosts(
     hosts: str, network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(f"{HEAD}hosts:\n{HOSTS[hosts]}\n{network}")
-    wanted = list(HOSTS).index(hosts) < 5
-    assert _accepted_by_nodes(file) == wanted
-    assert _accepted_by_check(file, monkeypatch) == wanted
+    valid = list(HOSTS).index(hosts) < 5
+    assert _accepted_by_nodes(file) == valid
+    assert _accepted_by_check(file, monkeypatch) == valid
 
 
-def test_all_platforms_of_the_examples_are_sound_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_and_nodes_accept_all_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     root = Path(__file__).parents[2]
     files = [
         file
@@ -72,7 +72,7 @@ def test_all_platforms_of_the_examples_are_sound_for_both(monkeypatch: pytest.Mo
         assert _accepted_by_nodes(file), file
 
 
-def test_a_role_makes_it_a_platform_to_predict_with(
+def test_roles_require_a_complete_platform(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "p.yaml"

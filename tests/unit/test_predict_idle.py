@@ -1,4 +1,4 @@
-"""Idle hosts of a prediction: planted ones are named with their remedy, others are not."""
+"""Idle hosts of a prediction are named with a remedy."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ store: {placement: local}
 
 
 def predicted(count: int, *overrides: str) -> Prediction:
-    made = workload([task(f"t{i}", compute(1), write(f"f{i}")) for i in range(count)])
-    return predict(made, platform(HOSTS, *overrides), seeds=5)
+    load = workload([task(f"t{i}", compute(1), write(f"f{i}")) for i in range(count)])
+    return predict(load, platform(HOSTS, *overrides), seeds=5)
 
 
 @pytest.mark.parametrize(
@@ -51,18 +51,18 @@ def predicted(count: int, *overrides: str) -> Prediction:
 def test_hosts_without_task_and_data_are_idle(
     count: int, overrides: list[str], idle: list[int], remedy: str
 ) -> None:
-    made = predicted(count, *overrides)
-    assert made.idle is not None
-    assert list(made.idle.hosts) == [f"nodes-{i}" for i in idle]
-    assert made.idle.of == 8  # the manager does not count
-    points = dict(prediction_text.answer(made).points)
+    prediction = predicted(count, *overrides)
+    assert prediction.idle is not None
+    assert list(prediction.idle.hosts) == [f"nodes-{i}" for i in idle]
+    assert prediction.idle.of == 8  # the manager does not count
+    points = dict(prediction_text.answer(prediction).points)
     assert ("Idle hosts" in points) == bool(idle)
     if idle:
         text = points["Idle hosts"]
         assert text.startswith(f"{len(idle)} of 8 hosts were idle (nodes-{idle[0]}, ")
         assert remedy in text
         assert "or reduce hosts.nodes.count" in text
-    assert made.to_dict()["idle"]["hosts"] == list(made.idle.hosts)
+    assert prediction.to_dict()["idle"]["hosts"] == list(prediction.idle.hosts)
 
 
 def test_a_host_with_data_only_is_not_idle() -> None:
@@ -81,8 +81,8 @@ hosts:
 network: {bandwidth: 125 MB/s, loopback: 1 GB/s}
 store: {chunk: 1MiB, stripe: 1}
 """
-    made = workload([task("t", write("f", 1 << 20), read("f", 1 << 20))])
-    idle = predict(made, platform(split), seeds=[1]).idle
+    load = workload([task("t", write("f", 1 << 20), read("f", 1 << 20))])
+    idle = predict(load, platform(split), seeds=[1]).idle
     assert idle is not None
     assert (len(idle.hosts), idle.of) == (3, 5)
     assert idle.remedy.startswith("wider stripes")
@@ -90,8 +90,8 @@ store: {chunk: 1MiB, stripe: 1}
     assert idle.remedy.endswith("or reduce hosts.disks.count")
 
 
-def test_no_idle_hosts_where_all_have_data() -> None:
-    made = predict(reduction(), platform(), seeds=3)
-    assert made.idle is not None
-    assert made.idle.hosts == ()
-    assert made.idle.text == ""
+def test_no_idle_hosts_if_all_have_data() -> None:
+    prediction = predict(reduction(), platform(), seeds=3)
+    assert prediction.idle is not None
+    assert prediction.idle.hosts == ()
+    assert prediction.idle.text == ""
