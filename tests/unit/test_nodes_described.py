@@ -76,7 +76,7 @@ def test_specification_survives_serialisation() -> None:
         ({"name": "c", "nodes": {}}, "expected a list"),
     ],
 )
-def test_what_does_not_fit_is_named(broken: dict[str, object], message: str) -> None:
+def test_bad_documents_are_refused(broken: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_json(ClusterSpec, broken)
 

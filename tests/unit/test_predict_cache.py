@@ -1,4 +1,4 @@
-"""Memory and the page cache in the prediction of traced programs: against closed forms."""
+"""Memory and the page cache in predictions of traced programs, compared with closed forms."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ OWN_BYTES = 8 * MIB
 
 
 def reads() -> pd.DataFrame:
-    """Random reads of single pages, three apart so that no two look like a stream; in memory all of them."""
+    """Random reads of cached single pages; a distance of three pages prevents streams."""
     page = np.random.default_rng(3).integers(0, FILE_PAGES, READS) * 3 + 1
     return pd.DataFrame(
         {
@@ -75,19 +75,19 @@ def reads() -> pd.DataFrame:
 
 
 def expected_s(memory_bytes: int) -> float:
-    """Time of the reads with that memory: every page is missed once, and again where it does not fit.
+    """Time of the reads with this memory: each page misses once, and again if it was evicted.
 
-    Uniform random references find a page with probability resident/pages whatever the replacement.
+    Uniform random references hit with probability resident/pages for any replacement policy.
     """
     pages = min(FILE_PAGES, (memory_bytes - OWN_BYTES) // 4096)
-    found = np.zeros(READS, dtype=bool)
+    hits = np.zeros(READS, dtype=bool)
     seen: set[int] = set()
     draw = np.random.default_rng(11).random(READS)
     for i, page in enumerate(reads()["offset_bytes"].to_numpy()):
-        known = page in seen
+        cached = page in seen
         seen.add(page)
-        found[i] = known and draw[i] < min(1.0, pages / len(seen))
-    return float((~found).sum() * SERVICE_S + READS * (HIT_NS + THINK_NS) / 1e9)
+        hits[i] = cached and draw[i] < min(1.0, pages / len(seen))
+    return float((~hits).sum() * SERVICE_S + READS * (HIT_NS + THINK_NS) / 1e9)
 
 
 def samples(own_bytes: int = OWN_BYTES) -> pa.Table:
@@ -109,7 +109,7 @@ def truths() -> dict[str, float]:
 
 
 def archive(out: Path, truths: dict[str, float], own_bytes: int = OWN_BYTES) -> Path:
-    """A finished study of the reader on service-5ms; traced with 128 MiB, all pages being there already."""
+    """Write a finished study on service-5ms. The traced run has 128 MiB and cached pages."""
     out.mkdir()
     (out / "study.yaml").write_text(STUDY)
     plan = make_plan(load_study(out / "study.yaml"))
@@ -137,23 +137,21 @@ def ratio(frame: pd.DataFrame) -> float:
     return float(rows["service-5ms", "20MiB"])
 
 
-def test_less_memory_is_predicted_as_the_closed_form_says(
-    tmp_path: Path, truths: dict[str, float]
-) -> None:
-    """Half the file fits: 12 MiB of 24 MiB; the time nearly trebles."""
+def test_effect_of_memory_follows_the_closed_form(tmp_path: Path, truths: dict[str, float]) -> None:
+    """Half of the file fits: 12 of 24 MiB. The time nearly triples."""
     assert truths["20MiB"] > 1.9 * truths["128MiB"]
     frame = predict_study(archive(tmp_path / "out", truths), seeds=2)
     assert ratio(frame) == pytest.approx(1.0, abs=0.05)
     assert "the whole run" in frame["note"].iloc[0]
-    ours = frame.set_index(["disk", "memory"])["predicted"]
-    # the faster disk too, which was never measured
-    assert ours["sata-ssd", "20MiB"] < 0.1 * ours["service-5ms", "20MiB"]
+    predicted = frame.set_index(["disk", "memory"])["predicted"]
+    # also the faster disk, which was not measured
+    assert predicted["sata-ssd", "20MiB"] < 0.1 * predicted["service-5ms", "20MiB"]
 
 
-def test_own_memory_that_is_sampled_wrong_is_noticed(
+def test_wrong_sample_of_program_memory_changes_the_prediction(
     tmp_path: Path, truths: dict[str, float]
 ) -> None:
-    """Planted failure: of the 20 MiB the program itself is said to take 18."""
+    """The samples assign 18 of 20 MiB to the program, which is wrong."""
     frame = predict_study(archive(tmp_path / "out", truths, 18 * MIB), seeds=2)
     assert ratio(frame) > 1.2
 
@@ -168,19 +166,19 @@ def basis(tmp_path: Path, tables: dict[str, pa.Table], manifest: dict[str, Any])
     return traced(Bundle.open(tmp_path / "bundle"), run)
 
 
-def test_own_memory_is_what_the_page_cache_cannot_have(tmp_path: Path) -> None:
+def test_program_memory_reduces_the_page_cache(tmp_path: Path) -> None:
     events = pa.Table.from_pandas(reads().head(100), preserve_index=False)
-    one = basis(tmp_path, {"io_events": events, "samples": samples()}, {})
-    assert one.own.bytes == OWN_BYTES
-    assert one.cache_bytes(one.run) == 120 * MIB
-    assert own_memory(one.bundle).anonymous_bytes == OWN_BYTES
+    sampled = basis(tmp_path, {"io_events": events, "samples": samples()}, {})
+    assert sampled.own.bytes == OWN_BYTES
+    assert sampled.cache_bytes(sampled.run) == 120 * MIB
+    assert own_memory(sampled.bundle).anonymous_bytes == OWN_BYTES
     (tmp_path / "2").mkdir()
     unknown = basis(tmp_path / "2", {"io_events": events}, {})
     assert unknown.own.anonymous_bytes is None
     assert unknown.cache_bytes(unknown.run) == 128 * MIB
 
 
-def test_the_limits_of_the_mount_are_those_of_the_disk_server() -> None:
+def test_dirty_limits_equal_those_of_the_disk_server() -> None:
     from penstock.emulate.disks.server import dirty_bytes as of_the_server
 
     for memory in (None, 8 * MIB, 96 * MIB, 512 * MIB, 4 << 30):
@@ -189,7 +187,7 @@ def test_the_limits_of_the_mount_are_those_of_the_disk_server() -> None:
 
 
 def two_readers() -> pd.DataFrame:
-    """A stream of 8 MiB in 0.2 s by thread 7, then single pages by 8 and 9 side by side for 3 s."""
+    """Thread 7 reads 8 MiB in 0.2 s, then threads 8 and 9 read single pages for 3 s."""
     frames = []
     for tid, begin, n, step, size in (
         (7, 0, 64, 3_125_000, 128 << 10),
@@ -217,21 +215,21 @@ def two_readers() -> pd.DataFrame:
         ("{from: wall_s, unit: s, better: lower}", 4.2, (), "time"),
     ],
 )
-def test_the_part_that_a_response_is_about(
+def test_threads_and_unit_of_a_response(
     tmp_path: Path, response: str, value: float, tids: tuple[int, ...], counts: str
 ) -> None:
     text = STUDY.replace("{from: wall_s, unit: s, better: lower}", response)
     events = pa.Table.from_pandas(two_readers(), preserve_index=False)
-    one = basis(tmp_path, {"io_events": events}, {"responses": {"time": {"value": value}}})
+    traced_run = basis(tmp_path, {"io_events": events}, {"responses": {"time": {"value": value}}})
     (tmp_path / "study.yaml").write_text(text)
-    part: Part = parts_of(one, load_study(tmp_path / "study.yaml").responses)["time"]
+    part: Part = parts_of(traced_run, load_study(tmp_path / "study.yaml").responses)["time"]
     assert (part.tids, part.counts) == (tids, counts), part
     assert part.seconds is None
     if not tids and counts == "calls":
         assert part.why.startswith("assumed")
 
 
-def test_only_the_calls_say_that_a_file_is_read_at_random(tmp_path: Path) -> None:
+def test_random_files_follow_only_from_calls(tmp_path: Path) -> None:
     from penstock.study_prediction.replay import _random
 
     row = {"direction": "read", "tid": None, "basis": "calls", "class": "consecutive"}

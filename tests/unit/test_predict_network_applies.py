@@ -1,4 +1,4 @@
-"""Whether the model applies: each rule with a case that triggers it and one that does not."""
+"""Applicability of the model: each rule has a case that triggers it and one that does not."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def manager(share: float) -> list[dict[str, Any]]:
     return [{"kind": "manager", "host": "m-0", "utilisation": share}]
 
 
-def test_operations_on_small_files_are_counted() -> None:
+def test_small_operations_are_counted() -> None:
     sizes = [1024, 1024, 65536, 0]
     steps = [Operation("write", f"f{i}", 0, size) for i, size in enumerate(sizes)]
     steps += [Operation("open", "f0"), Operation("compute", seconds=1.0)]
-    found = small_operations(Workload("w", (), (Task("t", tuple(steps)),)))
-    assert found == (3, 4)
+    counts = small_operations(Workload("w", (), (Task("t", tuple(steps)),)))
+    assert counts == (3, 4)
     assert judge(Conditions(small=(2, 4))).verdict == "ok"
 
 
-def test_nothing_to_say() -> None:
+def test_no_reason() -> None:
     assert judge(GOOD) == Applies("ok", ())
 
 
@@ -70,7 +70,7 @@ def test_nothing_to_say() -> None:
         ({"stations": manager(0.8)}, "manager-busy", "caution"),
         ({"stages": [{"tasks": 5, "task_mean_s": 1.9}]}, "short-tasks", "caution"),
         ({"small": (51, 100)}, "small-operations", "caution"),
-        # tasks that are short because their operations are small have that for a reason
+        # small operations explain short tasks
         (
             {"small": (5000, 5000), "stages": [{"tasks": 3, "task_mean_s": 1.7}]},
             "small-operations",
@@ -109,10 +109,10 @@ def test_nothing_to_say() -> None:
     ],
 )
 def test_each_rule(change: dict[str, Any], code: str, verdict: str) -> None:
-    found = judge(replace(GOOD, **change))
-    assert [r.code for r in found.reasons] == [code]
-    assert found.verdict == verdict
-    assert found.to_dict()["reasons"][0]["text"]
+    result = judge(replace(GOOD, **change))
+    assert [r.code for r in result.reasons] == [code]
+    assert result.verdict == verdict
+    assert result.to_dict()["reasons"][0]["text"]
 
 
 @pytest.mark.parametrize(
@@ -137,23 +137,23 @@ def test_each_rule(change: dict[str, Any], code: str, verdict: str) -> None:
         {"draws": 19},
     ],
 )
-def test_at_the_limit_nothing_is_said(change: dict[str, Any]) -> None:
+def test_no_reason_at_the_limit(change: dict[str, Any]) -> None:
     assert judge(replace(GOOD, **change)).reasons == ()
 
 
-def test_the_gravest_reason_decides_and_comes_first() -> None:
-    found = judge(replace(GOOD, pairs=0, stations=manager(0.95), history={"hdd-7200": 8}))
-    assert found.verdict == "outside"
-    assert [r.severity for r in found.reasons] == ["outside", "caution", "note"]
+def test_most_severe_reason_determines_the_verdict() -> None:
+    result = judge(replace(GOOD, pairs=0, stations=manager(0.95), history={"hdd-7200": 8}))
+    assert result.verdict == "outside"
+    assert [r.severity for r in result.reasons] == ["outside", "caution", "note"]
 
 
-def test_slow_hosts_are_named_the_slowest_first() -> None:
+def test_slow_hosts_are_sorted_by_rate() -> None:
     rates = {f"s-{i}": 100.0 for i in range(3)} | {f"t-{i}": 80.0 - i for i in range(6)}
     (reason,) = judge(replace(GOOD, spread=[Rates("links", "sends", rates)])).reasons
     assert "t-5, t-4, t-3, t-2 and 2 more send at 75 % to 80 % of what s-0 does" in reason.text
 
 
-def test_devices_that_depend_on_their_history_are_told_from_others() -> None:
+def test_history_dependence_of_devices() -> None:
     profiles = [read_profile(n, Path()) for n in ("hdd-7200", "sata-ssd", "nvme", "service-5ms")]
     ratios = history(profiles, 1 << 16)
     assert ratios["hdd-7200"] > 5
@@ -161,7 +161,7 @@ def test_devices_that_depend_on_their_history_are_told_from_others() -> None:
     assert history(profiles, 1 << 26)["hdd-7200"] < ratios["hdd-7200"]
 
 
-def test_the_range_of_a_fitted_profile_is_read_from_its_source() -> None:
+def test_range_of_a_fitted_profile() -> None:
     profile = read_profile("sata-ssd", Path())
     assert profiled_range([profile], 1e6) == []
     cells = [
@@ -171,8 +171,8 @@ def test_the_range_of_a_fitted_profile_is_read_from_its_source() -> None:
         for i in range(3)
     ]
     fitted = fit_profile(Measurements(cells, None, "fio"), "mine", profile["source"]).profile
-    (found,) = profiled_range([fitted.to_dict()], 2 << 20)
-    assert (found.low, found.high, found.value) == (4096, 1 << 20, 2 << 20)
+    (used,) = profiled_range([fitted.to_dict()], 2 << 20)
+    assert (used.low, used.high, used.value) == (4096, 1 << 20, 2 << 20)
 
 
 def stage(start_s: float, end_s: float, *, tasks: int = 1, write_s: float = 1.0) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def stage(start_s: float, end_s: float, *, tasks: int = 1, write_s: float = 1.0)
     }
 
 
-def written(stages: list[dict[str, Any]], clients: int = 2, **store: Any) -> Any:
+def writers_of(stages: list[dict[str, Any]], clients: int = 2, **store: Any) -> Any:
     """Engine and share of concurrent writes, rounded."""
     declared: Any = {"engine": "cephfs"} | store
     platform: Any = SimpleNamespace(
@@ -194,25 +194,25 @@ def written(stages: list[dict[str, Any]], clients: int = 2, **store: Any) -> Any
         plain={"store": declared},
     )
     network = {"hosts": [{"client": {"slots": 1}}] * clients + [{"client": None}]}
-    found = concurrent_writers(platform, network, stages)
-    return None if found is None else (found[0], round(found[1], 3))
+    result = concurrent_writers(platform, network, stages)
+    return None if result is None else (result[0], round(result[1], 3))
 
 
-def test_tasks_write_at_once_if_they_are_of_one_stage_or_their_stages_overlap() -> None:
-    assert written([stage(0, 10, tasks=4, write_s=20)]) == ("cephfs", 0.5)
-    assert written([stage(0, 10, write_s=5), stage(10, 20, write_s=5)]) == ("cephfs", 0)
-    assert written([stage(0, 10, write_s=5), stage(9, 19, write_s=1)]) == ("cephfs", 0.3)
+def test_concurrent_writers_of_stages() -> None:
+    assert writers_of([stage(0, 10, tasks=4, write_s=20)]) == ("cephfs", 0.5)
+    assert writers_of([stage(0, 10, write_s=5), stage(10, 20, write_s=5)]) == ("cephfs", 0)
+    assert writers_of([stage(0, 10, write_s=5), stage(9, 19, write_s=1)]) == ("cephfs", 0.3)
     reading = stage(0, 20, tasks=3, write_s=0)
-    assert written([reading, stage(0, 10, write_s=5)]) == ("cephfs", 0)
-    # a short stage within a long one, and one after both
+    assert writers_of([reading, stage(0, 10, write_s=5)]) == ("cephfs", 0)
+    # a short stage within a long one, then a third stage
     nested = [stage(0, 10, write_s=4), stage(2, 3, write_s=1), stage(10, 11, write_s=1)]
-    assert written(nested) == ("cephfs", round(5 / 12, 3))
+    assert writers_of(nested) == ("cephfs", round(5 / 12, 3))
 
 
 def test_calibrated_concurrent_writes_are_predicted() -> None:
-    one = [stage(0, 10, tasks=4, write_s=20)]
-    assert written(one, clients=1) is None
-    assert written(one, engine="moosefs") is None
-    assert written(one, write_contention="20ms") is None
-    assert written(one, engine=None) is None
-    assert written(one, engine="unknown") == ("unknown", 0.5)
+    stages = [stage(0, 10, tasks=4, write_s=20)]
+    assert writers_of(stages, clients=1) is None
+    assert writers_of(stages, engine="moosefs") is None
+    assert writers_of(stages, write_contention="20ms") is None
+    assert writers_of(stages, engine=None) is None
+    assert writers_of(stages, engine="unknown") == ("unknown", 0.5)

@@ -1,8 +1,8 @@
-"""On simulated truth the 90 % interval of a single run holds: exact binomial test, n = 750.
+"""Coverage of the 90 % interval of a single run on simulated platforms: exact binomial test, n = 750.
 
-A platform is drawn from what is uncertain, one run on it is the measurement, and the interval comes from
-other platforms and seeds, as `predict` makes it. Half the spread is the planted failure, and so is an
-interval that leaves out what is uncertain of the platform.
+Each trial samples the uncertain values of a platform and takes one run on it as the measurement. The
+interval comes from other sampled platforms and seeds, as in `predict`. An interval of half the width must
+fail, and so must one without the uncertainty of the platform.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ assumed:
 
 
 def workload() -> Workload:
-    """Three tasks write 3 MiB each, a fourth reads them."""
+    """Three tasks write 3 MiB each; a fourth task reads all of it."""
     size = 3 << 20
     tasks: list[dict[str, Any]] = [
         {
@@ -72,7 +72,7 @@ def workload() -> Workload:
 
 @dataclass(frozen=True)
 class Truth:
-    """Per trial one measured run, and the makespans that its interval is made of."""
+    """Per trial: the measured makespan, and the makespans for its interval."""
 
     measured: list[float]
     draws: list[list[float]]
@@ -81,7 +81,7 @@ class Truth:
 
 @cache
 def truth() -> Truth:
-    """Platforms from a pool, which is what they are drawn from: measured and predicted ones alike."""
+    """Simulate the trials. Measurements and predictions sample the same pool of platforms."""
     platform = read_platform(PLATFORM.encode(), Path("p.yaml"))
     rng = np.random.default_rng(2024)
     simulator = Simulator(workload())
@@ -89,8 +89,8 @@ def truth() -> Truth:
     chosen = rng.integers(0, POOL, count)
     seeds = rng.permutation(1 << 24)[:count]
     rngs = [np.random.default_rng([STREAM, i]) for i in chosen]
-    drawn = platform.sample(rngs, assumptions=True)
-    outcomes = simulator.drawn(drawn, [int(s) for s in seeds])
+    platforms = platform.sample(rngs, assumptions=True)
+    outcomes = simulator.drawn(platforms, [int(s) for s in seeds])
     rows = np.array([makespan(o) for o in outcomes]).reshape(TRIALS, DRAWS + 1)
     nominal = simulator.runs(platform.lower(), [int(s) for s in seeds[: 40 * DRAWS]])
     certain = np.array([makespan(o) for o in nominal]).reshape(40, DRAWS)
@@ -102,36 +102,40 @@ def truth() -> Truth:
 
 
 def inside(measured: list[float], draws: list[list[float]], spread: float = 1.0) -> int:
-    found = 0
-    for y, of_one in zip(measured, draws, strict=True):
-        interval = order_statistics(of_one)
+    count = 0
+    for y, makespans in zip(measured, draws, strict=True):
+        interval = order_statistics(makespans)
         assert interval.attained == 0.9
         middle, half = (interval.low + interval.high) / 2, spread * interval.width / 2
-        found += middle - half <= y <= middle + half
-    return found
+        count += middle - half <= y <= middle + half
+    return count
 
 
 @pytest.mark.long
-def test_nine_of_ten_runs_lie_inside() -> None:
-    known = truth()
-    hits = inside(known.measured, known.draws)
+def test_interval_covers_90_percent_of_runs() -> None:
+    trials = truth()
+    hits = inside(trials.measured, trials.draws)
     assert binomtest(hits, TRIALS, 0.9).pvalue > 0.01, f"{hits} of {TRIALS}"
 
 
-def test_predict_makes_its_interval_so() -> None:
+def test_predict_computes_this_interval() -> None:
     platform = read_platform(PLATFORM.encode(), Path("p.yaml"))
     simulator, seeds = Simulator(workload()), range(1, 20)
     outcomes = simulator.drawn(sampled(platform, 19), seeds)
     expected = order_statistics([makespan(o) for o in outcomes])
-    made = predict(workload(), platform, seeds=19).interval
-    assert (made.low, made.high, made.method) == (expected.low, expected.high, expected.method)
+    interval = predict(workload(), platform, seeds=19).interval
+    assert (interval.low, interval.high, interval.method) == (
+        expected.low,
+        expected.high,
+        expected.method,
+    )
 
 
-def test_half_the_spread_is_rejected() -> None:
-    known = truth()
-    assert binomtest(inside(known.measured, known.draws, 0.5), TRIALS, 0.9).pvalue < 1e-6
+def test_half_of_the_interval_is_rejected() -> None:
+    trials = truth()
+    assert binomtest(inside(trials.measured, trials.draws, 0.5), TRIALS, 0.9).pvalue < 1e-6
 
 
-def test_leaving_out_what_is_uncertain_is_rejected() -> None:
-    known = truth()
-    assert binomtest(inside(known.measured, known.certain), TRIALS, 0.9).pvalue < 1e-6
+def test_interval_without_platform_uncertainty_is_rejected() -> None:
+    trials = truth()
+    assert binomtest(inside(trials.measured, trials.certain), TRIALS, 0.9).pvalue < 1e-6

@@ -1,4 +1,4 @@
-"""Page, figures, words and trace of a prediction."""
+"""Page, figures, text and trace of a prediction."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_answer_names_time_bottleneck_cost_and_energy() -> None:
     points = dict(conclusion.points)
     assert re.fullmatch(r"0\.31 EUR, [\d.]+ kJ\.", points["Cost"])
     assert points["Model"].startswith("applies")
-    one = replace(p, interval=order_statistics([4.8]), cost=None, energy=None)
-    assert "Cost" not in dict(prediction_text.answer(one).points)
-    assert prediction_text.answer(one).headline.endswith(
+    single_run = replace(p, interval=order_statistics([4.8]), cost=None, energy=None)
+    assert "Cost" not in dict(prediction_text.answer(single_run).points)
+    assert prediction_text.answer(single_run).headline.endswith(
         "(one run simulated, no interval); the bottleneck is the in-queue of nodes-0, 97 % busy."
     )
     few = replace(p, interval=order_statistics([4.6, 4.7, 4.8, 4.9, 5.0]))
@@ -59,7 +59,7 @@ def test_answer_names_time_bottleneck_cost_and_energy() -> None:
     assert "(57 % between 4.6 and 5 s)" in prediction_text.answer(few).headline
 
 
-def test_nothing_is_predicted_outside_of_the_model() -> None:
+def test_outside_of_the_model_the_answer_is_not_predicted() -> None:
     p = replace(
         prediction(),
         applies=Applies.of([Reason("clients", "outside", "four clients write at once")]),
@@ -109,7 +109,7 @@ def test_nothing_is_predicted_outside_of_the_model() -> None:
         ),
     ],
 )
-def test_an_answer_outside_of_the_model_begins_with_the_reason(
+def test_answer_outside_of_the_model_gives_the_reason(
     conditions: Conditions, sentence: str
 ) -> None:
     p = replace(prediction(), applies=judge(conditions))
@@ -119,31 +119,31 @@ def test_an_answer_outside_of_the_model_begins_with_the_reason(
     assert prediction_text.document(p)["headline"] == sentence
 
 
-def test_an_interval_of_too_few_runs_names_what_it_reaches() -> None:
+def test_interval_of_too_few_runs_has_its_level() -> None:
     p = replace(prediction(), interval=order_statistics([4.0, 5.0, 6.0]))
     assert "(50 % between 4 and 6 s)" in prediction_text.answer(p).headline
     few = replace(p, interval=calibrate(p.interval, 5.0, [0.1] * 8, False))
     assert "(50 % between 4 and 6 s)" in prediction_text.answer(few).headline, (
-        "too few pairs calibrate nothing"
+        "too few pairs do not calibrate"
     )
     enough = replace(p, interval=calibrate(p.interval, 5.0, [0.1] * 9, False))
     assert "(90 % between 4.5 and 5.5 s)" in prediction_text.answer(enough).headline
 
 
-def test_alike_stations_are_one_bottleneck() -> None:
-    """Twenty in-queues with 4 % of the critical path each outweigh one storage server with 15 %."""
+def test_stations_of_one_kind_are_one_bottleneck() -> None:
+    """Twenty in-queues with 4 % of the critical path each exceed one storage server with 15 %."""
     rows = [station(f"h{i}/in", f"h{i}", "net_in", 0.8, 10, 0.04) for i in range(20)]
     rows.append(station("h3/storage", "h3", "storage", 0.5, 10, 0.15))
     rows = [r | {"critical_share": r["critical_s"] / 10} for r in rows]
-    found = find_bottleneck(rows)
-    assert found is not None
-    assert (found.kind, found.kind_share) == ("net_in", pytest.approx(0.8))
-    assert found.text == "the in-queue of h0"
+    bottleneck = find_bottleneck(rows)
+    assert bottleneck is not None
+    assert (bottleneck.kind, bottleneck.kind_share) == ("net_in", pytest.approx(0.8))
+    assert bottleneck.text == "the in-queue of h0"
     assert find_bottleneck([]) is None
 
 
 @pytest.mark.parametrize(("tasks", "hosts", "slots"), [(20, 4, 1), (1000, 50, 1), (60, 3, 4)])
-def test_page_is_one_file_that_loads_nothing(tasks: int, hosts: int, slots: int) -> None:
+def test_page_is_self_contained(tasks: int, hosts: int, slots: int) -> None:
     p = prediction(tasks, hosts, slots)
     text = page(p)
     assert not re.findall(r'(?:src|href)="(?!#)[^"]+"', text)
@@ -160,14 +160,14 @@ def test_page_is_one_file_that_loads_nothing(tasks: int, hosts: int, slots: int)
     ):
         assert f'id="{section}"' in text
     assert text.count('class="wide"') == text.count('class="narrow"') == len(FIGURES)
-    # every task can be asked for its times, in both forms of the timeline
+    # each task has a tooltip in both forms of the timeline
     assert len(re.findall(r'data-tip="m[A-Za-z]+-\d+ \(', text)) == 2 * tasks
     identifiers = re.findall(r'\bid="([^"]+)"', text)
     assert len(identifiers) == len(set(identifiers))
     assert len(text) < 1_500_000
 
 
-def test_missing_parts_are_said_to_be_missing() -> None:
+def test_missing_parts_are_stated() -> None:
     p = replace(
         prediction(20, 4),
         tasks=None,
@@ -182,19 +182,19 @@ def test_missing_parts_are_said_to_be_missing() -> None:
     assert "states no power" in text
 
 
-def test_outside_is_not_to_be_overlooked() -> None:
+def test_page_warns_outside_of_the_model() -> None:
     text = page(replace(prediction(20, 4), applies=Applies("outside")))
     assert "do not base decisions on this prediction" in text
 
 
-def test_timeline_draws_every_task_and_marks_the_critical_ones() -> None:
+def test_timeline_has_every_task_and_marks_critical_ones() -> None:
     p = prediction(1000, 50)
     assert p.tasks is not None
     with style.look():
         fig = timeline(p, style.WIDE_INCHES)
-    drawn = [c for c in fig.axes[0].collections if c.get_paths()]
-    assert sum(len(c.get_paths()) for c in drawn) == 1000
-    outlined = [c for c in drawn if c.get_linewidth()[0] > 1]
+    collections = [c for c in fig.axes[0].collections if c.get_paths()]
+    assert sum(len(c.get_paths()) for c in collections) == 1000
+    outlined = [c for c in collections if c.get_linewidth()[0] > 1]
     assert sum(len(c.get_paths()) for c in outlined) == sum(t["critical"] for t in p.tasks)
     ticks = [t.get_text() for t in fig.axes[0].get_yticklabels()]
     assert 10 <= len(ticks) <= 50
@@ -202,7 +202,7 @@ def test_timeline_draws_every_task_and_marks_the_critical_ones() -> None:
         draw(replace(p, tasks=None), "timeline", 7.6)
 
 
-def test_figures_are_files(tmp_path: Path) -> None:
+def test_figures_are_written(tmp_path: Path) -> None:
     written = write_figures(prediction(40, 5), tmp_path / "figures")
     assert {p.name for p in written} == {f"{n}.{e}" for n in FIGURES for e in ("svg", "pdf")}
     assert all(p.stat().st_size > 2000 for p in written)
@@ -226,7 +226,7 @@ def test_tables_fit_a_terminal() -> None:
 
 
 def nested(slices: list[dict[str, Any]]) -> bool:
-    """Whether slices of one thread nest: each begins within an open one and ends no later than it."""
+    """True if slices of one thread nest: each starts within an open slice and ends no later."""
     open_ends: list[int] = []
     for event in slices:
         start = round(event["ts"] * 1000)
@@ -263,7 +263,7 @@ def test_trace_has_hosts_as_processes_and_nested_slices(
     assert len(critical) == sum(t["critical"] for t in p.tasks or [])
 
 
-def test_tasks_at_once_never_share_a_slot() -> None:
+def test_concurrent_tasks_never_share_a_slot() -> None:
     def task(start: float, end: float) -> dict[str, Any]:
         return {"host": "h", "start_s": start, "end_s": end}
 
@@ -271,8 +271,8 @@ def test_tasks_at_once_never_share_a_slot() -> None:
     assert slots_of(rows) == [0, 1, 2, 1, 2]
 
 
-def test_a_span_outside_its_task_would_be_noticed() -> None:
-    """The planted fault: a span that ends after its task does not nest."""
+def test_span_outside_its_task_does_not_nest() -> None:
+    """A span that ends after its task does not nest."""
     p = prediction(20, 4)
     assert p.tasks is not None
     bad = [dict(t) for t in p.tasks]
@@ -284,7 +284,7 @@ def test_a_span_outside_its_task_would_be_noticed() -> None:
     assert not nested(own)
 
 
-def test_a_prediction_without_tasks_has_no_trace(tmp_path: Path) -> None:
+def test_prediction_without_tasks_has_no_trace(tmp_path: Path) -> None:
     with pytest.raises(PenstockError, match="without its tasks"):
         write_trace(replace(prediction(20, 4), tasks=None), tmp_path / "t.json")
     assert not list(tmp_path.iterdir())
@@ -293,7 +293,7 @@ def test_a_prediction_without_tasks_has_no_trace(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- document
 
 
-def test_every_key_of_the_document_is_described() -> None:
+def test_every_key_of_the_document_has_a_description() -> None:
     values = prediction_text.document(prediction(20, 4))
     document = json.loads(json.dumps(values, allow_nan=False))
     assert document["schema"] == PREDICTION.schema
@@ -310,7 +310,7 @@ def test_every_key_of_the_document_is_described() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "told"),
+    ("low", "high", "text"),
     [
         (4.6, 5.1, "4.6 and 5.1 s"),
         (517.38, 518.61, "517.4 and 518.6 s"),
@@ -320,12 +320,12 @@ def test_every_key_of_the_document_is_described() -> None:
         (2.0, 2.0, "2 and 2 s"),
     ],
 )
-def test_two_times_are_told_apart(low: float, high: float, told: str) -> None:
-    assert quantities.seconds_range(low, high) == told
+def test_range_of_two_times(low: float, high: float, text: str) -> None:
+    assert quantities.seconds_range(low, high) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "text"),
     [
         (0, "0"),
         (0.01234, "0.0123"),
@@ -335,5 +335,5 @@ def test_two_times_are_told_apart(low: float, high: float, told: str) -> None:
         (1e-12, "1.00e−12"),
     ],
 )
-def test_digits(value: float, told: str) -> None:
-    assert quantities.digits(value) == told
+def test_digits(value: float, text: str) -> None:
+    assert quantities.digits(value) == text

@@ -1,4 +1,4 @@
-"""Prediction of a study from the trace of one treatment: on a study whose truth is known."""
+"""Prediction of a simulated study from the trace of one treatment."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ observers:
 """
 
 
-def truth(study: Study, levels: dict[str, str], seed: int) -> float:
-    """Bandwidth in MiB/s of a program that thinks THINK_NS per operation."""
+def true_bandwidth(study: Study, levels: dict[str, str], seed: int) -> float:
+    """Bandwidth [MiB/s] of a program with a think time of THINK_NS per operation."""
     run = resolve(study, levels)
     jobs = parser("fio").operations(example_command(run))
     assert jobs
-    asked = closed_loop_of(run, jobs, ClientCosts(think_ns=THINK_NS))
-    outcome = json.loads(native.simulate_closed(json.dumps(asked.spec | {"seed": seed})))
+    closed_loop = closed_loop_of(run, jobs, ClientCosts(think_ns=THINK_NS))
+    outcome = json.loads(native.simulate_closed(json.dumps(closed_loop.spec | {"seed": seed})))
     return float(outcome["read"]["rate_bps"]) / (1 << 20)
 
 
 def traced(study: Study, levels: dict[str, str]) -> pa.Table:
-    """The events of one thread that reads 4 KiB after 4 KiB, as the tracer would record them."""
+    """Trace of one thread that reads sequentially in requests of 4 KiB."""
     n = 2000
     offset = np.arange(n, dtype=np.uint64) * 4096
     served = native.station_serve(
@@ -94,12 +94,12 @@ def traced(study: Study, levels: dict[str, str]) -> pa.Table:
     )
 
 
-def made(out: Path, study: Study, plan: Plan, spoil: float = 1.0) -> None:
-    """A finished study: every run's response, and the trace of one run of the first SSD treatment."""
+def write_study(out: Path, study: Study, plan: Plan, spoil: float = 1.0) -> None:
+    """Write a finished study with responses, and the trace of a run of the first SSD treatment."""
     (out / "study.yaml").write_text(STUDY)
     (out / "plan.json").write_text(json.dumps(plan.to_json()))
     for row in plan.rows:
-        value = truth(study, row.levels, seed=1000 + row.run_order)
+        value = true_bandwidth(study, row.levels, seed=1000 + row.run_order)
         if row.levels["disk"] == "hdd-7200":
             value *= spoil
         manifest: dict[str, Any] = {
@@ -128,35 +128,35 @@ def plan_and_study(tmp_path: Path) -> tuple[Study, Plan]:
     return study, make_plan(study)
 
 
-def test_every_treatment_from_one_trace(tmp_path: Path, plan_and_study: tuple[Study, Plan]) -> None:
-    made(tmp_path, *plan_and_study)
+def test_all_treatments_from_one_trace(tmp_path: Path, plan_and_study: tuple[Study, Plan]) -> None:
+    write_study(tmp_path, *plan_and_study)
     frame = predict_study(tmp_path, seeds=5)
     assert len(frame) == 8
     assert set(frame["basis_treatment"]) == {"t05"}
     assert list(frame.loc[frame["is_basis"], "treatment_id"]) == ["t05"]
     assert (frame["ratio"] - 1).abs().max() < 0.10
-    found = score(frame)
-    assert (found.treatments, found.share) == (7, 1.0)
+    result = score(frame)
+    assert (result.treatments, result.share) == (7, 1.0)
     assert (frame["ci_low"] <= frame["predicted"]).all()
     assert (frame["predicted"] <= frame["ci_high"]).all()
-    # invalid runs are left out of the measured mean
+    # the measured mean excludes invalid runs
     assert set(frame["measured_n"]) == {1, 2}
     table = pq.read_table(tmp_path / "predictions.parquet")
     assert {"disk", "pattern", "jobs", "source", "basis_treatment"} <= set(table.column_names)
     assert set(table["source"].to_pylist()) == {"station"}
 
 
-def test_a_disk_that_is_not_what_its_profile_says_is_noticed(
+def test_disk_that_differs_from_its_profile_is_detected(
     tmp_path: Path, plan_and_study: tuple[Study, Plan]
 ) -> None:
-    made(tmp_path, *plan_and_study, spoil=0.7)
-    found = score(predict_study(tmp_path, "t05", seeds=3))
-    assert found.share == pytest.approx(3 / 7)
+    write_study(tmp_path, *plan_and_study, spoil=0.7)
+    result = score(predict_study(tmp_path, "t05", seeds=3))
+    assert result.share == pytest.approx(3 / 7)
 
 
-def test_think_time_comes_from_the_gaps(tmp_path: Path, plan_and_study: tuple[Study, Plan]) -> None:
+def test_think_time_follows_from_gaps(tmp_path: Path, plan_and_study: tuple[Study, Plan]) -> None:
     study, plan = plan_and_study
-    made(tmp_path, study, plan)
+    write_study(tmp_path, study, plan)
     traced_run = next((tmp_path / "runs").glob("*/io_events.parquet")).parent
     costs = client_costs(Bundle.open(traced_run))
     assert costs.think_ns == pytest.approx(THINK_NS, rel=0.08)
@@ -164,23 +164,23 @@ def test_think_time_comes_from_the_gaps(tmp_path: Path, plan_and_study: tuple[St
     assert costs.path_ns == 0
 
 
-def test_missing_traces_and_unknown_treatments_are_said(
+def test_missing_traces_and_unknown_treatments_are_errors(
     tmp_path: Path, plan_and_study: tuple[Study, Plan]
 ) -> None:
-    made(tmp_path, *plan_and_study)
+    write_study(tmp_path, *plan_and_study)
     with pytest.raises(BadInput, match="no treatment t99"):
         predict_study(tmp_path, "t99")
     with pytest.raises(PenstockError, match="of treatment t01 was traced"):
         predict_study(tmp_path, "t01")
 
 
-def test_a_study_that_was_not_run(plan_and_study: tuple[Study, Plan]) -> None:
+def test_prediction_of_a_study_without_runs(plan_and_study: tuple[Study, Plan]) -> None:
     frame = predict_plan(plan_and_study[0], seeds=2)
     assert frame["predicted"].notna().all()
     assert frame["measured_mean"].isna().all()
     assert score(frame).treatments == 0
     by = frame.set_index(["disk", "pattern", "jobs"])["predicted"]
-    # random small reads cost on the flash drive with one job, and hardly with many
+    # small random reads are slow on the SSD with one job, not with eight jobs
     penalty = {j: by["sata-ssd", "sequential", j] / by["sata-ssd", "random", j] for j in ("1", "8")}
     assert penalty["1"] > 2
     assert penalty["8"] < 1.5
@@ -200,29 +200,32 @@ def test_without_operations_the_trace_is_replayed(
     plan = make_plan(study)
     out = tmp_path / "out"
     out.mkdir()
-    made(out, study, plan)
+    write_study(out, study, plan)
     (out / "study.yaml").write_text(text)
     basis = next(iter((out / "runs").glob("*/io_events.parquet"))).parent
     manifest = json.loads((basis / "manifest.json").read_text())
     for path in (out / "runs").glob("*/manifest.json"):
-        one = json.loads(path.read_text())
-        one["responses"] = {"bandwidth": {"value": 0.4, "unit": "s"}}
-        path.write_text(json.dumps(one))
+        document = json.loads(path.read_text())
+        document["responses"] = {"bandwidth": {"value": 0.4, "unit": "s"}}
+        path.write_text(json.dumps(document))
     frame: pd.DataFrame = predict_study(out, manifest["treatment_id"], seeds=2)
-    known = frame.set_index(["disk", "pattern", "jobs"])["predicted"].dropna()
-    # only the disk may differ from the basis
-    assert set(known.index) == {("hdd-7200", "sequential", "1"), ("sata-ssd", "sequential", "1")}
-    assert known["sata-ssd", "sequential", "1"] == pytest.approx(0.4, rel=0.01)
-    assert known["hdd-7200", "sequential", "1"] > 0.8
+    predicted = frame.set_index(["disk", "pattern", "jobs"])["predicted"].dropna()
+    # only treatments with another disk can be predicted
+    assert set(predicted.index) == {
+        ("hdd-7200", "sequential", "1"),
+        ("sata-ssd", "sequential", "1"),
+    }
+    assert predicted["sata-ssd", "sequential", "1"] == pytest.approx(0.4, rel=0.01)
+    assert predicted["hdd-7200", "sequential", "1"] > 0.8
     assert frame["note"].str.contains("more than disk and memory").sum() == 6
 
 
-def test_jobs_that_begin_at_their_own_places_do_not_share_a_stream(tmp_path: Path) -> None:
+def test_jobs_with_separate_offsets_are_separate_streams(tmp_path: Path) -> None:
     text = STUDY.replace("--directory={data}", "--filename={data}/file --offset_increment=4m")
     file = tmp_path / "access.study.yaml"
     file.write_text(text)
     by = predict_plan(load_study(file), seeds=2).set_index(["disk", "pattern", "jobs"])["predicted"]
-    # one head: eight streams side by side are as slow as random access
+    # a disk with one head: eight parallel streams are as slow as random access
     eight, random = by["hdd-7200", "sequential", "8"], by["hdd-7200", "random", "8"]
     assert eight == pytest.approx(random, rel=0.15)
     assert by["hdd-7200", "sequential", "1"] > 20 * eight

@@ -1,8 +1,8 @@
-"""The PostgreSQL study predicts itself: a recorded archive, its truth measured on the emulated disks.
+"""Predictions of the recorded PostgreSQL study, compared with its measurements on emulated disks.
 
-tests/golden/postgres-archive is the archive of examples/postgres.study.yaml as it was run (8 valid runs), cut
-down to what a prediction reads: all responses, the traces of both runs of one treatment. postgres-later is
-the same of a campaign made when the model was finished.
+tests/golden/postgres-archive is the archive of examples/postgres.study.yaml (8 valid runs), reduced to the
+input of a prediction: all responses, and the traces of both runs of one treatment. postgres-later is the
+same of a campaign after completion of the model.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LATER = ROOT / "tests" / "golden" / "postgres-later"
 BAR = 0.85
 
 
-def archive(where: Path, **replaced: str) -> Path:
-    """A copy of the archive, texts of the study file replaced."""
-    out = where / "archive"
+def archive(folder: Path, **replaced: str) -> Path:
+    """Copy the archive and replace values of the study file."""
+    out = folder / "archive"
     shutil.copytree(ARCHIVE, out)
     text = (out / "study.yaml").read_text()
     for old, new in replaced.items():
@@ -49,24 +49,24 @@ def predicted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFr
     return out, predict_study(out)
 
 
-def test_every_other_treatment_from_the_traces_of_one(
+def test_other_treatments_from_the_traces_of_one(
     predicted: tuple[Path, pd.DataFrame],
 ) -> None:
-    """85 % of (treatment, response) within 15 %; disk and memory both matter to the truth."""
+    """85 % of predictions are within 15 %. Disk and memory both have an effect."""
     _, frame = predicted
-    found = score(frame)
-    assert found.treatments == 6
-    assert found.share >= BAR, frame[["treatment_id", "response", "ratio"]]
+    result = score(frame)
+    assert result.treatments == 6
+    assert result.share >= BAR, frame[["treatment_id", "response", "ratio"]]
     assert set(frame["basis_treatment"]) == {"t04"}
     by = frame[frame["response"] == "tps"].set_index(["disk", "memory"])
-    truth, ours = by["measured_mean"], by["predicted"]
-    for values in (truth, ours):
+    truth, predictions = by["measured_mean"], by["predicted"]
+    for values in (truth, predictions):
         assert values["hdd-7200", "512MiB"] > 2 * values["hdd-7200", "96MiB"]
         assert values["sata-ssd", "512MiB"] < 1.1 * values["sata-ssd", "96MiB"]
         assert values["sata-ssd", "512MiB"] > 5 * values["hdd-7200", "512MiB"]
 
 
-def test_a_response_is_of_the_part_that_it_is_about(
+def test_notes_name_the_part_of_each_response(
     predicted: tuple[Path, pd.DataFrame],
 ) -> None:
     notes = predicted[1].groupby("response")["note"].first()
@@ -78,26 +78,24 @@ def test_a_response_is_of_the_part_that_it_is_about(
 
 
 @pytest.mark.parametrize("factor", [1.4, 0.6])
-def test_a_profile_that_is_40_percent_off_falls_below_the_bar(
-    tmp_path: Path, factor: float
-) -> None:
-    """Planted failure: the hard disk's service times are not what the measured disk had."""
+def test_profile_40_percent_off_fails(tmp_path: Path, factor: float) -> None:
+    """Negative control: the profile of the hard disk has wrong service times."""
     wrong = scaled(read_profile("./hdd.json", ARCHIVE), factor)
     out = archive(tmp_path, disk="{hdd-7200: ./wrong.json, sata-ssd: sata-ssd}")
     (out / "wrong.json").write_text(json.dumps(wrong))
     assert score(predict_study(out, seeds=7)).share < BAR
 
 
-def test_swapped_disks_fall_below_the_bar(tmp_path: Path) -> None:
-    """Planted failure: each disk has the other's profile."""
+def test_swapped_disks_fail(tmp_path: Path) -> None:
+    """Negative control: each disk has the other disk's profile."""
     out = archive(tmp_path, disk="{hdd-7200: sata-ssd, sata-ssd: ./hdd.json}")
-    found = score(predict_study(out, "t04", seeds=3))
-    assert found.share < 0.5
-    assert found.worst > 1
+    result = score(predict_study(out, "t04", seeds=3))
+    assert result.share < 0.5
+    assert result.worst > 1
 
 
-def test_memory_that_is_not_limited_falls_below_the_bar(tmp_path: Path) -> None:
-    """Planted failure: without the memory limit the page cache holds all, and memory has no effect."""
+def test_unlimited_memory_fails(tmp_path: Path) -> None:
+    """Negative control: without the limit the page cache has all data, and memory has no effect."""
     out = archive(tmp_path, memory="{96MiB: 1GiB, 512MiB: 2GiB}")
     frame = predict_study(out, seeds=7)
     assert score(frame).share < BAR
@@ -105,7 +103,7 @@ def test_memory_that_is_not_limited_falls_below_the_bar(tmp_path: Path) -> None:
     assert by["hdd-7200", "96MiB"] > 2
 
 
-def test_residuals_are_kept_and_too_few_to_calibrate(
+def test_residuals_are_stored_and_too_few_to_calibrate(
     predicted: tuple[Path, pd.DataFrame],
 ) -> None:
     """k = ceil((n+1) · 0.9) = 3 of n = 2 other treatments: the simulated interval stays."""
@@ -120,7 +118,7 @@ def test_residuals_are_kept_and_too_few_to_calibrate(
     assert stored.schema.field("calibration").metadata[b"meaning"]
 
 
-def test_two_bases_are_each_used_where_they_are_nearer(tmp_path: Path) -> None:
+def test_nearest_of_two_bases_is_used(tmp_path: Path) -> None:
     """A treatment is predicted from the basis that differs from it in the fewest factors."""
     out = archive(tmp_path)
     source, target = out / "runs" / "r001", out / "runs" / "r003"
@@ -134,24 +132,24 @@ def test_two_bases_are_each_used_where_they_are_nearer(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_is_recorded_is_what_both_campaigns_give() -> None:
-    """The model was made on the first campaign; the later one is kept whatever came of it."""
+def test_recorded_results_are_reproduced() -> None:
+    """The model was developed with the first campaign. The later one is independent."""
     postgres = importlib.import_module("studies.postgres")
     scores = postgres.scores(LATER)
-    given = postgres.kept(scores)
-    # of the later campaign no run on the solid-state drive is valid
+    computed = postgres.kept(scores)
+    # the later campaign has no valid run on the SSD
     first, *later = postgres.claims_of(scores)
     assert first.result is Result.MET
-    assert {one.result for one in later} == {Result.NOT_MEASURED}
-    assert all("sata-ssd" in treatment for one in later for treatment in one.missing)
+    assert {claim.result for claim in later} == {Result.NOT_MEASURED}
+    assert all("sata-ssd" in treatment for claim in later for treatment in claim.missing)
     assert status([first, *later]) == 3
     recorded = json.loads((ROOT / "bench" / "results" / "postgres-campaigns.json").read_text())[
         "rows"
     ]
-    for made, kept in zip(given, recorded, strict=True):
-        assert (made["case"], made.get("verdict")) == (kept["case"], kept.get("verdict"))
-        same = kept["value"]
-        assert made["value"] == (same if isinstance(same, str) else pytest.approx(same, rel=1e-5))
+    for row, expected in zip(computed, recorded, strict=True):
+        assert (row["case"], row.get("verdict")) == (expected["case"], expected.get("verdict"))
+        value = expected["value"]
+        assert row["value"] == (value if isinstance(value, str) else pytest.approx(value, rel=1e-5))
     shares = [int(row["value"].split(" of ")[0]) / row["n"] for row in recorded if "n" in row]
     assert len(shares) == 4
     assert shares[-1] == min(shares)
