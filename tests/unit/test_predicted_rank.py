@@ -1,4 +1,4 @@
-"""Predictions rank what to run; no analysis takes them for runs."""
+"""Predictions rank treatments and never enter an analysis of runs."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ TEXT = study_text(
 
 
 def test_predicted_rows_never_enter_an_analysis(tmp_path: Path) -> None:
-    """Breaks where a row is taken for a run because it looks like one: values 100 times too large."""
+    """Fails if predicted rows, whose values are 100 times too large, count as runs."""
     plan = plan_of_text(TEXT, tmp_path)
-    drawn = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     runs = pd.DataFrame(
         [
             {"run_id": r.run_id, "replicate": r.replicate, **r.levels, "valid": True}
-            | {"y": 5 + 2 * (r.levels["a"] == "y") + drawn.normal()}
+            | {"y": 5 + 2 * (r.levels["a"] == "y") + rng.normal()}
             for r in plan.rows
         ]
     )
     predicted = runs.assign(y=500.0, source="station")
     mixed = pd.concat([runs.assign(source="measured"), predicted], ignore_index=True)
     pd.testing.assert_frame_equal(effects(mixed, plan, "y"), effects(runs, plan, "y"))
-    taken = effects(mixed.drop(columns="source"), plan, "y")
-    assert taken["n"].iloc[0] == 2 * len(runs)  # what would happen without the mark
+    unmarked = effects(mixed.drop(columns="source"), plan, "y")
+    assert unmarked["n"].iloc[0] == 2 * len(runs)  # without the column `source` they count
 
 
 def predictions(place: Path, **more: object) -> Path:
@@ -50,51 +50,51 @@ def predictions(place: Path, **more: object) -> Path:
     return path
 
 
-def test_treatments_are_ranked_and_the_order_of_runs_stays(tmp_path: Path) -> None:
+def test_ranking_does_not_change_the_order_of_runs(tmp_path: Path) -> None:
     plan = plan_of_text(TEXT, tmp_path)
     table = predictions(tmp_path)
     study = str(tmp_path / "recorded.study.yaml")
-    run = lambda *words: CliRunner().invoke(_build(), ["plan", study, *words])  # noqa: E731
-    told = json.loads(run("--rank-by-prediction", str(table), "--json").stdout)
-    assert [tuple(r["levels"].values()) for r in told] == [
+    run = lambda *options: CliRunner().invoke(_build(), ["plan", study, *options])  # noqa: E731
+    ranked = json.loads(run("--rank-by-prediction", str(table), "--json").stdout)
+    assert [tuple(r["levels"].values()) for r in ranked] == [
         ("y", "1"), ("x", "1"), ("y", "2"), ("x", "2"), ("x", "4"), ("y", "4"),
     ]  # fmt: skip
-    assert told[-1]["predicted"] is None
-    words = run("--rank-by-prediction", str(table)).output
-    assert "predicted, not measured" in words
-    assert "no prediction" in words
+    assert ranked[-1]["predicted"] is None
+    output = run("--rank-by-prediction", str(table)).output
+    assert "predicted, not measured" in output
+    assert "no prediction" in output
     assert [r["run_id"] for r in json.loads(run("--json").stdout)["rows"]] == [
         r.run_id for r in plan.rows
     ]
 
 
-def test_tables_that_predict_nothing_are_refused(tmp_path: Path) -> None:
+def test_tables_without_predictions_are_refused(tmp_path: Path) -> None:
     plan_of_text(TEXT, tmp_path)
     study = str(tmp_path / "recorded.study.yaml")
     (tmp_path / "no.csv").write_text("a,b\nx,1\n")
     (tmp_path / "other.csv").write_text("predicted,b\n1,1\n")
     (tmp_path / "odd.parquet").write_bytes(b"PAR1")
-    strange = predictions(tmp_path, a="z")
-    for path in ("no.csv", "other.csv", "odd.parquet", "none.csv", strange.name):
-        words = ["plan", study, "--rank-by-prediction", str(tmp_path / path)]
-        assert isinstance(CliRunner().invoke(_build(), words).exception, BadInput)
+    other_levels = predictions(tmp_path, a="z")
+    for path in ("no.csv", "other.csv", "odd.parquet", "none.csv", other_levels.name):
+        argv = ["plan", study, "--rank-by-prediction", str(tmp_path / path)]
+        assert isinstance(CliRunner().invoke(_build(), argv).exception, BadInput)
 
 
-def test_names_of_levels_in_a_table_of_predictions_are_texts(tmp_path: Path) -> None:
+def test_level_names_in_a_table_are_text(tmp_path: Path) -> None:
     names = ["007", "true", "none", "1.0"]
     plan = plan_of_text(
         study_text({"a": f"{{levels: {json.dumps(names)}}}"}, "{kind: full, seed: 4}"), tmp_path
     )
     table = tmp_path / "predictions.csv"
     table.write_text("a,predicted\n" + "".join(f"{name},{n}\n" for n, name in enumerate(names)))
-    words = ["plan", str(tmp_path / "recorded.study.yaml"), "--rank-by-prediction", str(table)]
-    ranking = json.loads(CliRunner().invoke(_build(), [*words, "--json"]).stdout)
+    argv = ["plan", str(tmp_path / "recorded.study.yaml"), "--rank-by-prediction", str(table)]
+    ranking = json.loads(CliRunner().invoke(_build(), [*argv, "--json"]).stdout)
     assert {r["levels"]["a"]: r["predicted"] for r in ranking} == dict(
         zip(names, range(4), strict=True)
     )
     assert len(ranking) == plan.treatments
     table.write_text(table.read_text() + "007,9\n")
-    error = CliRunner().invoke(_build(), words).exception
+    error = CliRunner().invoke(_build(), argv).exception
     assert "found two of 007; expected one for each treatment" in str(error)
 
 
@@ -104,7 +104,7 @@ def test_treatments_without_a_predicted_value_are_last(tmp_path: Path) -> None:
     table.loc[table["predicted"] == table["predicted"].min(), "predicted"] = np.nan
     table.to_parquet(tmp_path / "predictions.parquet")
     study = str(tmp_path / "recorded.study.yaml")
-    words = ["plan", study, "--rank-by-prediction", str(tmp_path / "predictions.parquet"), "--json"]
-    treatments = json.loads(CliRunner().invoke(_build(), words).stdout)
+    argv = ["plan", study, "--rank-by-prediction", str(tmp_path / "predictions.parquet"), "--json"]
+    treatments = json.loads(CliRunner().invoke(_build(), argv).stdout)
     last = {tuple(t["levels"].values()): t["predicted"] for t in treatments[-2:]}
     assert last == {("y", "1"): None, ("y", "4"): None}

@@ -1,4 +1,4 @@
-"""Profiles: reading, mistakes with their lines, slowing down, and what a host can honour."""
+"""Storage profiles: reading, errors with lines, time scale, and limits of the host."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ READY = [
 MIB = 1 << 20
 
 
-def test_ready_profiles_are_there_with_their_sources() -> None:
+def test_built_in_profiles_have_sources() -> None:
     assert ready_names() == READY
     for name in READY:
         values = load_profile(name).to_dict()
@@ -46,7 +46,7 @@ def test_ready_profiles_are_there_with_their_sources() -> None:
         assert values["time_scale"] == 1.0
 
 
-def test_plain_test_profiles_are_what_their_names_say() -> None:
+def test_profiles_for_tests_match_their_names() -> None:
     rate, service = load_profile("rate-20mib"), load_profile("service-5ms")
     for op in ("read", "write"):
         for sequential in (True, False):
@@ -61,7 +61,7 @@ def test_plain_test_profiles_are_what_their_names_say() -> None:
 def test_disk_shapes() -> None:
     hdd = load_profile("hdd-7200")
     random = hdd.moments("read", False, 4096)
-    # command + published mean seek + half a turn + transfer
+    # command + published mean seek + half a rotation + transfer
     assert random.mean == pytest.approx(0.0001 + 0.0074 + 0.00833 / 2 + 4096 / 2e8, rel=0.01)
     assert random.p99 < 0.0001 + 0.0137 + 0.00833
     assert hdd.moments("read", True, MIB).capacity_iops * MIB == pytest.approx(2e8, rel=0.03)
@@ -75,15 +75,15 @@ def test_disk_shapes() -> None:
     assert large[1] / large[0] == pytest.approx(1.0, abs=0.1)
 
 
-def test_slowing_down_scales_times_and_rates() -> None:
+def test_time_scale_multiplies_times() -> None:
     for name in READY:
-        one = load_profile(name)
-        four = scaled(one, 4)
-        assert four.time_scale == 4
-        assert scaled(four, 2).time_scale == 8
+        original = load_profile(name)
+        slowed = scaled(original, 4)
+        assert slowed.time_scale == 4
+        assert scaled(slowed, 2).time_scale == 8
         for op in ("read", "write"):
             for size in (4096, MIB):
-                a, b = one.moments(op, False, size), four.moments(op, False, size)
+                a, b = original.moments(op, False, size), slowed.moments(op, False, size)
                 assert b.mean == pytest.approx(4 * a.mean)
                 assert b.p99 == pytest.approx(4 * a.p99)
                 assert b.capacity_iops == pytest.approx(a.capacity_iops / 4)
@@ -103,7 +103,7 @@ def test_slowing_down_scales_times_and_rates() -> None:
         ('"name": "hdd-7200-seek",', '"name": "hdd"', "description", "expected `,` or `}`"),
     ],
 )
-def test_mistakes_name_line_and_what_was_found(
+def test_errors_have_a_line(
     tmp_path: Path, old: str, new: str, line_holds: str, found: str
 ) -> None:
     text = json.dumps(load_profile("hdd-7200-seek").to_dict(), indent=2)
@@ -118,7 +118,7 @@ def test_mistakes_name_line_and_what_was_found(
     assert line_holds in file.read_text().splitlines()[mistake.line - 1]
 
 
-def test_a_missing_profile_names_the_ready_ones() -> None:
+def test_unknown_profile_lists_the_built_in_ones() -> None:
     with pytest.raises(BadInput, match=r"neither a file nor one of cloud-burst-ssd, .*hdd-7200"):
         load_profile("floppy")
 
@@ -137,7 +137,7 @@ class _Host:
         return self
 
 
-def test_a_profile_faster_than_the_host_is_refused_with_the_nearest_time_scale() -> None:
+def test_too_fast_profile_suggests_a_time_scale() -> None:
     host, ssd = _Host(), load_profile("sata-ssd")
     with pytest.raises(BadInput) as error:
         check_honourable(ssd, host)
@@ -146,56 +146,56 @@ def test_a_profile_faster_than_the_host_is_refused_with_the_nearest_time_scale()
     check_honourable(scaled(ssd, nearest), host)
     with pytest.raises(BadInput):
         check_honourable(scaled(ssd, nearest / 2), host)
-    # the same answer from wherever one starts
+    # the result does not depend on the current time_scale
     assert nearest_honest_time_scale(scaled(ssd, 2), host) == nearest
     check_honourable(load_profile("service-5ms"), host)
     check_honourable(load_profile("rate-20mib"), host)
 
 
-def test_what_is_honest_only_for_programs_that_ask_for_little_is_said() -> None:
+def test_limit_for_busy_programs_is_reported() -> None:
     host, ssd = _Host(loaded_iops=10_000), load_profile("sata-ssd")
     fast = nearest_honest_time_scale(ssd, _Host())
-    check_honourable(scaled(ssd, fast), host)  # the disk itself can be that fast
+    check_honourable(scaled(ssd, fast), host)  # the idle host is fast enough
     nearest = nearest_honest_time_scale(ssd, host)
     assert nearest > fast
-    words = too_fast_when_loaded(scaled(ssd, fast), host)
-    assert f"at time_scale {fast:g} is accurate only for programs that request less" in words
-    assert "busy programs get 10,000/s" in words
-    assert f"at time_scale {nearest:g} every program gets" in words
+    message = too_fast_when_loaded(scaled(ssd, fast), host)
+    assert f"at time_scale {fast:g} is accurate only for programs that request less" in message
+    assert "busy programs get 10,000/s" in message
+    assert f"at time_scale {nearest:g} every program gets" in message
     assert too_fast_when_loaded(scaled(ssd, nearest), host) == ""
     assert too_fast_when_loaded(scaled(ssd, nearest / 2), host) != ""
 
 
 @pytest.mark.parametrize("name", ["hdd-7200", "hdd-7200-seek"])
-def test_a_place_is_written_once_in_a_turn_without_a_write_cache(name: str) -> None:
-    """7200 turns per minute: at most 120 rewrites/s that each wait for the medium."""
+def test_rewrites_without_a_write_cache_wait_a_rotation(name: str) -> None:
+    """7200 rpm: at most 120 rewrites/s that each wait for the medium."""
     service = load_profile(name)
     rewrite = service.moments("write", True, 8192).mean + service.moments("flush", False, 0).mean
     assert 100 <= 1 / rewrite <= 120
 
 
-def test_programs_that_flush_each_write_ask_for_both() -> None:
+def test_flush_rate_of_the_host_limits_the_time_scale() -> None:
     ssd = load_profile("px05smb040")
     eager, host = _Host(flushed_iops=1e9), _Host(flushed_iops=1_000)
     nearest = nearest_honest_time_scale(ssd, host)
     assert nearest > nearest_honest_time_scale(ssd, eager)
-    words = too_fast_when_loaded(scaled(ssd, nearest_honest_time_scale(ssd, eager)), host)
-    assert "random writes/s with a flush after each, programs get 1,000/s" in words
+    message = too_fast_when_loaded(scaled(ssd, nearest_honest_time_scale(ssd, eager)), host)
+    assert "random writes/s with a flush after each, programs get 1,000/s" in message
     assert too_fast_when_loaded(scaled(ssd, nearest), host) == ""
-    # a flush that takes no time is none that anybody waits for
+    # a flush without duration does not limit a program
     limited = load_profile("rate-20mib")
     assert nearest_honest_time_scale(limited, host) == nearest_honest_time_scale(limited, eager)
     check_honourable(scaled(ssd, nearest_honest_time_scale(ssd, eager)), host)
 
 
-def test_likeness_sees_five_percent() -> None:
+def test_likeness_detects_five_percent() -> None:
     hdd = load_profile("hdd-7200")
     assert all(r["ks"] == 0 and r["mean_ratio"] == 1 for r in likeness(hdd, hdd))
     slower = likeness(hdd, scaled(hdd, 1.05))
     assert all(r["mean_ratio"] == pytest.approx(1.05) and r["ks"] > 0.01 for r in slower)
 
 
-def test_profile_from_dict_is_the_same() -> None:
+def test_profile_survives_conversion_to_dict() -> None:
     for name in READY:
         profile = load_profile(name)
         assert StorageProfile.from_dict(profile.to_dict()) == profile

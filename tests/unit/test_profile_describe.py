@@ -1,4 +1,4 @@
-"""`penstock profile list|show|check`, and who repeats for what a profile is not to be used."""
+"""`penstock profile list|show|check`, and warnings about operations that a profile misses."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(tmp_path / "state", FLOOR)
     monkeypatch.setattr(
         "penstock.emulate.disks.measure_floor._measure", lambda *_: FLOOR
-    )  # no disk is put up here
+    )  # no disk is emulated
 
 
-def penstock(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
-    monkeypatch.setattr(sys, "argv", ["penstock", "profile", *words])
-    with pytest.raises(SystemExit) as ended:
+def penstock(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
+    monkeypatch.setattr(sys, "argv", ["penstock", "profile", *arguments])
+    with pytest.raises(SystemExit) as exited:
         main()
-    return ended.value.code
+    return exited.value.code
 
 
-def fitted(where: Path) -> Path:
-    """A profile that says for what it is not to be used."""
+def fitted(folder: Path) -> Path:
+    """Write a profile that excludes one operation."""
     values = load_profile("service-5ms").to_dict()
     values["name"] = "mine"
     values["source"].append({"what": MISSED, "where": NOT_MET})
-    path = where / "mine.json"
+    path = folder / "mine.json"
     path.write_text(json.dumps(values))
     return path
 
 
-def test_all_ready_profiles_are_listed(
+def test_list_has_all_built_in_profiles(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert penstock(monkeypatch, "list") == 0
@@ -68,7 +68,7 @@ def test_all_ready_profiles_are_listed(
     assert rows["sata-ssd"]["honest_time_scale"] > 8
 
 
-def test_one_profile_is_shown_with_its_sources_and_misses(
+def test_show_has_sources_and_misses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ready_names():
@@ -80,19 +80,19 @@ def test_one_profile_is_shown_with_its_sources_and_misses(
         for source in load_profile(name).to_dict()["source"]:
             assert " ".join(source["where"].split()) in " ".join(text.split())
     assert penstock(monkeypatch, "show", str(fitted(tmp_path))) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert f"Not to be used for - {MISSED}" in told
-    assert "random reads, 4 KiB 5 ms 5 ms 5 ms 200" in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"Not to be used for - {MISSED}" in output
+    assert "random reads, 4 KiB 5 ms 5 ms 5 ms 200" in output
 
 
-def test_a_profile_is_checked_against_this_host(
+def test_check_compares_with_this_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert penstock(monkeypatch, "check", str(fitted(tmp_path))) == 0
     capsys.readouterr()
     assert penstock(monkeypatch, "check", "nvme", "--json") == 3
-    found = json.loads(capsys.readouterr().out)
-    assert "too fast for this host" in found["too_fast"]
+    report = json.loads(capsys.readouterr().out)
+    assert "too fast for this host" in report["too_fast"]
     (tmp_path / "broken.json").write_text(
         '{\n "schema": "penstock/storage-profile/1",\n "name": 3\n}'
     )
@@ -100,38 +100,38 @@ def test_a_profile_is_checked_against_this_host(
     assert "broken.json:3:" in capsys.readouterr().err
 
 
-def test_words_that_go_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_contradictory_arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert penstock(monkeypatch, "list", "--quick") == 2
     assert penstock(monkeypatch, "show", "hdd-7200", "-o", "x.json") == 2
     assert penstock(monkeypatch, "hdd-7200", "show") == 2
 
 
-def test_a_fit_that_misses_depth_or_tail_says_so() -> None:
-    one = np.ones(1)
-    cell = Cell("read", False, 4096, 16, 16, 1e6, one, one)
+def test_fit_that_misses_depth_or_tail_is_reported() -> None:
+    ones = np.ones(1)
+    cell = Cell("read", False, 4096, 16, 16, 1e6, ones, ones)
     rows = [JudgedCell(cell, 0.6, None, 1.02, 1.5), JudgedCell(cell, 1.01, None, 0.99, 1.1)]
     assert not_to_be_used(rows) == [
         MISSED,
         "the 99th percentile of random reads of 4 KiB, 16 in flight (fitted 1.50 of what was measured)",
     ]
-    said = verdict(rows)
-    assert "rates of the 2 cells of the fit agree within 67 %" in said
-    assert "of 2 medians 2 are within 15 %, the worst is off by 2 %" in said
-    assert "of 2 99th percentiles 1 are within 15 %, the worst is off by 50 %" in said
+    summary = verdict(rows)
+    assert "rates of the 2 cells of the fit agree within 67 %" in summary
+    assert "of 2 medians 2 are within 15 %, the worst is off by 2 %" in summary
+    assert "of 2 99th percentiles 1 are within 15 %, the worst is off by 50 %" in summary
     assert "medians" not in verdict([JudgedCell(cell, 1.0, None)])
 
 
-def test_plan_and_predict_repeat_it(tmp_path: Path) -> None:
+def test_plan_and_predict_report_misses(tmp_path: Path) -> None:
     path = tmp_path / "s.study.yaml"
     text = STUDY.replace("[sata-ssd, service-5ms]", "[mine.json, service-5ms]")
     path.write_text(text.replace("SCALE", "1"))
     fitted(tmp_path)
     study = load_study(path)
-    (said,) = what_run_says(resolvable(study, treatments_of(make_plan(study))))
-    assert said == f"profile mine is not to be used for {MISSED}"
+    (warning,) = what_run_says(resolvable(study, treatments_of(make_plan(study))))
+    assert warning == f"profile mine is not to be used for {MISSED}"
     values = json.loads((tmp_path / "mine.json").read_text())
-    found = profiles_of({"hosts": [{"storage": {"profile": values}}]})
-    misses = {name: ruled_out(p) for name, p in found.items()}
+    profiles = profiles_of({"hosts": [{"storage": {"profile": values}}]})
+    misses = {name: ruled_out(p) for name, p in profiles.items()}
     judgement = judge(Conditions(ruled_out=misses))
     assert judgement.verdict == "caution"
     assert [r.text for r in judgement.reasons if r.code == "profile-misses"] == [
@@ -139,8 +139,8 @@ def test_plan_and_predict_repeat_it(tmp_path: Path) -> None:
     ]
 
 
-def test_a_row_of_an_instant_disk_has_no_ceiling_and_no_nan() -> None:
+def test_details_of_a_profile_without_a_host() -> None:
     values = load_profile("service-5ms").to_dict()
-    found = describe.details(load_profile("service-5ms"), None)
-    assert found["honest_time_scale"] is None
-    assert json.loads(json.dumps(found, allow_nan=False))["servers"] == values["servers"]
+    details = describe.details(load_profile("service-5ms"), None)
+    assert details["honest_time_scale"] is None
+    assert json.loads(json.dumps(details, allow_nan=False))["servers"] == values["servers"]

@@ -1,4 +1,4 @@
-"""What a monitored command was: its words, its files, its host, in the experiment of a server, too."""
+"""Provenance of a monitored command: arguments, files and host, locally and with a server."""
 
 from __future__ import annotations
 
@@ -40,33 +40,33 @@ def manifest_of(server: Server, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("served", [True, False])
-def test_the_command_its_files_and_its_host_are_in_the_manifest(
-    server: Server, tmp_path: Path, served: bool
-) -> None:
-    """Breaks where the server writes down itself: the command may use fewer processors than it does."""
+def test_manifest_has_command_files_and_host(server: Server, tmp_path: Path, served: bool) -> None:
+    """Fails if the server records itself: the command is limited to one processor."""
     program, config = tmp_path / "program", tmp_path / "c.json"
     program.write_text(f"#!/bin/sh\n# {tmp_path}\nexit 0\n")
     program.chmod(0o755)
     config.write_text('{"collectors": {"in": {"type": "influxdb"}}}')
-    one = min(os.sched_getaffinity(0))
-    line = [sys.executable, "-m", "penstock", "monitor", "run", "--name", "p", "-i", "0.1"]
-    line += ["--config", str(config), "-o", str(tmp_path / "b")]
-    line += ["--server", server.url] if served else []
-    own = os.environ | {"PENSTOCK_STATE": str(tmp_path / "own")}
-    own["PENSTOCK_RUNTIME"] = server.environment["PENSTOCK_RUNTIME"]  # where its token is
-    own.pop("PENSTOCK_SERVER", None)
-    done = commands.run(
-        [*line, "--", str(program), "a b"],
-        env=own, capture_output=True, text=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, {one}),
+    processor = min(os.sched_getaffinity(0))
+    argv = [sys.executable, "-m", "penstock", "monitor", "run", "--name", "p", "-i", "0.1"]
+    argv += ["--config", str(config), "-o", str(tmp_path / "b")]
+    argv += ["--server", server.url] if served else []
+    environment = os.environ | {"PENSTOCK_STATE": str(tmp_path / "own")}
+    environment["PENSTOCK_RUNTIME"] = server.environment[
+        "PENSTOCK_RUNTIME"
+    ]  # directory of the token
+    environment.pop("PENSTOCK_SERVER", None)
+    result = commands.run(
+        [*argv, "--", str(program), "a b"],
+        env=environment, capture_output=True, text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, {processor}),
     )  # fmt: skip
-    assert (done.returncode, "nothing is recorded" in done.stderr) == (0, False), done.stderr
+    assert (result.returncode, "nothing is recorded" in result.stderr) == (0, False), result.stderr
     if served:
-        found = manifest_of(server, "p")
+        recorded = manifest_of(server, "p")
     else:
         (path,) = tmp_path.glob("own/experiments/*/p.1-*")
-        found = Bundle.open(path).manifest
-    for manifest in (found, Bundle.open(tmp_path / "b").manifest):
+        recorded = Bundle.open(path).manifest
+    for manifest in (recorded, Bundle.open(tmp_path / "b").manifest):
         assert manifest["command"] == [str(program), "a b"]
         assert manifest["host"]["cpus_allowed"] == 1
         assert manifest["host"].keys() == host_facts().keys()
@@ -78,8 +78,8 @@ def test_the_command_its_files_and_its_host_are_in_the_manifest(
             }
 
 
-def test_a_server_takes_no_more_than_facts(server: Server) -> None:
-    """Breaks where a client writes over what the server knows, or fills its manifests."""
+def test_server_accepts_only_facts(server: Server) -> None:
+    """Fails if a client overwrites facts of the server or fills its manifests."""
     for wrong in (
         {"valid": True},
         {"command": "one text"},
@@ -91,57 +91,57 @@ def test_a_server_takes_no_more_than_facts(server: Server) -> None:
         assert answer.status_code == 400
         assert "facts" in answer.json()["detail"]
     assert server.http.get("/api/v1/experiments?name=wrong").json() == []
-    # who tells nothing is on the server's host
+    # without facts the host is the server's
     server.http.post("/exp/plain", json={}).raise_for_status()
     server.http.put("/exp/plain", json={}).raise_for_status()
     assert manifest_of(server, "plain")["host"]["cpus"] == os.cpu_count()
     assert "command" not in manifest_of(server, "plain")
 
 
-def test_of_a_long_command_there_is_the_beginning(server: Server) -> None:
-    words = ["sh", "-c", *(f"word{n}" for n in range(20_000)), "caf\udce9"]
-    cut = for_server(facts_of_command(words))
-    kept = len(cut["command"])
-    assert cut["command"] == words[:kept]
-    assert cut["command_left_out"] == len(words) - kept > 0
-    assert checked_facts(cut) == json.loads(json.dumps(cut))
-    door = Remote(server.url, server.token)
-    assert door.start("long", facts=facts_of_command(words)) == "long#1"
-    door.start("short", facts=facts_of_command(["sh", "caf\udce9"]))
+def test_long_command_is_truncated(server: Server) -> None:
+    argv = ["sh", "-c", *(f"word{n}" for n in range(20_000)), "caf\udce9"]
+    truncated = for_server(facts_of_command(argv))
+    length = len(truncated["command"])
+    assert truncated["command"] == argv[:length]
+    assert truncated["command_left_out"] == len(argv) - length > 0
+    assert checked_facts(truncated) == json.loads(json.dumps(truncated))
+    client = Remote(server.url, server.token)
+    assert client.start("long", facts=facts_of_command(argv)) == "long#1"
+    client.start("short", facts=facts_of_command(["sh", "caf\udce9"]))
     for name in ("long", "short"):
-        door.stop(name)
-    assert manifest_of(server, "long")["command_left_out"] == cut["command_left_out"]
+        client.stop(name)
+    assert manifest_of(server, "long")["command_left_out"] == truncated["command_left_out"]
     assert manifest_of(server, "short")["command"] == ["sh", "caf\\udce9"]
 
 
-def test_what_is_no_ordinary_file_is_not_read(tmp_path: Path) -> None:
+def test_special_files_are_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    found = facts_of_command(["no-such-program"], tmp_path / "fifo")
-    assert found == {"command": ["no-such-program"], "files": {}}
+    facts = facts_of_command(["no-such-program"], tmp_path / "fifo")
+    assert facts == {"command": ["no-such-program"], "files": {}}
 
 
-def test_an_older_server_is_told_what_it_knows() -> None:
-    asked: list[dict[str, Any]] = []
+def test_older_server_receives_no_facts() -> None:
+    requests: list[dict[str, Any]] = []
 
     class Older(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append(said)
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            requests.append(request)
             text = "Starting x#1\n"
-            if "facts" in said:
+            if "facts" in request:
                 text = json.dumps({"detail": "facts: Extra inputs are not permitted"})
-            self.send_response(400 if "facts" in said else 201)
+            self.send_response(400 if "facts" in request else 201)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text.encode())
 
-        def log_message(self, format: str, *words: Any) -> None:
+        def log_message(self, format: str, *arguments: Any) -> None:
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Older) as older:
         threading.Thread(target=older.serve_forever, daemon=True).start()
-        door = Remote(f"http://127.0.0.1:{older.server_address[1]}")
-        assert door.start("x", facts={"command": ["true"]}, tags=["t"]) == "x#1"
+        client = Remote(f"http://127.0.0.1:{older.server_address[1]}")
+        assert client.start("x", facts={"command": ["true"]}, tags=["t"]) == "x#1"
         older.shutdown()
-    assert asked[0]["facts"]["command"] == ["true"]
-    assert {k: v for k, v in asked[0].items() if k != "facts"} == asked[1]
+    assert requests[0]["facts"]["command"] == ["true"]
+    assert {k: v for k, v in requests[0].items() if k != "facts"} == requests[1]
