@@ -47,7 +47,7 @@ def test_undo_restores_the_setting_of_a_killed_run(debugfs: Path, tmp_path: Path
     assert setting.read_text().strip() == "65536"
 
 
-def test_a_refusal_names_the_lockdown(
+def test_refusal_names_the_lockdown(
     debugfs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: Path, text: str) -> int:

@@ -34,16 +34,16 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def drawn(outcome: Outcome) -> Callable[[str], Figure]:
+def figure_of(outcome: Outcome) -> Callable[[str], Figure]:
     """Wide figure of a kind, plotted once for all tests."""
     return functools.cache(lambda kind: figures.draw(outcome, kind, style.WIDE_INCHES))
 
 
 @pytest.mark.parametrize("kind", DRAWN)
 def test_bytes_depend_only_on_the_tables(
-    outcome: Outcome, drawn: Callable[[str], Figure], kind: str
+    outcome: Outcome, figure_of: Callable[[str], Figure], kind: str
 ) -> None:
-    first, second = drawn(kind), figures.draw(outcome, kind, style.WIDE_INCHES)
+    first, second = figure_of(kind), figures.draw(outcome, kind, style.WIDE_INCHES)
     for extension, magic in (("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG")):
         content = render.published(first, extension)
         assert content.startswith(magic)
@@ -51,8 +51,8 @@ def test_bytes_depend_only_on_the_tables(
 
 
 @pytest.mark.parametrize("kind", DRAWN)
-def test_axes_have_units(drawn: Callable[[str], Figure], kind: str) -> None:
-    fig = drawn(kind)
+def test_axes_have_units(figure_of: Callable[[str], Figure], kind: str) -> None:
+    fig = figure_of(kind)
     labels = " ".join(a.get_xlabel() + a.get_ylabel() for a in fig.axes)
     if kind == "cube":
         labels = fig.axes[0].get_title(loc="left")
@@ -62,10 +62,10 @@ def test_axes_have_units(drawn: Callable[[str], Figure], kind: str) -> None:
 @pytest.mark.parametrize("width", [style.WIDE_INCHES, style.NARROW_INCHES])
 @pytest.mark.parametrize("kind", DRAWN)
 def test_no_text_is_clipped(
-    outcome: Outcome, drawn: Callable[[str], Figure], kind: str, width: float
+    outcome: Outcome, figure_of: Callable[[str], Figure], kind: str, width: float
 ) -> None:
     wide = width == style.WIDE_INCHES
-    fig = drawn(kind) if wide else figures.draw(outcome, kind, width)
+    fig = figure_of(kind) if wide else figures.draw(outcome, kind, width)
     box = fig.bbox
     inside = fig.get_tightbbox()
     assert inside.x0 * fig.dpi >= box.x0 - 2
@@ -73,7 +73,7 @@ def test_no_text_is_clipped(
     assert inside.y0 * fig.dpi >= box.y0 - 2
 
 
-def test_down_sampling_keeps_extremes_of_every_bin() -> None:
+def test_downsampling_keeps_extremes_of_each_bin() -> None:
     rng = np.random.default_rng(1)
     x = np.arange(100_000.0)
     y = rng.random(100_000)
@@ -134,9 +134,9 @@ def test_treatments_are_labelled_in_the_order_of_their_table(
 def test_axis_numbers_are_formatted_as_in_tables(tmp_path: Path) -> None:
     truth = {"a": 21_000.0, "b": 4_000.0}
     study = Planted("Which?", {"kind": [*truth]}, lambda lv: {"throughput": truth[lv["kind"]]})
-    planted = analyse(study.write(tmp_path / "out"), report=False).outcome
-    assert planted is not None
-    (axes,) = figures.draw(planted, "responses", style.WIDE_INCHES).axes
+    analysed = analyse(study.write(tmp_path / "out"), report=False).outcome
+    assert analysed is not None
+    (axes,) = figures.draw(analysed, "responses", style.WIDE_INCHES).axes
     ticks = axes.xaxis.get_major_formatter().format_ticks(axes.get_xticks())
     assert "20,000" in ticks
 
@@ -144,9 +144,9 @@ def test_axis_numbers_are_formatted_as_in_tables(tmp_path: Path) -> None:
 def test_names_of_levels_are_not_formulas(tmp_path: Path) -> None:
     truth = {"$a^$": 2.0, "b": 1.0}
     study = Planted("Which?", {"kind": [*truth]}, lambda lv: {"throughput": truth[lv["kind"]]})
-    planted = analyse(study.write(tmp_path / "out"), report=False).outcome
-    assert planted is not None
-    (axes,) = figures.draw(planted, "responses", style.WIDE_INCHES).axes
+    analysed = analyse(study.write(tmp_path / "out"), report=False).outcome
+    assert analysed is not None
+    (axes,) = figures.draw(analysed, "responses", style.WIDE_INCHES).axes
     assert "$a^$" in [label.get_text() for label in axes.get_yticklabels()]
 
 

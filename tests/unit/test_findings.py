@@ -239,7 +239,7 @@ def test_not_a_directory_of_results(tmp_path: Path) -> None:
         findings(tmp_path / "nowhere")
 
 
-def test_a_factor_of_three_levels_can_explain_most(out: Path) -> None:
+def test_factor_of_three_levels_can_be_the_main_factor(out: Path) -> None:
     outcome = Outcome.read(out)
     assert outcome.effects is not None
     plain = by_code(findings(outcome), "effect-dominant")

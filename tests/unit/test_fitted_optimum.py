@@ -30,7 +30,7 @@ def analysed(
     better: str = "lower",
     noise: float = 0.01,
 ) -> Analysis:
-    planted = Planted(
+    study = Planted(
         question,
         factors,
         lambda levels: {"value": truth(levels)},
@@ -39,7 +39,7 @@ def analysed(
         replicates=2,
         kind=kind,
     )
-    return analyse(planted.write(out), report=False)
+    return analyse(study.write(out), report=False)
 
 
 def coded(levels: Levels, name: str, factors: dict[str, list[int]] = THREE) -> int:
@@ -92,7 +92,7 @@ def test_question_for_factors_of_a_definitive_screening(tmp_path: Path) -> None:
     assert result.conclusion.first.code == "screening"
 
 
-def test_the_next_step_runs_the_optimum(tmp_path: Path) -> None:
+def test_next_step_runs_the_optimum(tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = analysed(out, bowl)
     assert result.conclusion is not None

@@ -23,7 +23,7 @@ TWO = "{levels: [low, high]}"
 TRUTH = {"A": 10.0, "B": 6.0, "C": 3.0, "D": 1.0, "AD": -6.0}
 
 
-def recorded(place: Path, noise: float = 0.2) -> Path:
+def recorded(folder: Path, noise: float = 0.2) -> Path:
     draws = np.random.default_rng(5)
 
     def value(row):
@@ -31,7 +31,7 @@ def recorded(place: Path, noise: float = 0.2) -> Path:
         return {"y": 100 + size + draws.normal(0, noise)}
 
     text = study_text(dict.fromkeys("ABCD", TWO), "{kind: full, replicates: 2}")
-    out = record(place, text, value)
+    out = record(folder, text, value)
     analyse(out, report=False)
     return out
 

@@ -61,20 +61,20 @@ def exporter() -> Iterator[int]:
 class Server:
     """`penstock serve` with its own state directory. It can be restarted on the same port."""
 
-    def __init__(self, place: Path, config: dict[str, Any]) -> None:
-        self.place = place
-        (place / "config.json").write_text(json.dumps(config))
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        self.folder = folder
+        (folder / "config.json").write_text(json.dumps(config))
         self.environment = {
             **os.environ,
-            "PENSTOCK_STATE": str(place / "state"),
-            "PENSTOCK_RUNTIME": str(place / "run"),
+            "PENSTOCK_STATE": str(folder / "state"),
+            "PENSTOCK_RUNTIME": str(folder / "run"),
         }
         self.port = 0
         self.begin()
 
     def begin(self) -> None:
-        argv = ["serve", "--config", str(self.place / "config.json"), "--port", str(self.port)]
-        with (self.place / "log").open("a") as log:
+        argv = ["serve", "--config", str(self.folder / "config.json"), "--port", str(self.port)]
+        with (self.folder / "log").open("a") as log:
             self.process = commands.popen(
                 [sys.executable, "-m", "penstock", *argv],
                 env=self.environment,
@@ -84,9 +84,11 @@ class Server:
             )
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip().rstrip("/")
-        assert self.url, (self.place / "log").read_text()
+        assert self.url, (self.folder / "log").read_text()
         self.port = int(self.url.rpartition(":")[2])
-        state_file = json.loads((self.place / "run" / f"serve-{self.process.pid}.json").read_text())
+        state_file = json.loads(
+            (self.folder / "run" / f"serve-{self.process.pid}.json").read_text()
+        )
         self.right = {"Authorization": f"Bearer {state_file['experiments_token']}"}
 
     def end(self, signum: int = signal.SIGTERM) -> None:
@@ -119,9 +121,7 @@ def wait_for(condition: Any, seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-def test_collectors_of_a_configuration_work_while_an_experiment_runs(
-    tmp_path: Path, exporter: int
-) -> None:
+def test_configured_collectors_run_during_experiments(tmp_path: Path, exporter: int) -> None:
     target = {"url": f"http://127.0.0.1:{exporter}/metrics", "instance": "it"}
     pull = {"type": "scrape", "targets": [target], "interval_s": 0.1, "experiments": "x*"}
     server = Server(tmp_path, {"collectors": {"pull": {**pull, "begun": "anywhere"}}})
@@ -163,7 +163,7 @@ def test_collectors_of_a_configuration_work_while_an_experiment_runs(
 
 
 def manifest_of(server: Server, name: str) -> dict[str, Any]:
-    (path,) = (server.place / "state" / "experiments").glob(f"*/{name}.1-*/manifest.json")
+    (path,) = (server.folder / "state" / "experiments").glob(f"*/{name}.1-*/manifest.json")
     manifest: dict[str, Any] = json.loads(path.read_text())
     return manifest
 
@@ -591,7 +591,7 @@ def test_tables_with_another_separator(separator: str, tmp_path: Path) -> None:
     assert read_table(tmp_path / "t.csv")["v"].to_pylist() == [5, 6]
 
 
-def test_decimal_commas_are_no_texts(tmp_path: Path) -> None:
+def test_decimal_commas_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("t;v;name\n1;1,5;a,5\n2;2,5;b\n")
     table = read_table(tmp_path / "t.csv")
     with pytest.raises(BadInput, match="found '1,5'; expected numbers with a decimal point"):

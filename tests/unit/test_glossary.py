@@ -50,9 +50,9 @@ def test_glossary_has_the_requested_terms() -> None:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The pages of an archived study and of a trace."""
-    place = tmp_path_factory.mktemp("pages")
-    out = shutil.copytree(ROOT / "tests/golden/access-patterns-archive", place / "out")
-    trace = write_bundle(place / "trace", events(300))
+    folder = tmp_path_factory.mktemp("pages")
+    out = shutil.copytree(ROOT / "tests/golden/access-patterns-archive", folder / "out")
+    trace = write_bundle(folder / "trace", events(300))
     return {
         "study": write_page(out).read_text(),
         "trace": write_trace_report(TracedRun(trace)).read_text(),

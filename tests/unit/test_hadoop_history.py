@@ -142,18 +142,18 @@ def test_plain_json_is_equivalent(tmp_path: Path) -> None:
 
 
 def test_other_formats_are_refused(tmp_path: Path) -> None:
-    odd = tmp_path / "odd.jhist"
-    odd.write_bytes(b"Avro-Binary\nObj\x01\x04")
+    path = tmp_path / "odd.jhist"
+    path.write_bytes(b"Avro-Binary\nObj\x01\x04")
     with pytest.raises(BadInput, match=r"odd.jhist: found Avro's binary form; expected JSON"):
-        metrics.read(odd)
+        metrics.read(path)
     lines = DONE.read_text().splitlines()
-    odd.write_text("\n".join([*lines[:8], '{"type":"MAP_ATT', *lines[9:]]))
+    path.write_text("\n".join([*lines[:8], '{"type":"MAP_ATT', *lines[9:]]))
     with pytest.raises(BadInput, match=r"odd.jhist:9: found no JSON; expected an event of Hadoop"):
-        metrics.read(odd)
+        metrics.read(path)
     late = json.dumps({"type": "JOB_INITED", "event": {"x": {"launchTime": 10**30}}})
-    odd.write_text("\n".join([*lines[:6], late]))
+    path.write_text("\n".join([*lines[:6], late]))
     with pytest.raises(BadInput, match=r"odd.jhist:7: found an event with"):
-        metrics.read(odd)
+        metrics.read(path)
 
 
 def test_import_prints_waves(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_false_alarms_respect_the_level(nodes: int, rounds: int) -> None:
     assert LEVEL == 0.01
 
 
-def test_a_slow_disk_and_a_slow_link_are_named() -> None:
+def test_slow_disk_and_slow_link_are_named() -> None:
     slow = {
         ("node-2", "disk, write"): 3.0,
         ("node-2", "disk, read"): 3.0,

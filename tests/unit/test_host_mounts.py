@@ -25,7 +25,7 @@ def test_spaces_in_mount_points_and_optional_fields() -> None:
     assert mount.super_options == ("rw", "x=y")
 
 
-def test_a_hybrid_host() -> None:
+def test_hybrid_host() -> None:
     result = hierarchies(parse_mountinfo(HYBRID))
     assert result.layout == "hybrid"
     assert result.v1["cpuacct"] == result.v1["cpu"] == Path("/sys/fs/cgroup/cpu,cpuacct")
@@ -34,7 +34,7 @@ def test_a_hybrid_host() -> None:
     assert result.unified == Path("/sys/fs/cgroup/unified")
 
 
-def test_a_pure_v2_host_and_one_without() -> None:
+def test_v2_host_and_host_without_cgroups() -> None:
     assert hierarchies(parse_mountinfo(PURE)).layout == "v2"
     assert hierarchies([]).layout == "none"
 
@@ -46,7 +46,7 @@ def test_this_host() -> None:
     assert mount.fstype == "proc"
 
 
-def test_the_clocks_are_read_together() -> None:
+def test_clocks_are_read_together() -> None:
     first, second = clock_row("start"), clock_row("end")
     assert first["point"] == "start"
     assert int(second["monotonic_ns"]) > int(first["monotonic_ns"])

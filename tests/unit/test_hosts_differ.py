@@ -15,16 +15,16 @@ from penstock.campaign.analysis import analyse
 from tests.unit.recorded_study import record, study_text
 
 
-def outcome_of(place: Path, spread: float, count: int = 4) -> Outcome:
+def outcome_of(folder: Path, spread: float, count: int = 4) -> Outcome:
     """Eight blocks, on `count` hosts in turn."""
-    place.mkdir()
+    folder.mkdir()
     rng = np.random.default_rng(5)
     shift = spread * rng.normal(size=count)
     text = study_text(
         {"a": "{levels: [x, y]}", "b": "{levels: [1, 2, 4]}"}, "{kind: full, replicates: 8}"
     )
     out = record(
-        place,
+        folder,
         text,
         lambda r: {"y": 50 + 3 * r.coded["a"] + shift[r.block % count] + rng.normal()},
     )

@@ -30,8 +30,8 @@ from tests.unit.recorded_study import study_text
 TWO = "{levels: [x, z]}"
 
 
-def simulated(place: Path, design: str, studies: int, **factors: str) -> Identical:
-    source = place / "recorded.study.yaml"
+def simulated(folder: Path, design: str, studies: int, **factors: str) -> Identical:
+    source = folder / "recorded.study.yaml"
     source.write_text(study_text(factors, design))
     study = load_study(source, [], False)
     return identical(study, make_plan(study), studies)
@@ -78,7 +78,7 @@ def test_runs_of_a_whole_plot_are_correlated(tmp_path: Path) -> None:
     assert np.corrcoef(pairs.T)[0, 1] == pytest.approx(0.5, abs=0.1)
 
 
-def test_a_rate_has_an_interval() -> None:
+def test_interval_of_a_rate() -> None:
     assert Rate("x", 0, 100).interval == pytest.approx((0.0, 0.0362), abs=1e-4)
     assert Rate("x", 5, 100).interval == pytest.approx((0.0164, 0.1128), abs=1e-4)
     assert Rate("x", 9, 9).interval[1] == 1.0
@@ -101,7 +101,7 @@ def test_findings_that_state_a_difference() -> None:
         assert names_difference(None, Finding(code, "info", "", {})) is differs  # type: ignore[arg-type]
 
 
-def test_the_command_and_its_errors(tmp_path: Path) -> None:
+def test_command_and_errors(tmp_path: Path) -> None:
     source = tmp_path / "recorded.study.yaml"
     source.write_text(study_text({"a": TWO}, "{kind: full, replicates: 3}"))
     result = CliRunner().invoke(_build(), ["plan", str(source), "--identical", "5", "--json"])

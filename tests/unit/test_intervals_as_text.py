@@ -23,13 +23,13 @@ from penstock.text import short, with_interval
         ((7.0, 7.0, 7.0), ("7.00", "7.00")),
     ],
 )
-def test_two_digits_of_the_half_width(
+def test_rounding_by_the_half_width(
     numbers: tuple[float, float, float], text: tuple[str, str]
 ) -> None:
     assert with_interval(*numbers) == text
 
 
-def test_a_plot_names_a_logarithmic_axis_and_has_enough_ticks() -> None:
+def test_text_plot_names_a_logarithmic_axis() -> None:
     wide = dot_plot("load", [Dot("a", 10.0, text="10.0"), Dot("b", 2000.0)], short)
     assert wide[0] == "load, log scale"
     assert wide[2].endswith("  10.0")

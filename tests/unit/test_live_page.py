@@ -73,16 +73,16 @@ FAINT = """
 class Served:
     """`penstock serve` with its own state directory. It can be restarted at the same address."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.environment = {
             **os.environ,
-            "PENSTOCK_STATE": str(place / "state"),
-            "PENSTOCK_RUNTIME": str(place / "run"),
+            "PENSTOCK_STATE": str(folder / "state"),
+            "PENSTOCK_RUNTIME": str(folder / "run"),
         }
-        self._token = place / "token"
+        self._token = folder / "token"
         self._token.write_text(TOKEN)
         self._token.chmod(0o600)
-        self._log = place / "log"
+        self._log = folder / "log"
         self.port = 0
         self.begin()
 
@@ -428,11 +428,11 @@ def test_dashboards_shade_phases_and_zoom(chromium: Any, served: Served, tmp_pat
 
 def test_sampler_stops_without_viewers(chromium: Any, served: Served) -> None:
     """Fails if the sampler continues after the last page is closed."""
-    place = Path(served.environment["PENSTOCK_RUNTIME"])
+    runtime = Path(served.environment["PENSTOCK_RUNTIME"])
 
     def wait_for_sampler(expected: bool) -> None:
         deadline = time.monotonic() + 60
-        while bool(list(place.glob("live-use-*"))) != expected:
+        while bool(list(runtime.glob("live-use-*"))) != expected:
             assert time.monotonic() < deadline
             time.sleep(0.05)
 

@@ -43,10 +43,10 @@ PROXIED = (
 class Answers:
     """Client of the application in this process, with any client address."""
 
-    def __init__(self, place: Path, **options: Any) -> None:
-        (place / "experiments").mkdir()
-        self.catalogue = Catalogue(place / "archive.sqlite")
-        store = Experiments(self.catalogue, place / "experiments")
+    def __init__(self, folder: Path, **options: Any) -> None:
+        (folder / "experiments").mkdir()
+        self.catalogue = Catalogue(folder / "archive.sqlite")
+        store = Experiments(self.catalogue, folder / "experiments")
         self.app = application(Served([]), TOKEN, store=lambda: store, own_token=OWN, **options)
 
     def __call__(
@@ -163,7 +163,7 @@ def test_server_files_are_private_and_removed(runtime: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound", "url", "ours"),
+    ("bound", "url", "matches"),
     [
         ("127.0.0.1", "http://127.0.0.1:5072", True),
         ("127.0.0.1", "http://localhost:5072/exp/x", True),
@@ -180,11 +180,11 @@ def test_server_files_are_private_and_removed(runtime: Path) -> None:
     ],
 )
 def test_token_matches_the_address_of_the_server(
-    runtime: Path, bound: str, url: str, ours: bool
+    runtime: Path, bound: str, url: str, matches: bool
 ) -> None:
     """Fails if the token is sent to a server of another user at another address of the host."""
     with announced(server_of(bound, 5072)):
-        assert (server_at(url) is not None) == ours
+        assert (server_at(url) is not None) == matches
 
 
 def test_request_is_repeated_once_the_token_file_exists(

@@ -21,8 +21,8 @@ sys.exit({status})
 """
 
 
-def entry(place: Path, name: str, status: int, text: str = PROGRAM) -> Entry:
-    file = place / f"{name}.py"
+def entry(folder: Path, name: str, status: int, text: str = PROGRAM) -> Entry:
+    file = folder / f"{name}.py"
     file.write_text(text.format(status=status))
     return Entry(name, str(file), out=False, quick=False, record=False)
 
@@ -64,7 +64,7 @@ def test_programs_accept_their_options(study: Entry) -> None:
     assert "record.option(" in source
 
 
-def test_a_failure_does_not_end_the_series(tmp_path: Path) -> None:
+def test_failure_does_not_end_the_series(tmp_path: Path) -> None:
     statuses = {"first": 0, "second": 3, "third": 1, "fourth": 0}
     series = Series([entry(tmp_path, name, status) for name, status in statuses.items()])
     outcomes = measure.run(series, tmp_path / "out", "abc")
@@ -156,7 +156,7 @@ except KeyboardInterrupt:
     assert {outcome.result for outcome in outcomes} == {"not run"}
 
 
-def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         measure.main(["studies", "no-such-study"])
     assert exited.value.code == 2

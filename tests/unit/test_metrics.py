@@ -103,7 +103,7 @@ def test_tasks_and_stages_of_a_spark_log() -> None:
     assert running["value"].tolist() == expected
 
 
-def test_a_damaged_time_of_redis_is_bad_input(tmp_path: Path) -> None:
+def test_damaged_time_of_redis_is_bad_input(tmp_path: Path) -> None:
     text = "# Server\nredis_version:7.2\nserver_time_usec:1795580\x0016\nused_memory:5\n"
     (tmp_path / "info").write_text(text)
     with pytest.raises(BadInput, match="expected microseconds"):
@@ -111,7 +111,7 @@ def test_a_damaged_time_of_redis_is_bad_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", ["", "2426-11-25T04:26:02Z,1,tin,5\n"])
-def test_no_rows_and_a_far_year_of_postgresql_are_bad_input(rows: str, tmp_path: Path) -> None:
+def test_empty_and_out_of_range_tables_of_postgresql(rows: str, tmp_path: Path) -> None:
     header = "time,numbackends,datname,xact_commit,blks_hit\n"
     (tmp_path / "view.csv").write_text(header + rows)
     with pytest.raises(BadInput, match=r"without rows|Out of bounds"):
@@ -135,7 +135,7 @@ def test_compressed_spark_logs_complete_and_truncated(codec: str, tmp_path: Path
     assert max(task_counts) <= 16
 
 
-def test_a_gzipped_a_rolled_and_a_growing_log(tmp_path: Path) -> None:
+def test_gzipped_rolled_and_growing_logs(tmp_path: Path) -> None:
     lines = (GOLDEN / "spark-log").read_bytes().splitlines(keepends=True)
     zipped = tmp_path / "log.gz"
     zipped.write_bytes(gzip.compress(b"".join(lines)))
@@ -426,7 +426,7 @@ def test_readers_follow_their_protocol(name: str, file: str) -> None:
     testing.check_metric_reader(METRIC_READERS.load(name), GOLDEN / file)
 
 
-def test_a_block_of_snappy_with_an_impossible_size_is_bad_input(tmp_path: Path) -> None:
+def test_oversized_snappy_block_is_bad_input(tmp_path: Path) -> None:
     # the size varint exceeds the format's limit of 4 GiB
     log = tmp_path / "spark.snappy"
     block = bytes([0xFF, 0xFF, 0xFF, 0xFF, 0x7F]) + b"rest"

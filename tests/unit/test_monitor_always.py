@@ -83,16 +83,16 @@ BROKEN: tuple[Broken, ...] = (
 )
 
 
-def monitored(place: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def monitored(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     full_environment = {
         **os.environ,
-        "PENSTOCK_STATE": str(place / "state"),
-        "PENSTOCK_RUNTIME": str(place / "run"),
+        "PENSTOCK_STATE": str(folder / "state"),
+        "PENSTOCK_RUNTIME": str(folder / "run"),
         **environment,
     }
     full_environment.pop("PENSTOCK_SERVER", None)
     argv = [sys.executable, "-m", "penstock", "monitor", "run", "--name", "x", *options]
-    argv += ["--", "sh", "-c", f"echo said; echo ran >> {place}/ran; exit 7"]
+    argv += ["--", "sh", "-c", f"echo said; echo ran >> {folder}/ran; exit 7"]
     return commands.run(argv, env=full_environment, capture_output=True, text=True, timeout=200)
 
 

@@ -24,8 +24,8 @@ from tests.support import commands
 class Workspace:
     """A separate state directory, with the processes and files that belong to it."""
 
-    def __init__(self, place: Path) -> None:
-        self.state, self.runtime = place / "state", place / "run"
+    def __init__(self, folder: Path) -> None:
+        self.state, self.runtime = folder / "state", folder / "run"
         directories = {"PENSTOCK_STATE": str(self.state), "PENSTOCK_RUNTIME": str(self.runtime)}
         self.environment = {
             k: v for k, v in os.environ.items() if k != "PENSTOCK_SERVER"

@@ -155,8 +155,8 @@ def test_treatment_selects_its_valid_replicates(study: Path) -> None:
 
 
 def test_existing_directory_precedes_a_name_after_a_colon(study: Path, tmp_path: Path) -> None:
-    odd = write_bundle(tmp_path / "a:t01", events(50))
-    assert select(odd).runs == [odd]
+    bundle = write_bundle(tmp_path / "a:t01", events(50))
+    assert select(bundle).runs == [bundle]
     inside = shutil.copytree(study, tmp_path / "with:colon")
     assert select(f"{inside}:t02").one == inside / "runs" / "r002"
 

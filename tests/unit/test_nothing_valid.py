@@ -13,7 +13,7 @@ from tests.unit.recorded_study import plan_of_text, record, study_text
 TEXT = study_text({"a": "{levels: [x, z]}"}, "{kind: full, replicates: 2}")
 
 
-def planted(**more: object) -> Planted:
+def disk_study(**more: object) -> Planted:
     return Planted(
         "Which is the fastest?",
         {"disk": ["hdd-7200", "sata-ssd"]},
@@ -37,7 +37,7 @@ def test_all_runs_invalid(tmp_path: Path) -> None:
 
 
 def test_all_runs_failed(tmp_path: Path) -> None:
-    out = planted(failed=lambda _: True).write(tmp_path / "out")
+    out = disk_study(failed=lambda _: True).write(tmp_path / "out")
     answer, step = analyse(out, report=False).answer
     assert answer == "No run is usable: the workload ended with status 1 (6 of 6 runs)."
     assert re.fullmatch(
@@ -48,7 +48,7 @@ def test_all_runs_failed(tmp_path: Path) -> None:
 
 
 def test_report_begins_with_the_reason(tmp_path: Path) -> None:
-    out = planted(failed=lambda _: True).write(tmp_path / "out")
+    out = disk_study(failed=lambda _: True).write(tmp_path / "out")
     page = (analyse(out).report or out).read_text()
     assert '<div class="answer">No run is usable: the workload ended with status 1' in page
     assert page.count("<dt>Next step</dt>") == 1

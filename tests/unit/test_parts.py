@@ -52,8 +52,8 @@ NEEDED = {
 class Copy:
     """The package without one part and its importers, as a folder of symbolic links."""
 
-    def __init__(self, part: str, place: Path) -> None:
-        self.place, self.package = place, place / "penstock"
+    def __init__(self, part: str, folder: Path) -> None:
+        self.folder, self.package = folder, folder / "penstock"
         importers = [other for other, needed in house.DECLARED.items() if part in needed]
         parts = PACKAGE / "parts"
         absent = {parts, *(parts / name for name in (part, *importers))}
@@ -69,10 +69,10 @@ class Copy:
             [*start, *argv],
             env={
                 **os.environ,
-                "PYTHONPATH": str(self.place),
-                "PENSTOCK_STATE": str(self.place / "state"),
+                "PYTHONPATH": str(self.folder),
+                "PENSTOCK_STATE": str(self.folder / "state"),
             },
-            cwd=self.place,
+            cwd=self.folder,
             capture_output=True,
             text=True,
         )

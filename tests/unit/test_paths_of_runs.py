@@ -13,9 +13,9 @@ RUN = {"run_id": "r005", "disks": {"node1.data": {}, "node1.log": {}}}
 STAGE = "/run/penstock-passable/ca044/r005"
 
 
-def run_with(place: Path, manifest: dict[str, object]) -> TracedRun:
-    (place / "manifest.json").write_text(json.dumps(manifest))
-    return TracedRun(place)
+def run_with(folder: Path, manifest: dict[str, object]) -> TracedRun:
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return TracedRun(folder)
 
 
 @pytest.mark.parametrize(

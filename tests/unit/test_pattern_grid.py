@@ -80,9 +80,9 @@ def test_hot_set_that_becomes_cold_has_two_phases(path: str) -> None:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("events") / "T"
-    trace_analysis.make(place, 1_500_000)
-    return place
+    folder = tmp_path_factory.mktemp("events") / "T"
+    trace_analysis.make(folder, 1_500_000)
+    return folder
 
 
 def test_bundle_is_classified_again_from_its_events(bundle: Path) -> None:

@@ -76,7 +76,7 @@ def test_hosts_disks_and_routes_of_simgrid() -> None:
     assert imported.document["facts"] == {"names": {"a-x-org": "a.x.org"}}
 
 
-def test_clusters_of_simgrid_and_the_zones_between_them() -> None:
+def test_clusters_and_zones_of_simgrid() -> None:
     imported = simgrid(
         """<platform version="4"><zone id="z" routing="Full">
         <cluster id="one" prefix="o-" suffix="" radical="0-2,7" speed="1Gf" bw="125MBps" lat="50us"
@@ -480,7 +480,7 @@ def test_cpu_ratio_of_distem_s_client() -> None:
 @pytest.mark.parametrize(
     ("rate", "bits"), [("1mibit", 1048576.0), ("20mbps", 160e6), ("3kbit", 3000.0), ("8", 8.0)]
 )
-def test_rates_of_distem_are_read_as_tc_does(rate: str, bits: float) -> None:
+def test_rates_of_distem_follow_tc(rate: str, bits: float) -> None:
     viface = {"name": "x", "vnetwork": "lan", "output": traffic(rate)}
     imported = read_distem(SOURCE, json.dumps(distem(vifaces=[viface])).encode())
     assert imported.document["hosts"][0]["interfaces"][0]["out"] == f"{bits / 1e6:.12g} Mbit/s"

@@ -157,7 +157,7 @@ def peers(n: int = 100) -> bytes:
     return pd.DataFrame({"timestamp": 1.7e9 + at, **columns}).to_csv(index=False).encode()
 
 
-def test_a_hundred_lines_are_a_hundred_curves(tmp_path: Path) -> None:
+def test_hundred_series_are_hundred_curves(tmp_path: Path) -> None:
     recorded = of_csv(peers(), "peers")
     picture = shipped(chart_of("lines", recorded, width="single"), recorded, "fig.svg")[
         "fig.svg"
@@ -407,7 +407,7 @@ def test_incomplete_data_needs_partial(tmp_path: Path, facts: dict) -> None:
     check_complete(bundle, False)
 
 
-def test_replicates_of_a_study_make_a_band(tmp_path: Path) -> None:
+def test_replicates_of_a_study_form_a_band(tmp_path: Path) -> None:
     for number, shift in enumerate((0, 1, 2, 3, 50)):
         monitored(tmp_path / "OUT" / "runs" / f"r00{number + 1}", f"r00{number + 1}", shift)
     (tmp_path / "OUT" / "plan.json").write_text("{}")
@@ -485,7 +485,7 @@ def test_legend_names_the_largest_series() -> None:
         assert legend(draw(chart_of(kind, recorded), recorded)) == stacked_names[:-1]
 
 
-def test_a_legend_has_the_units_of_its_axes() -> None:
+def test_legend_has_the_units_of_its_axes() -> None:
     recorded = Recorded(
         [
             Series("r vda", np.arange(5.0), np.full(5, 3e6), "B/s", "vda", "r"),
@@ -618,11 +618,11 @@ def test_node_has_one_colour_and_unit_one_line_style() -> None:
     pairs = [(q, u, n) for q, u in (("disk", "%"), ("power", "W")) for n in ("n1", "n2", "n3")]
     recorded = Recorded([Series(f"{q} {n}", x, x, u, n, q) for q, u, n in pairs])
     figure = draw(chart_of("multi-y", recorded, title="A title\nof two lines"), recorded)
-    drawn = [line for axes in figure.axes for line in axes.get_lines()]
-    colours = [line.get_color() for line in drawn]
+    lines = [line for axes in figure.axes for line in axes.get_lines()]
+    colours = [line.get_color() for line in lines]
     assert colours[:3] == colours[3:]
     assert len(set(colours)) == 3
-    assert len({line.get_linestyle() for line in drawn}) == 2
+    assert len({line.get_linestyle() for line in lines}) == 2
     # the title is above the entries of the legend and does not overlap them
     (legend,) = figure.legends
     assert "A title" in legend.get_title().get_text()

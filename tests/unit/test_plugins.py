@@ -176,7 +176,7 @@ def test_hints_of_stores(key: str, value: str, wrong: str) -> None:
     testing.check_store_hint(STORE_HINTS.load(key), value, wrong=wrong)
 
 
-def test_a_toy_engine_and_a_toy_hint() -> None:
+def test_store_engine_and_hint_of_a_toy() -> None:
     code = (
         "from penstock import testing\n"
         "from penstock.plugins import STORE_ENGINES, STORE_HINTS\n"
@@ -190,7 +190,7 @@ def test_a_toy_engine_and_a_toy_hint() -> None:
 TRACE = "toy trace\n" + "".join(f"{1000 * n} /data/a {4096 * n} 4096\n" for n in range(40))
 
 
-def test_a_toy_trace_is_imported(tmp_path: Path) -> None:
+def test_trace_importer_of_a_toy(tmp_path: Path) -> None:
     (tmp_path / "t").write_text(TRACE)
     code = (
         "from pathlib import Path\n"
@@ -234,7 +234,7 @@ def test_runs_in_archives(tmp_path: Path) -> None:
     assert "expected where to, or FILE.tar.zst, or FILE.toy" in result.stderr
 
 
-def test_a_platform_in_a_toys_format(tmp_path: Path) -> None:
+def test_platform_format_of_a_toy(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("3 toys\n")
     code = (
         "from pathlib import Path\n"
@@ -257,7 +257,7 @@ def test_lookup_in_an_empty_table() -> None:
         Table("no-such-table", "thing", {}).load("toys")
 
 
-def test_a_workload_in_a_toys_format(tmp_path: Path) -> None:
+def test_workload_format_of_a_toy(tmp_path: Path) -> None:
     steps = (
         ("workload", "make", "pipeline", "-o", "w.json"),
         ("workload", "convert", "w.json", "--to", "toy", "-o", "boxed.json"),
@@ -378,7 +378,7 @@ responses: {toys: {from: toys, unit: 1/s, better: higher}}
 """
 
 
-def test_a_study_of_toys_is_planned(tmp_path: Path) -> None:
+def test_study_of_toys_is_planned(tmp_path: Path) -> None:
     (tmp_path / "toys.study.yaml").write_text(STUDY)
     result = with_toys("plan", "toys.study.yaml", "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr

@@ -21,8 +21,8 @@ TWO = "{levels: [x, z]}"
 THREE = "{levels: [1, 2, 4]}"
 
 
-def planned(place: Path, design: str, *factors: str) -> Plan:
-    return plan_of_text(study_text(dict(zip("abcdefgh", factors, strict=False)), design), place)
+def planned(folder: Path, design: str, *factors: str) -> Plan:
+    return plan_of_text(study_text(dict(zip("abcdefgh", factors, strict=False)), design), folder)
 
 
 def runs_of(plan: Plan, y: np.ndarray) -> pd.DataFrame:
@@ -263,7 +263,7 @@ def test_randomised_split_plot_can_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cost_s", [1, 3, 10, 30, 100, 300])
-def test_the_reason_for_an_order_agrees_with_its_table(tmp_path: Path, cost_s: int) -> None:
+def test_reason_for_an_order_agrees_with_its_table(tmp_path: Path, cost_s: int) -> None:
     change = f"change: redeploy, change_cost: {cost_s}s"
     plan = planned(
         tmp_path, "{kind: full, replicates: 4}", f"{{levels: [a, b, c, d], {change}}}", TWO

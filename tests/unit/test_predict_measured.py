@@ -170,7 +170,9 @@ def test_cancelling_errors_of_stages() -> None:
     assert cancelled is not None
     assert (cancelled["over"], cancelled["under"]) == (["a"], ["b"])
     assert (cancelled["gross_s"], cancelled["net_s"], cancelled["measured_s"]) == (3.5, 0.5, 25)
-    assert cancelling([stage("a", 12, 10), stage("b", 11, 10)]) is None, "the same sign"
+    assert cancelling([stage("a", 12, 10), stage("b", 11, 10)]) is None, (
+        "both errors have the same sign"
+    )
     assert cancelling([stage("a", 12, 10), stage("b", 9.5, 10)]) is None, (
         "most of the error remains in the sum"
     )

@@ -307,7 +307,7 @@ def test_chunk_larger_than_the_measured_request_sizes(tmp_path: Path) -> None:
         assert codes(prediction).get("beyond-measured") == severity, chunk
 
 
-def test_a_nearly_full_store_is_a_caution_and_a_full_one_a_failure() -> None:
+def test_nearly_full_store_is_a_caution_and_full_store_a_failure() -> None:
     # nine files of ten chunks; the first two of the four nodes store three files each
     limited = ("hosts.nodes.storage.capacity=28MiB", "store.shuffle=none")
     prediction = predict(reduction(), platform(CLUSTER, *limited), seeds=3)
@@ -672,7 +672,7 @@ schedule: [{at: 1s, nodes: store-0, disk: d, limits: {write: max}}]
 """
 
 
-def test_a_limit_lowers_the_station_s_rate_in_its_direction_only() -> None:
+def test_limit_applies_to_its_direction_only() -> None:
     load = workload([task("w0", write("f", 100 << 20))])
     limited = predict(load, platform(EMULATED), seeds=1)
     assert limited.makespan_s == pytest.approx((100 << 20) / 20e6, rel=0.05)

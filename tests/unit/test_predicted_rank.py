@@ -37,7 +37,7 @@ def test_predicted_rows_never_enter_an_analysis(tmp_path: Path) -> None:
     assert unmarked["n"].iloc[0] == 2 * len(runs)  # without the column `source` they count
 
 
-def predictions(place: Path, **more: object) -> Path:
+def predictions(folder: Path, **more: object) -> Path:
     rows = [
         {"a": a, "b": b, "response": "y", "predicted": 10 * b + (a == "x"), "ci_low": 0.0}
         | {"ci_high": 99.0, "source": "station"}
@@ -45,7 +45,7 @@ def predictions(place: Path, **more: object) -> Path:
         for b in (1, 2, 4)
     ]
     table = pd.DataFrame(rows).assign(**more)
-    path = place / "predictions.csv"
+    path = folder / "predictions.csv"
     table[(table["a"] != "y") | (table["b"] != 4)].to_csv(path, index=False)
     return path
 

@@ -108,7 +108,7 @@ BROKEN: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_workload(run: Run, case: str):
+def test_broken_workload(run: Run, case: str):
     original, replacement, message = BROKEN[case]
     assert original in VALID
     Path("w.json").write_text(VALID.replace(original, replacement, 1))
@@ -216,7 +216,7 @@ MISFITS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("message", MISFITS)
-def test_a_workload_that_does_not_fit_the_platform(run: Run, message: str):
+def test_workload_that_does_not_fit_the_platform(run: Run, message: str):
     original, replacement = MISFITS[message]
     text = VALID.replace(original, replacement, 1)
     if message == "larger chunks":
@@ -235,7 +235,7 @@ def test_full_store_fails(run: Run):
 
 
 @pytest.mark.parametrize("option", ["--html", "--perfetto"])
-def test_a_full_disk(run: Run, option: str):
+def test_full_disk(run: Run, option: str):
     status, _, err = run("predict", "w.json", "-p", "p.yaml", "--seeds", "2", option, "/dev/full")
     assert status == 1
     assert one_error(err) == "/dev/full cannot be written: No space left on device"
@@ -257,7 +257,7 @@ def test_unusual_valid_names(run: Run):
         assert max(map(len, out.splitlines())) <= 100
 
 
-def test_many_stages_are_not_all_printed(run: Run):
+def test_long_tables_are_shortened(run: Run):
     task = {"operations": [{"op": "compute", "seconds": 1}]}
     tasks = [{"name": f"t{i}", **task} for i in range(300)]
     values = {"schema": "penstock/workload/1", "name": "w", "tasks": tasks}
@@ -300,7 +300,7 @@ def test_symbolic_link_is_written_through(tmp_path: Path):
     assert (tmp_path / "real").read_text() == "new"
 
 
-def test_a_device_or_a_pipe_is_never_replaced(tmp_path: Path, run: Run):
+def test_devices_and_pipes_are_not_replaced(tmp_path: Path, run: Run):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
@@ -379,7 +379,7 @@ def test_dependencies_through_one_file_are_linear():
 
 
 @pytest.mark.long
-def test_a_broken_pipe_and_a_closed_stdout_leave_no_traceback(tmp_path: Path):
+def test_broken_pipe_and_full_stdout_give_no_traceback(tmp_path: Path):
     (tmp_path / "p.yaml").write_text(PLATFORM)
     (tmp_path / "w.json").write_text(VALID)
     base = [sys.executable, "-m", "penstock", "predict", "w.json", "-p", "p.yaml", "--seeds", "1"]

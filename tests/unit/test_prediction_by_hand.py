@@ -400,7 +400,7 @@ def test_data_location_scheduler():
     assert by_queue.bytes["read_local"] == 0
 
 
-def test_waiting_for_the_host_with_the_data():
+def test_wait_for_the_host_with_the_data():
     def work(first_s: float) -> Workload:
         files = (preloaded("f", 4 * MIB, host="node-0", placement="local"),)
         busy = task("busy", compute(first_s), machine="node-0")
@@ -417,7 +417,7 @@ def test_waiting_for_the_host_with_the_data():
     assert host("2s", 100) == "node-1"
 
 
-def test_a_task_bound_to_a_group_or_a_host():
+def test_task_bound_to_a_group_or_host():
     cluster = platform(clients=2, storages=0, joined=2)
     work = workload(
         task("a", compute(1), machine="node"),

@@ -55,8 +55,8 @@ def simulated(path: Path, name: str, *, use: str = "fit") -> RateTable:
         for n, size in enumerate((4096, 16384, 65536, 262144, 1 << 20)):
             for m, pattern in enumerate(("sequential", "random")):
                 for op in ("read", "write"):
-                    one = np.ones(1)
-                    cell = Cell(op, pattern == "sequential", size, jobs, jobs, 1.0, one, one)
+                    ones = np.ones(1)
+                    cell = Cell(op, pattern == "sequential", size, jobs, jobs, 1.0, ones, ones)
                     rate = simulated_cell(profile, cell)["iops"] * size / 1e6
                     held_out = use == "half" and (n + m) % 2 == 1
                     rows.append(
