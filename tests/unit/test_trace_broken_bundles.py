@@ -1,4 +1,4 @@
-"""Truncated, foreign and damaged trace bundles: each verb says in one line what is wrong, and ends with 2."""
+"""Truncated, foreign and damaged trace bundles: each verb reports the mistake in one line, with status 2."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`serve` up to where it would wait for requests."""
+    """Let `serve` return where it would wait for requests."""
 
     def run(_: uvicorn.Server, sockets: list[socket.socket] | None = None) -> None:
         assert sockets
@@ -40,24 +40,24 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn.Server, "run", run)
 
 
-def run(*words: object) -> tuple[int | str, str]:
-    """Status and stderr of the command line, in this process; a traceback has a status of its own."""
-    said = io.StringIO()
-    kept, sys.argv = sys.argv, ["penstock", *map(str, words)]
+def run(*argv: object) -> tuple[int | str, str]:
+    """Status and stderr of the command line in this process; an exception has the status "traceback"."""
+    stderr = io.StringIO()
+    saved_argv, sys.argv = sys.argv, ["penstock", *map(str, argv)]
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(stderr):
             cli.main()
     except SystemExit as end:
-        return end.code or 0, said.getvalue()
+        return end.code or 0, stderr.getvalue()
     except BaseException:
-        return "traceback", said.getvalue() + traceback.format_exc()
+        return "traceback", stderr.getvalue() + traceback.format_exc()
     finally:
-        sys.argv = kept
-    return 0, said.getvalue()
+        sys.argv = saved_argv
+    return 0, stderr.getvalue()
 
 
 def readers(bundle: Path, good: Path, out: Path) -> Iterator[tuple[object, ...]]:
-    """Each verb that reads a bundle; replay only reads it in the way in which export to fio does."""
+    """Each verb that reads a bundle; replay reads it only as export to fio does."""
     yield "report", bundle
     yield "plot", bundle, "offsets", "-o", out / "figure.svg"
     yield "plot", bundle, "offsets"
@@ -70,35 +70,35 @@ def readers(bundle: Path, good: Path, out: Path) -> Iterator[tuple[object, ...]]
     yield "workload", "trace", bundle, "-o", out / "workload.yaml"
 
 
-def broken(tmp_path: Path, good: Path, how: Breaks) -> Path:
+def broken(tmp_path: Path, good: Path, damage: Breaks) -> Path:
     bundle = tmp_path / "bundle"
-    for made in (bundle, tmp_path / "jobs"):
-        shutil.rmtree(made, ignore_errors=True)
+    for path in (bundle, tmp_path / "jobs"):
+        shutil.rmtree(path, ignore_errors=True)
     shutil.copytree(good, bundle)
-    how(bundle)
+    damage(bundle)
     return bundle
 
 
-def outcomes(tmp_path: Path, good: Path, how: Breaks) -> list[tuple[str, int | str, str]]:
-    bundle = broken(tmp_path, good, how)
-    found = []
-    for number, words in enumerate(readers(bundle, good, tmp_path)):
-        status, said = run(*words)
-        found.append((f"{number} {words[0]}", status, said))
-    return found
+def outcomes(tmp_path: Path, good: Path, damage: Breaks) -> list[tuple[str, int | str, str]]:
+    bundle = broken(tmp_path, good, damage)
+    results = []
+    for number, argv in enumerate(readers(bundle, good, tmp_path)):
+        status, stderr = run(*argv)
+        results.append((f"{number} {argv[0]}", status, stderr))
+    return results
 
 
-def all_refuse(found: list[tuple[str, int | str, str]], *words: str) -> None:
-    """Every verb ended with 2, and one line that holds these words."""
-    for verb, status, said in found:
-        lines = said.splitlines()
-        assert (status, len(lines)) == (2, 1), (verb, status, said)
-        assert all(word in said for word in ("expected", *words)), (verb, said)
+def all_refuse(results: list[tuple[str, int | str, str]], *expected: str) -> None:
+    """Check that every verb ended with 2 and one line that contains all of `expected`."""
+    for verb, status, stderr in results:
+        lines = stderr.splitlines()
+        assert (status, len(lines)) == (2, 1), (verb, status, stderr)
+        assert all(word in stderr for word in ("expected", *expected)), (verb, stderr)
 
 
 def test_a_good_bundle_is_read_by_every_verb(tmp_path: Path, good: Path) -> None:
-    found = outcomes(tmp_path, good, lambda _: None)
-    assert [verb for verb, status, _ in found if status != 0] == [], found
+    results = outcomes(tmp_path, good, lambda _: None)
+    assert [verb for verb, status, _ in results if status != 0] == [], results
 
 
 def _foreign(table: str) -> Breaks:
@@ -106,13 +106,13 @@ def _foreign(table: str) -> Breaks:
 
 
 def _as_texts(table: str) -> Breaks:
-    def how(bundle: Path) -> None:
+    def damage(bundle: Path) -> None:
         path = bundle / f"{table}.parquet"
         before = pq.read_table(path)
         text = pa.array(["x"] * before.num_rows)
         pq.write_table(pa.table(dict.fromkeys(before.column_names, text)), path)
 
-    return how
+    return damage
 
 
 @pytest.mark.parametrize("table", CORE)
@@ -126,18 +126,18 @@ def test_columns_of_another_type(tmp_path: Path, good: Path, table: str) -> None
 
 
 def _manifest(change: Callable[[dict[str, object]], object]) -> Breaks:
-    def how(bundle: Path) -> None:
+    def damage(bundle: Path) -> None:
         manifest = json.loads((bundle / "manifest.json").read_text())
         change(manifest)
         (bundle / "manifest.json").write_text(json.dumps(manifest))
 
-    return how
+    return damage
 
 
 def test_another_schema(tmp_path: Path, good: Path) -> None:
-    how = _manifest(lambda m: m.update(schema="penstock/bundle/99"))
+    damage = _manifest(lambda m: m.update(schema="penstock/bundle/99"))
     all_refuse(
-        outcomes(tmp_path, good, how),
+        outcomes(tmp_path, good, damage),
         "manifest.json",
         "found schema 'penstock/bundle/99'; expected 'penstock/bundle/1'",
     )
@@ -145,26 +145,26 @@ def test_another_schema(tmp_path: Path, good: Path) -> None:
 
 @pytest.mark.parametrize("fact", ["receipts", "times", "losses", "responses"])
 def test_facts_of_another_kind(tmp_path: Path, good: Path, fact: str) -> None:
-    how = _manifest(lambda m: m.update({fact: "all"}))
-    all_refuse(outcomes(tmp_path, good, how), "manifest.json", f"found {fact} 'all'")
+    damage = _manifest(lambda m: m.update({fact: "all"}))
+    all_refuse(outcomes(tmp_path, good, damage), "manifest.json", f"found {fact} 'all'")
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"schema":', b"\xff\xfe", b"[" * 100_000])
-def test_a_manifest_that_is_none(tmp_path: Path, good: Path, text: bytes) -> None:
-    how: Breaks = lambda b: (b / "manifest.json").write_bytes(text)  # noqa: E731
-    all_refuse(outcomes(tmp_path, good, how), "manifest.json", "found")
+def test_a_manifest_that_is_no_manifest(tmp_path: Path, good: Path, text: bytes) -> None:
+    damage: Breaks = lambda b: (b / "manifest.json").write_bytes(text)  # noqa: E731
+    all_refuse(outcomes(tmp_path, good, damage), "manifest.json", "found")
 
 
 def test_a_file_or_nothing_for_a_directory(tmp_path: Path, good: Path) -> None:
     for path in (tmp_path / "nothing", tmp_path / "file"):
         if path.name == "file":
             path.write_text("not a bundle")
-        for words in readers(path, good, tmp_path):
-            status, said = run(*words)
-            assert (status, said.count("\n"), str(path) in said) == (2, 1, True), (words, said)
-        for words in (("analyse", path), ("replay", path), ("import", path, "-o", tmp_path / "x")):
-            status, said = run(*words)
-            assert (status, said.count("\n"), path.name in said) == (2, 1, True), (words, said)
+        for argv in readers(path, good, tmp_path):
+            status, stderr = run(*argv)
+            assert (status, stderr.count("\n"), str(path) in stderr) == (2, 1, True), (argv, stderr)
+        for argv in (("analyse", path), ("replay", path), ("import", path, "-o", tmp_path / "x")):
+            status, stderr = run(*argv)
+            assert (status, stderr.count("\n"), path.name in stderr) == (2, 1, True), (argv, stderr)
 
 
 def _cut(name: str, share: float) -> Breaks:
@@ -172,43 +172,48 @@ def _cut(name: str, share: float) -> Breaks:
 
 
 def _damaged(name: str) -> Breaks:
-    """The footer is whole, what lies before it is not."""
+    """Overwrite the file apart from its footer."""
 
-    def how(bundle: Path) -> None:
+    def damage(bundle: Path) -> None:
         path = bundle / name
-        whole = path.read_bytes()
-        footer = 8 + int.from_bytes(whole[-8:-4], "little")
-        path.write_bytes(whole[:4] + b"\x5a" * (len(whole) - 4 - footer) + whole[-footer:])
+        content = path.read_bytes()
+        footer = 8 + int.from_bytes(content[-8:-4], "little")
+        path.write_bytes(content[:4] + b"\x5a" * (len(content) - 4 - footer) + content[-footer:])
 
-    return how
+    return damage
 
 
 @pytest.mark.long
 def test_every_file_missing_cut_or_damaged_in_turn(tmp_path: Path, good: Path) -> None:
-    """A verb reads the rest, or says which file is wrong: never a traceback, never two lines."""
+    """A verb reads the rest or reports the damaged file: no traceback, and at most one line."""
     names = sorted(p.name for p in good.iterdir() if p.suffix in (".json", ".parquet"))
     assert len(names) > 4
     for name in names:
-        for what, how in (
+        for kind, damage in (
             ("missing", lambda b, n=name: (b / n).unlink()),
             ("cut", _cut(name, 0.6)),
             ("empty", _cut(name, 0)),
             ("damaged", _damaged(name)),
         ):
-            for verb, status, said in outcomes(tmp_path, good, how):
-                assert status in (0, 2), (name, what, verb, said)
+            for verb, status, stderr in outcomes(tmp_path, good, damage):
+                assert status in (0, 2), (name, kind, verb, stderr)
                 if status == 2:
-                    assert said.count("\n") == 1, (name, what, verb, said)
-                    assert Path(name).stem in said or what == "missing", (name, what, verb, said)
-                if what in ("cut", "empty"):
-                    assert status == 2, (name, what, verb)
+                    assert stderr.count("\n") == 1, (name, kind, verb, stderr)
+                    assert Path(name).stem in stderr or kind == "missing", (
+                        name,
+                        kind,
+                        verb,
+                        stderr,
+                    )
+                if kind in ("cut", "empty"):
+                    assert status == 2, (name, kind, verb)
 
 
 @pytest.mark.parametrize("table", CORE)
 def test_empty_tables(tmp_path: Path, good: Path, table: str) -> None:
-    def how(bundle: Path) -> None:
+    def damage(bundle: Path) -> None:
         path = bundle / f"{table}.parquet"
         pq.write_table(pq.read_table(path).slice(0, 0), path)
 
-    for verb, status, said in outcomes(tmp_path, good, how):
-        assert status == 0 or (status, said.count("\n")) == (2, 1), (verb, said)
+    for verb, status, stderr in outcomes(tmp_path, good, damage):
+        assert status == 0 or (status, stderr.count("\n")) == (2, 1), (verb, stderr)

@@ -1,4 +1,4 @@
-"""The page of a trace: complete, self-contained, true to its events, safe against names of files."""
+"""The page of a trace: complete, self-contained, equal to its events, safe against names of files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTILE = '</script><script>alert("x")</script><!--\'"&amp;\n\\udcff\u202egpj'
 
 
 class Numbers:
-    """The page's own numbers, read here by a second implementation."""
+    """Numbers as the page encodes them, read by a second implementation."""
 
     def __init__(self, content: bytes):
         self.content, self.at = content, 0
@@ -47,27 +47,27 @@ class Numbers:
 
 
 def unlinked(text: str) -> str:
-    """Words as they are said, without the links to what they mean."""
+    """Text of the page without the links of its terms."""
     return re.sub(r'<a class="word"[^>]*>([^<]*)</a>', r"\1", text)
 
 
 def embedded(text: str) -> list[tuple[dict[str, Any], dict[str, bytes]]]:
-    """Every figure's head and sections, from the page alone."""
-    found = []
+    """Head and sections of every figure of a page."""
+    figures = []
     for name, head in re.findall(
         r'<script type="application/json" id="head-(\w+)">(.*?)</script>', text
     ):
         data = re.search(rf'id="data-{name}">([^<]*)</script>', text)
         assert data is not None
-        told = json.loads(head)
-        whole = zlib.decompress(base64.b64decode(data.group(1)))
+        fields = json.loads(head)
+        content = zlib.decompress(base64.b64decode(data.group(1)))
         sections, at = {}, 0
-        for section, length in told["sections"]:
-            sections[section] = whole[at : at + length]
+        for section, length in fields["sections"]:
+            sections[section] = content[at : at + length]
             at += length
-        assert at == len(whole)
-        found.append((told, sections))
-    return found
+        assert at == len(content)
+        figures.append((fields, sections))
+    return figures
 
 
 def points(head: dict[str, Any], sections: dict[str, bytes]) -> np.ndarray[Any, Any]:
@@ -88,7 +88,7 @@ def points(head: dict[str, Any], sections: dict[str, bytes]) -> np.ndarray[Any, 
 
 def cells(shape: dict[str, Any], content: bytes) -> dict[tuple[int, int], list[int]]:
     """Counts per (column, row)."""
-    numbers, found = Numbers(content), {}
+    numbers, counted = Numbers(content), {}
     for column in range(shape["columns"]):
         row = 0
         for _ in range(numbers.next()):
@@ -100,28 +100,30 @@ def cells(shape: dict[str, Any], content: bytes) -> dict[tuple[int, int], list[i
                 counts[1] = numbers.next()
             if form == 3:
                 counts[2] = numbers.next()
-            found[column, row] = counts
+            counted[column, row] = counts
     assert numbers.at == len(content)
-    return found
+    return counted
 
 
-def drawn(made: np.ndarray[Any, Any], file_id: int) -> np.ndarray[Any, Any]:
-    here = (made["file_id"] == file_id) & (made["done_bytes"] > 0) & (made["op"] < NUMBERS["fsync"])
-    return made[here]
+def transfers(table: np.ndarray[Any, Any], file_id: int) -> np.ndarray[Any, Any]:
+    selected = (
+        (table["file_id"] == file_id) & (table["done_bytes"] > 0) & (table["op"] < NUMBERS["fsync"])
+    )
+    return table[selected]
 
 
 @pytest.fixture(scope="module")
-def made() -> np.ndarray[Any, Any]:
+def io_events() -> np.ndarray[Any, Any]:
     return events(20_000)
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory, made: np.ndarray[Any, Any]) -> Path:
-    bundle = write_bundle(tmp_path_factory.mktemp("traced") / "bundle", made)
+def page(tmp_path_factory: pytest.TempPathFactory, io_events: np.ndarray[Any, Any]) -> Path:
+    bundle = write_bundle(tmp_path_factory.mktemp("traced") / "bundle", io_events)
     return write_trace_report(TracedRun(bundle))
 
 
-def test_every_section_is_there(page: Path) -> None:
+def test_every_section_is_present(page: Path) -> None:
     text, parsed = read(page)
     assert set(SECTIONS) <= set(parsed.ids)
     assert len(parsed.ids) == len(set(parsed.ids))
@@ -129,126 +131,134 @@ def test_every_section_is_there(page: Path) -> None:
     assert "seen = kept + filtered + lost" in unlinked(text)
 
 
-def test_the_page_asks_nobody(page: Path) -> None:
+def test_page_makes_no_requests(page: Path) -> None:
     text, parsed = read(page)
     assert parsed.loads == []
-    asking = r"\b(?:fetch|XMLHttpRequest|WebSocket|EventSource|importScripts|sendBeacon)\b"
-    assert re.findall(asking, text) == []
+    request_apis = r"\b(?:fetch|XMLHttpRequest|WebSocket|EventSource|importScripts|sendBeacon)\b"
+    assert re.findall(request_apis, text) == []
     assert re.findall(r"(?:src|href)=[\"'](?:https?:)?//", text) == []
     assert "@import" not in text
     assert "connect-src" not in text
     assert "default-src 'none'" in text
 
 
-def test_every_request_is_in_the_page(page: Path, made: np.ndarray[Any, Any]) -> None:
-    told = embedded(page.read_text())
-    assert {head["file_id"] for head, _ in told} <= {1, 2}
-    for head, sections in told:
-        mine = drawn(made, head["file_id"])
-        got = points(head, sections)
-        assert head["counts"] == [int((mine["op"] < 32).sum()), int((mine["op"] >= 32).sum()), 0]
-        assert np.array_equal(got[:, 1], mine["t_ns"].astype(np.int64) - START_NS)
-        assert np.array_equal(got[:, 2], mine["offset_bytes"])
-        assert np.array_equal(got[:, 3], mine["done_bytes"])
-        assert np.array_equal(got[:, 4], mine["latency_ns"].astype(np.int64))
-        shown = f"Shown {len(mine):,} of {len(mine):,} requests"
+def test_every_request_is_in_the_page(page: Path, io_events: np.ndarray[Any, Any]) -> None:
+    figures = embedded(page.read_text())
+    assert {head["file_id"] for head, _ in figures} <= {1, 2}
+    for head, sections in figures:
+        expected = transfers(io_events, head["file_id"])
+        actual = points(head, sections)
+        assert head["counts"] == [
+            int((expected["op"] < 32).sum()),
+            int((expected["op"] >= 32).sum()),
+            0,
+        ]
+        assert np.array_equal(actual[:, 1], expected["t_ns"].astype(np.int64) - START_NS)
+        assert np.array_equal(actual[:, 2], expected["offset_bytes"])
+        assert np.array_equal(actual[:, 3], expected["done_bytes"])
+        assert np.array_equal(actual[:, 4], expected["latency_ns"].astype(np.int64))
+        shown = f"Shown {len(expected):,} of {len(expected):,} requests"
         assert shown in unlinked(page.read_text())
 
 
 @pytest.mark.parametrize("dropped", [0, 1])
 def test_counts_in_cells_are_those_of_the_events(
-    tmp_path: Path, made: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch, dropped: int
+    tmp_path: Path, io_events: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch, dropped: int
 ) -> None:
     monkeypatch.setattr(gathering, "POINTS_EACH", 100)
     monkeypatch.setattr(gathering, "CELLS_EACH", 3000)
-    kept = made
-    if dropped:  # the planted failure: one request that the page must then not hold
-        place = np.flatnonzero(made["file_id"] == 1)[5000]
-        kept = np.delete(made, place)
-    page = write_trace_report(TracedRun(write_bundle(tmp_path / "bundle", kept)))
+    stored = io_events
+    if dropped:  # the planted failure: the page lacks one request
+        place = np.flatnonzero(io_events["file_id"] == 1)[5000]
+        stored = np.delete(io_events, place)
+    page = write_trace_report(TracedRun(write_bundle(tmp_path / "bundle", stored)))
     head, sections = next(f for f in embedded(page.read_text()) if f[0]["file_id"] == 1)
     assert head["form"] == "cells"
-    mine = drawn(made, 1)
-    write = (mine["op"] >= 32).astype(int)
+    requests = transfers(io_events, 1)
+    write = (requests["op"] >= 32).astype(int)
     for name, shape in head["grids"]:
         x, y = shape["x"], shape["y"]
-        along = (
-            np.arange(len(mine)) if name == "number" else mine["t_ns"].astype(np.int64) - START_NS
+        abscissa = (
+            np.arange(len(requests))
+            if name == "number"
+            else requests["t_ns"].astype(np.int64) - START_NS
         )
-        up = mine["offset_bytes"]
+        ordinate = requests["offset_bytes"]
         if name == "latency":
             continue
-        column, row = (along - x["origin"]) >> x["shift"], (up - y["origin"]) >> y["shift"]
-        wanted: dict[tuple[int, int], list[int]] = {}
+        column, row = (abscissa - x["origin"]) >> x["shift"], (ordinate - y["origin"]) >> y["shift"]
+        expected: dict[tuple[int, int], list[int]] = {}
         for c, r, w in zip(column.tolist(), row.tolist(), write.tolist(), strict=True):
-            wanted.setdefault((c, r), [0, 0, 0])[w] += 1
-        got = cells(shape, sections[name])
-        assert len(got) == shape["cells"] <= 3000
-        assert sum(sum(n) for n in got.values()) == len(mine) - dropped
-        assert (got == wanted) is (dropped == 0)
+            expected.setdefault((c, r), [0, 0, 0])[w] += 1
+        actual = cells(shape, sections[name])
+        assert len(actual) == shape["cells"] <= 3000
+        assert sum(sum(n) for n in actual.values()) == len(requests) - dropped
+        assert (actual == expected) is (dropped == 0)
 
 
 def test_extremes_are_kept_when_cells_are_drawn(
-    tmp_path: Path, made: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, io_events: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gathering, "POINTS_EACH", 100)
     monkeypatch.setattr(gathering, "CELLS_EACH", 2000)
-    odd = made.copy()
-    places = np.flatnonzero((made["file_id"] == 1) & (made["done_bytes"] > 0) & (made["op"] < 32))
+    odd = io_events.copy()
+    places = np.flatnonzero(
+        (io_events["file_id"] == 1) & (io_events["done_bytes"] > 0) & (io_events["op"] < 32)
+    )
     odd["offset_bytes"][places[7000]] = 123_457 + (3 << 30)
-    told = gather(TracedRun(write_bundle(tmp_path / "bundle", odd)))
-    assert told is not None
-    drawing = next(d for d in told.drawings if d.totals["file_id"] == 1)
-    mine = drawn(odd, 1)
+    gathered = gather(TracedRun(write_bundle(tmp_path / "bundle", odd)))
+    assert gathered is not None
+    drawing = next(d for d in gathered.drawings if d.totals["file_id"] == 1)
+    requests = transfers(odd, 1)
     name, shape = drawing.head["grids"][0]
     assert name == "number"
     grid = cells(shape, drawing.sections[name])
     edges = Numbers(drawing.sections["number_edges"])
     y = shape["y"]
-    number = np.arange(len(mine))
+    number = np.arange(len(requests))
     for column in range(shape["columns"]):
         rows = [r for (c, r) in grid if c == column]
-        here = (number >> shape["x"]["shift"]) == column
+        in_column = (number >> shape["x"]["shift"]) == column
         for channel in range(3):
             low = edges.next()
             if not low:
                 continue
             high = edges.next()
-            with_it = [r for r in rows if grid[column, r][channel]]
-            mask = here & ((mine["op"] >= 32) == (channel == 1))
+            filled = [r for r in rows if grid[column, r][channel]]
+            mask = in_column & ((requests["op"] >= 32) == (channel == 1))
             assert (
-                mine["offset_bytes"][mask].min()
-                == y["origin"] + (min(with_it) << y["shift"]) + low - 1
+                requests["offset_bytes"][mask].min()
+                == y["origin"] + (min(filled) << y["shift"]) + low - 1
             )
             assert (
-                mine["offset_bytes"][mask].max()
-                == y["origin"] + (max(with_it) << y["shift"]) + high
+                requests["offset_bytes"][mask].max()
+                == y["origin"] + (max(filled) << y["shift"]) + high
             )
 
 
-def test_hostile_names_stay_text(tmp_path: Path, made: np.ndarray[Any, Any]) -> None:
+def test_hostile_names_stay_text(tmp_path: Path, io_events: np.ndarray[Any, Any]) -> None:
     bundle = write_bundle(
         tmp_path / "bundle",
-        made,
+        io_events,
         names={1: f"/data/{HOSTILE}", 2: "/data/" + "x" * 4000},
         command=("sh", "-c", HOSTILE),
         phases=((HOSTILE, START_NS + 1000, START_NS + 10**9),),
     )
     text, parsed = read(write_trace_report(TracedRun(bundle)))
     assert parsed.loads == []
-    assert "alert(" in text  # as text it is there …
+    assert "alert(" in text  # present as text …
     assert "<script>alert" not in text.lower()  # … and nowhere as an element
     assert text.count("<script") == text.count("</script>") == 1 + 2 * len(embedded(text))
     assert "\u202e" not in text
     assert any(p["name"] == HOSTILE for head, _ in embedded(text) for p in head["phases"]["time"])
 
 
-def test_lost_events_and_phases_are_marked(tmp_path: Path, made: np.ndarray[Any, Any]) -> None:
+def test_lost_events_and_phases_are_marked(tmp_path: Path, io_events: np.ndarray[Any, Any]) -> None:
     gap = {"start_ns": START_NS + 10**8, "end_ns": START_NS + 2 * 10**8, "lost": 1234}
     bundle = write_bundle(
         tmp_path / "bundle",
-        made,
-        receipt={"lost": 1234, "seen": len(made) + 1234, "lost_intervals": [gap]},
+        io_events,
+        receipt={"lost": 1234, "seen": len(io_events) + 1234, "lost_intervals": [gap]},
         phases=(
             ("load", START_NS, START_NS + 10**9),
             ("query", START_NS + 10**9, START_NS + 2 * 10**9),
@@ -258,8 +268,8 @@ def test_lost_events_and_phases_are_marked(tmp_path: Path, made: np.ndarray[Any,
     head = embedded(text)[0][0]
     assert [p["name"] for p in head["phases"]["time"]] == ["load", "query"]
     border = head["phases"]["number"][0]["to"]
-    mine = drawn(made, head["file_id"])
-    assert border == int((mine["t_ns"].astype(np.int64) < START_NS + 10**9).sum())
+    requests = transfers(io_events, head["file_id"])
+    assert border == int((requests["t_ns"].astype(np.int64) < START_NS + 10**9).sum())
     assert head["lost"]["time"][0] == {
         "from": 10**8,
         "to": 2 * 10**8,
@@ -270,37 +280,39 @@ def test_lost_events_and_phases_are_marked(tmp_path: Path, made: np.ndarray[Any,
 
 
 def test_a_bundle_without_events_says_why_it_has_no_figures(
-    tmp_path: Path, made: np.ndarray[Any, Any]
+    tmp_path: Path, io_events: np.ndarray[Any, Any]
 ) -> None:
-    bundle = write_bundle(tmp_path / "bundle", made[:500])
+    bundle = write_bundle(tmp_path / "bundle", io_events[:500])
     (bundle / "io_events.parquet").unlink()
     text, _ = read(write_trace_report(TracedRun(bundle)))
     assert "Not shown: mode trace stores counters" in unlinked(text)
 
 
-def test_what_is_no_bundle_is_bad_input(tmp_path: Path, made: np.ndarray[Any, Any]) -> None:
+def test_missing_and_truncated_events_are_bad_input(
+    tmp_path: Path, io_events: np.ndarray[Any, Any]
+) -> None:
     with pytest.raises(BadInput):
         write_trace_report(TracedRun(tmp_path))
-    bundle = write_bundle(tmp_path / "bundle", made[:500])
-    whole = (bundle / "io_events.parquet").read_bytes()
-    (bundle / "io_events.parquet").write_bytes(whole[: len(whole) // 2])
+    bundle = write_bundle(tmp_path / "bundle", io_events[:500])
+    content = (bundle / "io_events.parquet").read_bytes()
+    (bundle / "io_events.parquet").write_bytes(content[: len(content) // 2])
     with pytest.raises(BadInput, match="io_events"):
         write_trace_report(TracedRun(bundle))
     assert not (bundle / "report.html").exists()
 
 
 def journalled() -> np.ndarray[Any, Any]:
-    """A database of one file whose journal is made again for each of 40 commits, each with two flushes."""
-    made = events(400, files=1)
-    made["op"][made["op"] == NUMBERS["fsync"]] = NUMBERS["pread64"]
-    made["done_bytes"] = made["size_bytes"]
+    """Events of a database whose journal is recreated for each of 40 commits, each with two flushes."""
+    table = events(400, files=1)
+    table["op"][table["op"] == NUMBERS["fsync"]] = NUMBERS["pread64"]
+    table["done_bytes"] = table["size_bytes"]
     for n in range(40):
         at = slice(10 * n, 10 * n + 6)
-        made["file_id"][at] = 2 + n
-        made["op"][at] = [NUMBERS["pwrite64"]] * 4 + [NUMBERS["fsync"]] * 2
-        made["offset_bytes"][at] = [0, 512, 4096, 8192, 0, 0]
-        made["latency_ns"][10 * n + 4 : 10 * n + 6] = 2_000_000
-    return made
+        table["file_id"][at] = 2 + n
+        table["op"][at] = [NUMBERS["pwrite64"]] * 4 + [NUMBERS["fsync"]] * 2
+        table["offset_bytes"][at] = [0, 512, 4096, 8192, 0, 0]
+        table["latency_ns"][10 * n + 4 : 10 * n + 6] = 2_000_000
+    return table
 
 
 def test_flushes_have_rows_and_a_path_is_one_row(tmp_path: Path) -> None:
@@ -322,41 +334,41 @@ def test_flushes_have_rows_and_a_path_is_one_row(tmp_path: Path) -> None:
     flush = next(row for row in cells if row[1] == "flush")
     assert flush[3] == "160 ms"
     assert flush[-1] == "2 ms each"
-    # most time goes to the journal, which is drawn first, all files of the path in one figure
-    (first, _), *others = embedded(text)
-    assert (first["file_id"], first["counts"], len(others)) == (2, [0, 160, 0], 1)
+    # most time goes to the journal, which is plotted first, all files of the path in one figure
+    (first, _), *other_figures = embedded(text)
+    assert (first["file_id"], first["counts"], len(other_figures)) == (2, [0, 160, 0], 1)
     # two flushes after every four writes, at their times
     assert first["flushes"]["number"] == [4 * (n // 2 + 1) for n in range(80)]
-    made = journalled()
-    flushed = made["t_ns"][made["op"] == NUMBERS["fsync"]].astype(np.int64) - START_NS
+    journal = journalled()
+    flushed = journal["t_ns"][journal["op"] == NUMBERS["fsync"]].astype(np.int64) - START_NS
     assert first["flushes"]["time"] == flushed.tolist()
     assert "80 flushes to the device, 160 ms" in unlinked(text)
     assert ". Not drawn: " not in text
-    assert others[0][0]["flushes"] == {"number": [], "time": []}
+    assert other_figures[0][0]["flushes"] == {"number": [], "time": []}
 
 
-def test_of_many_flushes_some_are_marked(tmp_path: Path) -> None:
-    made = events(6000, files=1)
-    made["op"][::2] = NUMBERS["fsync"]
-    text = write_trace_report(TracedRun(write_bundle(tmp_path / "b", made))).read_text()
+def test_only_some_of_many_flushes_are_marked(tmp_path: Path) -> None:
+    table = events(6000, files=1)
+    table["op"][::2] = NUMBERS["fsync"]
+    text = write_trace_report(TracedRun(write_bundle(tmp_path / "b", table))).read_text()
     ((head, _),) = embedded(text)
-    count = int((made["op"] == NUMBERS["fsync"]).sum())
+    count = int((table["op"] == NUMBERS["fsync"]).sum())
     assert len(head["flushes"]["time"]) == -(-count // 4)
     assert f"{count:,} flushes to the device" in unlinked(text)
     assert f", {-(-count // 4)} of them marked" in text
 
 
-def n_writes(made: np.ndarray[Any, Any]) -> int:
+def n_writes(table: np.ndarray[Any, Any]) -> int:
     """Writes of file 1."""
-    return int(((made["file_id"] == 1) & (made["op"] == NUMBERS["pwrite64"])).sum())
+    return int(((table["file_id"] == 1) & (table["op"] == NUMBERS["pwrite64"])).sum())
 
 
 @pytest.mark.parametrize("command", ["fio --name=a | cat\n", ["fio", "--name=a", "|", "cat"]])
 def test_the_command_of_a_run_is_a_line(tmp_path: Path, command: str | list[str]) -> None:
     bundle = write_bundle(tmp_path / "b", events(100))
-    told = json.loads((bundle / "manifest.json").read_text())
-    told |= {"command": command, "treatment_id": "t01", "run_id": "r001"}
-    (bundle / "manifest.json").write_text(json.dumps(told))
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest |= {"command": command, "treatment_id": "t01", "run_id": "r001"}
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
     text = write_trace_report(TracedRun(bundle)).read_text()
     line = "fio --name=a | cat" if isinstance(command, str) else "fio --name=a &#39;|&#39; cat"
     assert f"<h1>{line}</h1>" in text

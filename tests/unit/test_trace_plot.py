@@ -21,7 +21,7 @@ from penstock.report.trace import plots
 from penstock.report.trace.gather import totals_of
 from penstock.report.trace.terminal import offsets_figure
 from tests.examples.trace_page import START_NS, events, write_bundle
-from tests.unit.test_trace_page import drawn
+from tests.unit.test_trace_page import transfers
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_what_is_shown_is_said_and_extremes_are_kept(
     said = re.search(r"shown ([\d,]+) of ([\d,]+)", fig.axes[0].get_xlabel())
     assert said is not None
     shown, total = (int(n.replace(",", "")) for n in said.groups())
-    assert total == len(drawn(odd, 1))
+    assert total == len(transfers(odd, 1))
     assert shown == total if most > total else shown <= 1.2 * most
     heights = [artist.get_path().vertices[:, 1].max() for artist in fig.axes[0].patches]
     assert max(heights) == 7 << 30
@@ -78,7 +78,7 @@ def test_busy_time_is_spread_over_the_bins_it_spans(
     bundle: Path, made: np.ndarray[Any, Any]
 ) -> None:
     shown = plots._shown(TracedRun(bundle), None)
-    mine = drawn(made, 1)
+    mine = transfers(made, 1)
     assert shown.clock.busy_ns.sum() == pytest.approx(float(mine["latency_ns"].sum()), rel=1e-6)
     assert shown.clock.bytes.sum() == mine["done_bytes"].sum()
     assert shown.clock.rows.sum() == len(mine)

@@ -18,7 +18,7 @@ from penstock.parts.server import index
 from penstock.parts.server.app import application
 from penstock.parts.server.traces import Served
 from tests.examples.trace_page import START_NS, events, write_bundle
-from tests.unit.test_trace_page import drawn
+from tests.unit.test_trace_page import transfers
 
 TOKEN = "a-word-of-many-letters"
 Made = np.ndarray[Any, Any]
@@ -76,7 +76,7 @@ def test_traces_files_and_tables(address: str, made: Made) -> None:
     (told,) = json.loads(get(address + "/api/traces")[0])
     assert told["tables"]["io_events"] == len(made)
     files = json.loads(get(address + "/api/traces/0/files")[0])
-    assert sum(files[0]["drawn"]) == len(drawn(made, files[0]["file_id"]))
+    assert sum(files[0]["drawn"]) == len(transfers(made, files[0]["file_id"]))
     rows = json.loads(get(address + "/api/traces/0/tables/io_events?first=10&most=5")[0])
     assert len(rows) == 5
     assert status(address + "/api/traces/0/tables/..%2Fmanifest") == 404
@@ -88,7 +88,7 @@ def test_a_wide_view_counts_every_request_once(
     address: str, made: Made, monkeypatch: pytest.MonkeyPatch, axis: str
 ) -> None:
     monkeypatch.setattr(index, "MOST_POINTS", 1000)
-    mine = drawn(made, 1)
+    mine = transfers(made, 1)
     end = len(mine) if axis == "number" else int(mine["t_ns"].max()) - START_NS + 1
     span = {"axis": axis, "x0": 0, "x1": end, "y0": 0, "y1": 1 << 31}
     head, content = view(address, **span, columns=300, rows=100)
@@ -102,7 +102,7 @@ def test_a_wide_view_counts_every_request_once(
 
 
 def test_a_narrow_view_gives_the_requests_themselves(address: str, made: Made) -> None:
-    mine = drawn(made, 1)
+    mine = transfers(made, 1)
     head, content = view(address, axis="number", x0=1000, x1=1499.5, y0=0, y1=1 << 40)
     assert (head["form"], head["n"], head["first"]) == ("points", 500, 1000)
     n = head["n"]
