@@ -1,4 +1,4 @@
-"""Receivers at their ports, from begin to end: the account of what was sent balances for each of them."""
+"""Receivers at their ports, from start to stop: the counts of sent points balance for each of them."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ V2 = "application/x-protobuf;proto=io.prometheus.write.v2.Request"
 def posted(
     address: tuple[str, int], path: str, body: bytes, headers: Mapping[str, str] | None = None
 ) -> tuple[int, dict[str, str]]:
-    """Status and headers of an answer, names in small letters; no header that was not asked for."""
-    talk = http.client.HTTPConnection(*address, timeout=60)
+    """Status and headers (in lower case) of a response; the request has no additional headers."""
+    connection = http.client.HTTPConnection(*address, timeout=60)
     try:
-        talk.putrequest("POST", path)
+        connection.putrequest("POST", path)
         for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-            talk.putheader(name, value)
-        talk.endheaders(body)
-        answer = talk.getresponse()
-        answer.read()
-        return answer.status, {n.lower(): v for n, v in answer.getheaders()}
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        response = connection.getresponse()
+        response.read()
+        return response.status, {n.lower(): v for n, v in response.getheaders()}
     finally:
-        talk.close()
+        connection.close()
 
 
 def pickled(address: tuple[str, int], *messages: bytes, cut: int = 0) -> None:
-    """Sends pickles on one connection as Carbon's client does; the last without so many bytes at its end."""
+    """Send pickles on one connection as Carbon's client does, without the last `cut` bytes."""
     with socket.create_connection(address) as sent:
         framed = b"".join(struct.pack("!L", len(m)) + m for m in messages)
         sent.sendall(framed[: len(framed) - cut])
@@ -62,7 +62,7 @@ def pickled(address: tuple[str, int], *messages: bytes, cut: int = 0) -> None:
 # ---------------------------------------------------------------- Graphite
 
 
-def test_one_truth_value_among_five_hundred_numbers_is_a_number() -> None:
+def test_a_boolean_among_numbers_is_stored_as_a_number() -> None:
     now = time.time_ns() // SECOND
 
     def send(receiver: Any) -> Ledger:
@@ -71,18 +71,18 @@ def test_one_truth_value_among_five_hundred_numbers_is_a_number() -> None:
         until(lambda: receiver.intake.receipt.received >= 500)
         return Ledger([Sent(name, {}, now * SECOND) for name, _ in entries])
 
-    made = check_receiver(GraphiteReceiver, {"port": 0, "pickle_port": 0}, send)
-    flag = next(r for r in made.series.to_pylist() if r["metric"] == "flag")
-    assert made.points.filter(pa_equal(made, flag)).column("float").to_pylist() == [1.0]
+    outcome = check_receiver(GraphiteReceiver, {"port": 0, "pickle_port": 0}, send)
+    flag = next(r for r in outcome.series.to_pylist() if r["metric"] == "flag")
+    assert outcome.points.filter(pa_equal(outcome, flag)).column("float").to_pylist() == [1.0]
 
 
-def pa_equal(made: Any, row: Mapping[str, Any]) -> Any:
+def pa_equal(outcome: Any, row: Mapping[str, Any]) -> Any:
     import pyarrow.compute as pc
 
-    return pc.equal(made.points["series_id"], row["series_id"])
+    return pc.equal(outcome.points["series_id"], row["series_id"])
 
 
-def test_what_comes_by_graphites_ways_balances() -> None:
+def test_counts_of_graphite_protocols_balance() -> None:
     now = time.time_ns() // SECOND
 
     def send(receiver: Any) -> Ledger:
@@ -93,7 +93,7 @@ def test_what_comes_by_graphites_ways_balances() -> None:
         sent += [Sent("a", {}, 0, "backwards"), Sent("b", {}, now * SECOND, has_value=False)]
         sent += [Sent("?", {}, 0, "malformed")] * 2
         good = pickle.dumps([("c", (now, 1)), ("c", (now + 3600, 2)), ("c", (now, None))])
-        # what is no pickle closes no connection: the next one may be right
+        # a malformed pickle does not close the connection: the next one may be valid
         pickled(receiver.pickle_address, b"no pickle", good)
         pickled(receiver.pickle_address, good, cut=2)
         pickled(receiver.pickle_address, b"x" * ((1 << 20) + 1))
@@ -106,9 +106,9 @@ def test_what_comes_by_graphites_ways_balances() -> None:
         until(lambda: receipt.received >= len(sent) and receipt.refused_messages.total() >= 3)
         return Ledger(sent, {"malformed": 1, "broke off": 1, "too long": 1})
 
-    made = check_receiver(GraphiteReceiver, {"port": 0, "pickle_port": 0}, send)
-    row = next(r for r in made.series.to_pylist() if r["metric"] == "c")
-    # its times are whole seconds: that of now may be before the begin
+    outcome = check_receiver(GraphiteReceiver, {"port": 0, "pickle_port": 0}, send)
+    row = next(r for r in outcome.series.to_pylist() if r["metric"] == "c")
+    # its times are full seconds: the current second may precede the start
     assert (row["stored"], row["outside"]) in ((1, 1), (0, 2))
 
 
@@ -123,13 +123,13 @@ def test_unsigned_numbers_of_64_bits_are_stored() -> None:
         assert posted(receiver.address, "/write", body)[0] == 204
         return Ledger([Sent(f"pool_{f}", {"name": "tank"}, now) for f in ("alloc", "free")])
 
-    made = check_receiver(InfluxReceiver, {"port": 0}, send)
-    kept = {r["metric"]: r["type"] for r in made.series.to_pylist()}
-    assert kept == {"pool_alloc": "integer", "pool_free": "float"}
-    assert sorted(v for v in made.points["float"].to_pylist() if v is not None) == [2.0**64]
+    outcome = check_receiver(InfluxReceiver, {"port": 0}, send)
+    types = {r["metric"]: r["type"] for r in outcome.series.to_pylist()}
+    assert types == {"pool_alloc": "integer", "pool_free": "float"}
+    assert sorted(v for v in outcome.points["float"].to_pylist() if v is not None) == [2.0**64]
 
 
-def test_what_is_pushed_as_line_protocol_balances() -> None:
+def test_counts_of_line_protocol_balance() -> None:
     now = time.time_ns()
     token = {"Authorization": "Token s3cret"}
 
@@ -138,15 +138,15 @@ def test_what_is_pushed_as_line_protocol_balances() -> None:
             return posted(receiver.address, path, body, {**token, **headers})[0]
 
         assert post(b"m v=1 %d" % now) == 204
-        assert post(b"m v=1 %d" % now) == 204, "sent once more"
+        assert post(b"m v=1 %d" % now) == 204, "a repeated point"
         assert post(b"m a=1,v=x,b=2 %d\nm v=2 %d" % (now, now + 1)) == 400
         assert post(b"far v=1 %d" % (now + HOUR)) == 204
         assert post("m,t=\u200b v=1".encode()) == 400, "a name that cannot be printed"
         odd = {"X-Penstock-Batch": "numbered 0"}
         assert post(b"n v=1 %d\nwrong" % now, **odd) == 400, "numbered, and not all of it stored"
         messages = {"unauthorized": 0, "another path": 0, "malformed": 0}
-        for given in ({"Authorization": "Token wrong"}, {"Authorization": ""}):
-            assert post(b"m v=3", **given) == 401
+        for credentials in ({"Authorization": "Token wrong"}, {"Authorization": ""}):
+            assert post(b"m v=3", **credentials) == 401
             messages["unauthorized"] += 1
         assert post(b"m v=3", "/else") == 404
         messages["another path"] += 1
@@ -161,9 +161,9 @@ def test_what_is_pushed_as_line_protocol_balances() -> None:
         with socket.create_connection(receiver.address) as half:
             half.sendall(b"POST /write HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\nm v=")
         until(lambda: receiver.intake.receipt.refused_messages["broke off"])
-        with socket.create_connection(receiver.address) as other:
-            other.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")  # asks, and pushes nothing
-            other.recv(100)
+        with socket.create_connection(receiver.address) as probe:
+            probe.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")  # a request without points
+            probe.recv(100)
         sent = [Sent("m_v", {}, now), Sent("m_v", {}, now, "duplicate"), Sent("m_v", {}, now + 1)]
         sent += [Sent("?", {}, 0, "malformed")] * 5 + [Sent("far_v", {}, now + HOUR)]
         sent += [Sent("n_v", {}, now), Sent("g_v", {}, now), Sent("g_v", {}, now + 1)]
@@ -194,14 +194,14 @@ def version_2(now_ms: int, value: float = 3.0) -> bytes:
     return symbols + of_bytes(5, refs + of_bytes(2, sample) + of_bytes(4, b""))
 
 
-def test_remote_write_2_is_stored_and_says_how_much_was_written() -> None:
+def test_remote_write_2_is_stored_and_its_response_has_the_counts() -> None:
     now_ms = time.time_ns() // 1_000_000
 
     def send(receiver: Any) -> Ledger:
         def post(message: bytes, kind: str | None, **headers: str) -> tuple[int, dict[str, str]]:
-            said = {"Content-Encoding": "snappy", **headers}
-            said |= {} if kind is None else {"Content-Type": kind}
-            return posted(receiver.address, "/api/v1/write", snapped(message), said)
+            request_headers = {"Content-Encoding": "snappy", **headers}
+            request_headers |= {} if kind is None else {"Content-Type": kind}
+            return posted(receiver.address, "/api/v1/write", snapped(message), request_headers)
 
         def written(headers: Mapping[str, str]) -> list[str]:
             names = ("samples", "histograms", "exemplars")
@@ -210,10 +210,10 @@ def test_remote_write_2_is_stored_and_says_how_much_was_written() -> None:
         message = version_2(now_ms)
         status, headers = post(message, V2)
         assert (status, written(headers)) == (204, ["1", "0", "0"])
-        assert post(message, V2)[0] == 204, "sent once more"
-        assert written(post(message, V2)[1]) == ["1", "0", "0"], "it is there"
+        assert post(message, V2)[0] == 204, "a repeated sample"
+        assert written(post(message, V2)[1]) == ["1", "0", "0"], "the sample is stored already"
         status, headers = post(message, V1)
-        assert status == 400, "2.0 under the type of 1.0: nothing of it would be read"
+        assert status == 400, "2.0 with the content type of 1.0"
         histogram = of_bytes(5, of_bytes(1, bytes([1, 2, 3, 4])) + of_bytes(3, b"") * 2)
         status, headers = post(version_2(now_ms + 1) + histogram, V2)
         assert (status, written(headers)) == (400, ["1", "0", "0"]), "histograms are not stored"
@@ -251,7 +251,7 @@ FEDERATED = (
 
 
 @pytest.mark.parametrize("honor", [False, True])
-def test_a_target_that_shows_several_instances_keeps_them(honor: bool) -> None:
+def test_a_target_with_several_instances_keeps_their_labels(honor: bool) -> None:
     sink = MemorySink()
     with exporting(text=FEDERATED) as url:
         target = {"url": url, "instance": "prom", "labels": {"job": "fed"}, "honor_labels": honor}
@@ -259,13 +259,13 @@ def test_a_target_that_shows_several_instances_keeps_them(honor: bool) -> None:
         with at_work(scraper, sink):
             until(lambda: scraper.targets[0].due >= 4)
     assert not scraper.intake.receipt.refused
-    shown = [json.loads(str(r["labels"])) for r in sink.rows() if r["metric"] == "up"]
+    labels = [json.loads(str(r["labels"])) for r in sink.rows() if r["metric"] == "up"]
     if honor:
-        assert {s["instance"] for s in shown} == {"a:9100", "b:9100", "c:9100"}
-        assert {s["job"] for s in shown} == {"node"}
+        assert {s["instance"] for s in labels} == {"a:9100", "b:9100", "c:9100"}
+        assert {s["job"] for s in labels} == {"node"}
     else:
-        assert {s["exported_instance"] for s in shown} == {"a:9100", "b:9100", "c:9100"}
-        assert {(s["instance"], s["job"], s["exported_job"]) for s in shown} == {
+        assert {s["exported_instance"] for s in labels} == {"a:9100", "b:9100", "c:9100"}
+        assert {(s["instance"], s["job"], s["exported_job"]) for s in labels} == {
             ("prom", "fed", "node")
         }
     own = {str(r["labels"]) for r in sink.rows() if r["metric"] == "scrape_success"}
@@ -273,28 +273,28 @@ def test_a_target_that_shows_several_instances_keeps_them(honor: bool) -> None:
 
 
 @pytest.mark.parametrize("labels", [{"a b": "c"}, {"__name__": "c"}, {"a": 1}, {"a": "\n"}])
-def test_labels_of_a_target_that_are_none(labels: Any) -> None:
+def test_invalid_labels_of_a_target_are_refused(labels: Any) -> None:
     with pytest.raises(BadInput, match=r"^s: found label "):
         Scraper("s", {"targets": [{"url": "http://h", "labels": labels}]})
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "said"),
+    ("kind", "body", "message"),
     [
         ("application/openmetrics-text; version=1.0.0", b"a 1\nb 2\n", "no # EOF"),
         ("application/openmetrics-text; version=1.0.0", b"a 1\n# EO\n", "no # EOF"),
         ("text/plain", b"a 1\nb 2", "breaks off in a line"),
     ],
 )
-def test_an_answer_that_breaks_off_is_a_failed_scrape(kind: str, body: bytes, said: str) -> None:
-    """Breaks where a number that lost its last digits is stored."""
+def test_a_truncated_response_is_a_failed_scrape(kind: str, body: bytes, message: str) -> None:
+    """Fails if a number without its last digits is stored."""
     sink = MemorySink()
     head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n\r\n".encode()
     with contextlib.contextmanager(shown_by)(head, body, b"") as url:
         scraper = Scraper("s", {"targets": [url], "interval_s": 0.05, "timeout_s": 60})
         with at_work(scraper, sink):
             until(lambda: scraper.targets[0].failed >= 3)
-    assert any(said in told for told in scraper.intake.receipt.errors), (
+    assert any(message in error for error in scraper.intake.receipt.errors), (
         scraper.intake.receipt.errors
     )
     assert {r["metric"] for r in sink.rows()} == {
@@ -305,7 +305,7 @@ def test_an_answer_that_breaks_off_is_a_failed_scrape(kind: str, body: bytes, sa
     assert {r["float"] for r in sink.rows() if r["metric"] == "scrape_success"} == {0.0}
 
 
-def test_an_answer_with_its_length_needs_no_last_newline() -> None:
+def test_a_response_with_a_length_needs_no_final_newline() -> None:
     sink = MemorySink()
     parts = (OK + b"Content-Length: 7\r\n\r\na 1\nb 2",)
     with contextlib.contextmanager(shown_by)(*parts) as url:
@@ -315,7 +315,7 @@ def test_an_answer_with_its_length_needs_no_last_newline() -> None:
     assert {"a", "b"} <= {r["metric"] for r in sink.rows()}
 
 
-def test_a_quantile_of_nothing_is_missing_nowhere() -> None:
+def test_quantiles_without_observations_leave_series_complete() -> None:
     """A summary without observations, and one that has some later: both series are complete."""
     sink = MemorySink()
     text = b'# TYPE d summary\nd{quantile="0.5"} NaN\nd_count 0\n'
@@ -324,32 +324,32 @@ def test_a_quantile_of_nothing_is_missing_nowhere() -> None:
         scraper = Scraper("s", {"targets": [url], "interval_s": 0.05})
         with at_work(scraper, sink):
             until(lambda: scraper.targets[0].due >= 20)
-    made = recorded([sink.batches[k] for k in sorted(sink.batches)], start_ns, time.time_ns())
-    row = next(r for r in made.series.to_pylist() if r["metric"] == "d")
+    outcome = recorded([sink.batches[k] for k in sorted(sink.batches)], start_ns, time.time_ns())
+    row = next(r for r in outcome.series.to_pylist() if r["metric"] == "d")
     due = scraper.targets[0].due
     assert row["stored"] == 0
     assert row["without_value"] >= due - 1 - scraper.targets[0].missed
     if not scraper.targets[0].missed:
         assert row["verdict"] == "complete", row
-        assert made.verdict == "complete"
+        assert outcome.verdict == "complete"
     assert scraper.intake.receipt.refused["not finite"] == row["without_value"]
 
 
-# ---------------------------------------------------------------- what becomes of an experiment
+# ---------------------------------------------------------------- verdicts of an experiment
 
 
 def test_refused_messages_leave_a_source_incomplete() -> None:
     at = 10 * SECOND
     event = Event("refused-messages", at, at, detail="unauthorized: found no token", count=3)
     empty = Batch("lp", 0, points(metric=[]), events=[event])
-    made = recorded([empty], 0, 20 * SECOND)
-    assert made.verdict == "unusable"
-    assert str(refusals(made)["lp"]) == "3 messages refused (unauthorized)"
+    outcome = recorded([empty], 0, 20 * SECOND)
+    assert outcome.verdict == "unusable"
+    assert str(refusals(outcome)["lp"]) == "3 messages refused (unauthorized)"
     times = [n * SECOND for n in range(20)]
     table = points(metric=["m"] * 20, utc_ns=times, float=[1.0] * 20)
-    made = recorded([Batch("lp", 0, table, events=[event])], 0, 20 * SECOND)
-    assert made.series["verdict"].to_pylist() == ["complete"]
-    assert made.verdict == "partial"
+    outcome = recorded([Batch("lp", 0, table, events=[event])], 0, 20 * SECOND)
+    assert outcome.series["verdict"].to_pylist() == ["complete"]
+    assert outcome.verdict == "partial"
 
 
 @pytest.mark.parametrize(
@@ -368,17 +368,17 @@ def test_refused_points_count_unless_they_had_no_value(
     event = Event("refused", 5, 5, detail=f"{reason}: line 3: found it", count=count)
     times = [n * SECOND for n in range(200)]
     table = points(metric=["m"] * 200, utc_ns=times, float=[1.0] * 200)
-    made = recorded([Batch("s", 0, table, events=[event])], 0, 200 * SECOND)
-    assert made.verdict == verdict
+    outcome = recorded([Batch("s", 0, table, events=[event])], 0, 200 * SECOND)
+    assert outcome.verdict == verdict
 
 
-def test_the_account_that_does_not_balance_is_seen() -> None:
-    """The suite itself: a point that is forgotten, one that is counted twice, one under another reason."""
+def test_a_count_that_does_not_balance_is_detected() -> None:
+    """The suite itself: a forgotten point, a point counted twice, one under another reason."""
     table = points(metric=["m"] * 2, utc_ns=[1, 2], float=[1.0, 2.0])
-    made = recorded([Batch("it", 0, table)], 0, 10)
+    outcome = recorded([Batch("it", 0, table)], 0, 10)
     receipt = type(at_receipt())("it", received=2, stored=2)
     good = [Sent("m", {}, 1), Sent("m", {}, 2)]
-    check_balance(Ledger(good), made, receipt, (0, 10))
+    check_balance(Ledger(good), outcome, receipt, (0, 10))
     for wrong in (
         Ledger(good[:1]),
         Ledger([*good, Sent("m", {}, 3)]),
@@ -387,9 +387,9 @@ def test_the_account_that_does_not_balance_is_seen() -> None:
         Ledger(good, {"unauthorized": 1}),
     ):
         with pytest.raises(AssertionError):
-            check_balance(wrong, made, receipt, (0, 10))
+            check_balance(wrong, outcome, receipt, (0, 10))
     with pytest.raises(AssertionError):
-        check_balance(Ledger(good), made, receipt, (0, 1))
+        check_balance(Ledger(good), outcome, receipt, (0, 1))
 
 
 def at_receipt() -> Any:

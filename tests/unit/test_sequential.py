@@ -1,4 +1,4 @@
-"""Sequential studies: the error level shared over looks, what is chosen next and why, the ledger."""
+"""Sequential studies: alpha spending over looks, the choice of the next runs with reasons, the ledger."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.unit.played_studies import NAMES, outcome_of, played, study_of, table
 
 
 @pytest.mark.parametrize("rule", ["pocock", "obrien-fleming"])
-def test_all_of_alpha_is_spent_at_the_end_and_no_more(rule: str) -> None:
+def test_looks_spend_exactly_alpha(rule: str) -> None:
     at = looks(6, 8)
     assert at == [8, 16, 32, 64]
     each = [level(0.05, at, i, rule) for i in range(len(at))]
@@ -51,7 +51,7 @@ def test_spending_as_published() -> None:
 
 
 def _false_positives(studies: int) -> tuple[int, int]:
-    """Studies without any effect in which a look finds one: with the rule, and with raw 5 % at each look."""
+    """Studies without effects in which a look finds one: with the rule, and with 5 % at each look."""
     study = study_of("{runs: 100, confirm: 2}")
     plans = [make_plan(study)]
     stages: list[Stage] = []
@@ -62,10 +62,10 @@ def _false_positives(studies: int) -> tuple[int, int]:
         plans.append(with_stages(plans[0], study, stages))
     at = [p.treatments for p in plans]
     assert at == looks(5, 8)
-    drawn = np.random.default_rng(20)
+    rng = np.random.default_rng(20)
     ruled = raw = 0
     for _ in range(studies):
-        took = {r.run_id: drawn.normal() for r in plans[-1].rows}
+        took = {r.run_id: rng.normal() for r in plans[-1].rows}
         tables = [effects(table_of(p, took), p, "took") for p in plans]
         ruled += any(active_at(t, NAMES, level(0.05, at, i)) for i, t in enumerate(tables))
         raw += any((t["p_value"] < 0.05).any() for t in tables)
@@ -77,7 +77,7 @@ def test_false_effects_over_all_looks_are_at_most_five_per_cent() -> None:
     ruled, raw = _false_positives(studies)
     bound = stats.binom.ppf(0.999, studies, 0.05)
     assert ruled <= bound
-    assert raw > bound  # what the rule is for: the test can fail
+    assert raw > bound  # without the rule the rate is higher: the test can fail
 
 
 def test_screening_doubles_until_nothing_plausible_is_left() -> None:
@@ -88,22 +88,22 @@ def test_screening_doubles_until_nothing_plausible_is_left() -> None:
     assert augments
     assert all("to tell" in s["why"] for s in augments)
     assert sum(s["spent"] for s in plan.stages) <= 0.05
-    found = effects(runs, plan, "took").set_index("term")
-    assert found["coefficient"]["A:C"] == pytest.approx(8, abs=1)
+    table = effects(runs, plan, "took").set_index("term")
+    assert table["coefficient"]["A:C"] == pytest.approx(8, abs=1)
     assert [s["purpose"] for s in plan.stages][-1] == "confirm"
 
 
-def test_without_effects_screening_says_so_and_still_confirms() -> None:
+def test_without_effects_screening_reports_none_and_still_confirms() -> None:
     plan, _ = played(study_of("{runs: 100, confirm: 2}"), lambda c: 100.0, noise=1.0)
     assert "no effect shows yet" in plan.stages[0]["why"]
     assert plan.stages[-1]["purpose"] == "confirm"
 
 
 @pytest.mark.parametrize("search", ["gaussian-process", "trees", "optuna"])
-def test_search_finds_the_best_and_says_why(search: str) -> None:
+def test_search_finds_the_best_and_gives_reasons(search: str) -> None:
     names = list("ABCDEFGH")
-    said = f"{{runs: 64, search: {search}, search_runs: 8, confirm: 3, default: {{A: high}}}}"
-    study = study_of(said, names, fraction=4)
+    sequential = f"{{runs: 64, search: {search}, search_runs: 8, confirm: 3, default: {{A: high}}}}"
+    study = study_of(sequential, names, fraction=4)
 
     def model(c: dict[str, int]) -> float:
         return (
@@ -123,48 +123,48 @@ def test_search_finds_the_best_and_says_why(search: str) -> None:
     assert model({n: 1 if v == "high" else -1 for n, v in chosen.items()}) <= best + 0.5
     designed = [r for r in plan.rows if r.stage == 1]
     table = effects(runs, plan, "took")
-    assert table["n"].iloc[0] == len(designed)  # what was searched for is no designed experiment
+    assert table["n"].iloc[0] == len(designed)  # runs of the search are not part of the design
 
 
 def test_expected_improvement_as_by_simulation() -> None:
-    drawn = np.random.default_rng(3).normal(1.0, 2.0, 400_000)
-    found = expected_improvement(np.array([1.0]), np.array([2.0]), 1.5)[0]
-    assert found == pytest.approx(np.maximum(drawn - 1.5, 0).mean(), abs=0.01)
+    samples = np.random.default_rng(3).normal(1.0, 2.0, 400_000)
+    improvement = expected_improvement(np.array([1.0]), np.array([2.0]), 1.5)[0]
+    assert improvement == pytest.approx(np.maximum(samples - 1.5, 0).mean(), abs=0.01)
     assert expected_improvement(np.array([2.0]), np.array([0.0]), 1.5)[0] == 0.5
 
 
 def test_the_worth_of_a_run_as_by_simulation() -> None:
-    """Breaks where the rival, the spread of the mean after one more run, or the sign is another."""
+    """Fails with another rival, another spread of the mean after one more run, or another sign."""
     mean, sd, noise = np.array([2.0, 1.7, 0.0]), np.array([0.1, 0.5, 0.1]), 0.4
-    drawn = np.random.default_rng(4)
+    rng = np.random.default_rng(4)
     for i in range(3):
-        moved = mean[i] + sd[i] ** 2 / np.hypot(sd[i], noise) * drawn.normal(size=400_000)
-        others = np.delete(mean, i).max()
-        gain = np.maximum(moved, others).mean() - mean.max()
+        moved = mean[i] + sd[i] ** 2 / np.hypot(sd[i], noise) * rng.normal(size=400_000)
+        rival = np.delete(mean, i).max()
+        gain = np.maximum(moved, rival).mean() - mean.max()
         assert worth_of_a_run(mean, sd, noise)[i] == pytest.approx(gain, abs=2e-3)
 
 
-def test_the_process_is_of_largest_posterior_and_sure_of_what_it_saw() -> None:
-    """Breaks with a wrong derivative: another start or a coarse search would then find a better one."""
-    drawn = np.random.default_rng(5)
-    x = 2.0 * drawn.integers(0, 2, (24, 4)) - 1
+def test_the_process_has_the_largest_posterior_and_fits_its_runs() -> None:
+    """Fails with a wrong derivative: another start or a coarse search would find a better one."""
+    rng = np.random.default_rng(5)
+    x = 2.0 * rng.integers(0, 2, (24, 4)) - 1
     x = np.unique(x, axis=0)
-    y = 2 * x[:, 0] - x[:, 1] * x[:, 2] + 0.05 * drawn.normal(size=len(x))
+    y = 2 * x[:, 0] - x[:, 1] * x[:, 2] + 0.05 * rng.normal(size=len(x))
     n = np.full(len(x), 2)
     process = Process(x, y, n)
     mean, sd = process(x)
     assert np.abs(mean - y).max() < 0.2
     assert sd.max() < 0.2
     assert 0.01 < process.noise < 0.5
-    several = Process(x, y, np.full(len(x), 8))  # means of more runs are trusted more
+    several = Process(x, y, np.full(len(x), 8))  # means of more runs have more weight
     assert several(x)[1].mean() < sd.mean() * 1.01
-    # a factor that does nothing is no reason for another response, one that does a lot is
+    # an inert factor hardly changes the prediction, an active one does
     far = np.array([[1.0, 1, 1, 1], [1.0, 1, 1, -1], [-1.0, 1, 1, 1]])
     at = process(far)[0]
     assert abs(at[0] - at[1]) < 0.3 < abs(at[0] - at[2])
 
 
-def test_a_near_tie_is_run_again_and_said_to_be() -> None:
+def test_a_near_tie_is_repeated_with_that_reason() -> None:
     study = study_of("{runs: 60, search_runs: 16, confirm: 2}")
     model = lambda c: 20 - 3.0 * c["A"] + 0.2 * c["B"]  # noqa: E731
     plan, _ = played(study, model, noise=0.5)
@@ -172,14 +172,14 @@ def test_a_near_tie_is_run_again_and_said_to_be() -> None:
     assert any("repeated: " in r for r in reasons)
 
 
-def test_the_same_runs_choose_the_same_next_ones() -> None:
+def test_the_same_results_choose_the_same_next_runs() -> None:
     study = study_of("{runs: 60, search_runs: 4, confirm: 2}")
     model = lambda c: 100 + 20 * c["A"] - 5 * c["B"]  # noqa: E731
-    one, two = (played(study, model)[0] for _ in range(2))
-    assert one.to_json() == two.to_json()
+    first, second = (played(study, model)[0] for _ in range(2))
+    assert first.to_json() == second.to_json()
 
 
-def test_nothing_is_chosen_by_too_few_runs() -> None:
+def test_no_choice_without_valid_runs() -> None:
     study = study_of("{runs: 60}")
     plan = make_plan(study)
     runs = table_of(plan, {r.run_id: 1.0 for r in plan.rows}).assign(valid=False)
@@ -187,16 +187,16 @@ def test_nothing_is_chosen_by_too_few_runs() -> None:
         next_stage(plan, study, runs)
 
 
-def test_the_ledger_says_what_each_run_bought(tmp_path: Path) -> None:
+def test_the_ledger_has_the_purpose_and_gain_of_each_run(tmp_path: Path) -> None:
     study = study_of("{runs: 60, search_runs: 4, confirm: 3}")
     plan, runs = played(study, lambda c: 100 + 20 * c["A"] - 5 * c["B"] + 4 * c["D"] * c["E"])
     outcome = outcome_of(tmp_path, study, plan, runs)
-    found = ledger(outcome)
-    assert found is not None
-    assert list(found["run_id"]) == [r.run_id for r in plan.rows]
-    assert (found["best_so_far"] == found["value"].cummin()).all()
-    assert (found["why"] != "").all()
-    assert set(found["purpose"]) >= {"screen", "confirm"}
+    table = ledger(outcome)
+    assert table is not None
+    assert list(table["run_id"]) == [r.run_id for r in plan.rows]
+    assert (table["best_so_far"] == table["value"].cummin()).all()
+    assert (table["why"] != "").all()
+    assert set(table["purpose"]) >= {"screen", "confirm"}
 
 
 def test_the_confirmation_is_of_fresh_pairs(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_the_confirmation_is_of_fresh_pairs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sequential", "design", "said"),
+    ("sequential", "design", "message"),
     [
         ("{runs: 60, default: {Z: low}}", "", "Z"),
         ("{runs: 60, default: {A: middle}}", "", "middle"),
@@ -223,12 +223,12 @@ def test_the_confirmation_is_of_fresh_pairs(tmp_path: Path) -> None:
         ("{runs: 60, spending: all}", "", "pocock or obrien"),
     ],
 )
-def test_broken_sequential_studies(sequential: str, design: str, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_broken_sequential_studies(sequential: str, design: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         study_of(sequential, design=design)
 
 
-def test_limits_go_on_counting_where_they_were(tmp_path: Path) -> None:
+def test_limits_continue_earlier_counts(tmp_path: Path) -> None:
     used = Used.of(tmp_path, Limits(runs=3))
     used.ran()
     assert used.reached() == ""
@@ -244,26 +244,28 @@ def test_limits_go_on_counting_where_they_were(tmp_path: Path) -> None:
         Used.of(tmp_path, Limits(runs=3))
 
 
-def _forbidden(sequential: str, said: str, factors: str = "ABCDE", runs: int = 8) -> Study:
+def _forbidden(sequential: str, combinations: str, factors: str = "ABCDE", runs: int = 8) -> Study:
     """A study of the d-optimal kind, which leaves combinations out."""
     text = study_of(sequential, list(factors)).source_text
-    kind = f"kind: {{d-optimal: {{model: main, runs: {runs}}}}}, forbidden: {said}"
+    kind = f"kind: {{d-optimal: {{model: main, runs: {runs}}}}}, forbidden: {combinations}"
     return read_study(text.replace("kind: {fraction: 2}", kind).encode(), Path("plain.study.yaml"))
 
 
 @pytest.mark.parametrize("search", ["gaussian-process", "trees", "optuna"])
 def test_nothing_forbidden_is_searched_or_confirmed(search: str) -> None:
-    said = f"{{runs: 60, search: {search}, search_runs: 12, confirm: 2, default: {{A: high}}}}"
-    study = _forbidden(said, "[{A: low, B: low}]", "ABCDEFG", 12)
+    sequential = (
+        f"{{runs: 60, search: {search}, search_runs: 12, confirm: 2, default: {{A: high}}}}"
+    )
+    study = _forbidden(sequential, "[{A: low, B: low}]", "ABCDEFG", 12)
     plan, _ = played(study, lambda c: 100 + 10 * c["A"] + 10 * c["B"] + c["C"] * c["D"])
     assert any(s["purpose"] == "optimise" for s in plan.stages)
     run = {(r.levels["A"], r.levels["B"]) for r in plan.rows}
     assert run == {("low", "high"), ("high", "low"), ("high", "high")}
 
 
-def test_a_fold_into_what_is_forbidden_is_not_taken_and_that_is_said() -> None:
-    said = "[{A: low, B: low}, {A: high, B: high, C: high}]"
-    study = _forbidden("{runs: 60, confirm: 2, default: {A: high}}", said)
+def test_a_foldover_with_forbidden_combinations_is_skipped_with_a_reason() -> None:
+    combinations = "[{A: low, B: low}, {A: high, B: high, C: high}]"
+    study = _forbidden("{runs: 60, confirm: 2, default: {A: high}}", combinations)
     plan, _ = played(study, lambda c: 100.0)
     assert [s["purpose"] for s in plan.stages] == ["confirm"]
     assert "combinations that design.forbidden excludes" in plan.stages[0]["ended"]
@@ -305,34 +307,34 @@ def test_each_pair_of_a_confirmation_is_a_block(order: str, tmp_path: Path) -> N
         text = study.source_text.replace('"A": {', '"A": {change: redeploy, ')
         study = read_study(text.encode(), Path("plain.study.yaml"))
     plan, runs = played(study, lambda c: 100 + 20 * c["A"] - 5 * c["B"])
-    made = [
+    confirmations = [
         r for r in plan.rows if plan.stages[r.stage - 2]["purpose"] == "confirm" and r.stage > 1
     ]
     pairs = {}
-    for r in made:
+    for r in confirmations:
         pairs.setdefault(r.block, []).append(r.treatment_id)
     assert len(pairs) == 6
     assert all(len(set(pair)) == 2 for pair in pairs.values())
-    assert len({pair[0] for pair in pairs.values()}) == 2  # which is first is drawn
-    (said,) = confirmed(outcome_of(tmp_path, study, plan, runs))
-    assert "6 fresh interleaved pairs" in said.statement
+    assert len({pair[0] for pair in pairs.values()}) == 2  # the first of a pair is random
+    (finding,) = confirmed(outcome_of(tmp_path, study, plan, runs))
+    assert "6 fresh interleaved pairs" in finding.statement
 
 
-def test_a_confirmation_that_cannot_be_judged_says_so(tmp_path: Path) -> None:
+def test_a_confirmation_with_too_few_pairs_is_undecided(tmp_path: Path) -> None:
     study = study_of("{runs: 60, confirm: 2}")
     plan, runs = played(study, lambda c: 100 + 20 * c["A"] - 5 * c["B"])
     lost = runs["run_id"].eq(plan.rows[-1].run_id)
     few = runs.assign(took=runs["took"].mask(lost))
-    (said,) = confirmed(outcome_of(tmp_path, study, plan, few))
-    assert said.code == "confirmation"
-    assert said.severity == "warning"
-    assert "It is not known if the choice is better: 1 of 2" in said.statement
-    # as studies of `order: random` were once made: no run belongs to another
+    (finding,) = confirmed(outcome_of(tmp_path, study, plan, few))
+    assert finding.code == "confirmation"
+    assert finding.severity == "warning"
+    assert "It is not known if the choice is better: 1 of 2" in finding.statement
+    # earlier versions planned studies of `order: random` without pairs
     block = max(r.block for r in plan.rows)
     rows = [replace(r, block=block) if r.stage == len(plan.stages) + 1 else r for r in plan.rows]
-    (said,) = confirmed(outcome_of(tmp_path, study, plan.with_runs(rows), runs))
-    assert "It is not known if the choice is better: 1 of 2" in said.statement
-    assert "in one block" in said.statement
+    (finding,) = confirmed(outcome_of(tmp_path, study, plan.with_runs(rows), runs))
+    assert "It is not known if the choice is better: 1 of 2" in finding.statement
+    assert "in one block" in finding.statement
 
 
 def test_a_default_that_is_true_or_false_is_the_level_of_that_name() -> None:
@@ -357,27 +359,27 @@ def test_search_sees_numbers_in_their_order() -> None:
     state = _state(plan, study, study.design.sequential, runs)
     coded = _coded(state, np.array([[0, 0], [1, 1], [2, 2], [3, 0]]))
     assert coded[:, 0] == pytest.approx([1, -1, 1 / 3, -1 / 3])
-    assert coded.shape == (4, 4)  # texts have a column each
+    assert coded.shape == (4, 4)  # each text level has its own column
 
 
-def test_factors_of_three_levels_are_not_screened_and_that_is_said(tmp_path: Path) -> None:
+def test_factors_of_three_levels_are_not_screened_and_a_caution_says_so(tmp_path: Path) -> None:
     text = study_of("{runs: 60, search_runs: 4, confirm: 2}", ["A", "B"], fraction=0).source_text
     text = text.replace('"A": {levels: [low, high]}', '"A": {levels: [low, high, 7]}')
     study = read_study(text.encode(), Path("plain.study.yaml"))
-    assert any("has no screening" in said for said in make_plan(study).cautions)
+    assert any("has no screening" in caution for caution in make_plan(study).cautions)
     plan, runs = played(study, lambda c: 100 - 5 * c["A"] - c["B"])
     assert "augment" not in {s["purpose"] for s in plan.stages}
-    assert any("has no screening" in said for said in plan.cautions)  # the report has those
-    found = ledger(outcome_of(tmp_path, study, plan, runs))
-    assert found is not None
-    assert "no screening: it takes two levels of every factor" in set(found["screening_ended"])
-    two = make_plan(study_of("{runs: 60, confirm: 2}"))
-    assert not any("has no screening" in said for said in two.cautions)
+    assert any("has no screening" in said for said in plan.cautions)  # the report prints them
+    table = ledger(outcome_of(tmp_path, study, plan, runs))
+    assert table is not None
+    assert "no screening: it takes two levels of every factor" in set(table["screening_ended"])
+    two_levels = make_plan(study_of("{runs: 60, confirm: 2}"))
+    assert not any("has no screening" in caution for caution in two_levels.cautions)
 
 
-def test_the_analysis_takes_what_the_looks_leave(tmp_path: Path) -> None:
-    """All looks and the analysis at the end share alpha: their levels add up to it, and p-values of the table
-    are of all looks together."""
+def test_the_final_analysis_uses_the_rest_of_alpha(tmp_path: Path) -> None:
+    """All looks and the final analysis share alpha: their levels add up to it, and p-values of the table
+    are adjusted for all looks."""
 
     study = study_of("{runs: 200, search_runs: 0, confirm: 2}")
     plan = make_plan(study)
@@ -388,39 +390,39 @@ def test_the_analysis_takes_what_the_looks_leave(tmp_path: Path) -> None:
     runs = table_of(plan, took)
     runs["took"] += 0.9 * runs["A"].eq("high") + np.random.default_rng(3).normal(0, 0.4, len(runs))
     shared = effects(runs, plan, "took")
-    alone = effects(runs, replace(plan, sequential=None), "took")
-    assert (alone["level"] == 0.05).all()
-    held = alone["p_holm"].notna()
-    expected = (alone["p_holm"] * 0.05 / analysis_level(plan)).clip(upper=1)
-    assert shared.loc[held, "p_holm"].to_numpy() == pytest.approx(expected[held].to_numpy())
-    # the limit that is drawn is the one by which effects are called significant
-    known = limits(shared).notna()
+    unshared = effects(runs, replace(plan, sequential=None), "took")
+    assert (unshared["level"] == 0.05).all()
+    tested = unshared["p_holm"].notna()
+    expected = (unshared["p_holm"] * 0.05 / analysis_level(plan)).clip(upper=1)
+    assert shared.loc[tested, "p_holm"].to_numpy() == pytest.approx(expected[tested].to_numpy())
+    # the plotted limit is the limit of significance
+    limited = limits(shared).notna()
     beyond = shared["effect"].abs() > limits(shared)
-    assert (beyond[known] == is_sure(shared)[known]).all()
+    assert (beyond[limited] == is_sure(shared)[limited]).all()
 
 
 @pytest.mark.parametrize(
-    ("alone", "code"), [(True, "effect-unambiguous"), (False, "effect-aliased")]
+    ("main_effect", "code"), [(True, "effect-unambiguous"), (False, "effect-aliased")]
 )
 def test_an_alias_is_named_only_if_later_runs_allow_it(
-    tmp_path: Path, alone: bool, code: str
+    tmp_path: Path, main_effect: bool, code: str
 ) -> None:
-    """In the fraction D and A × B are one column; search and confirmation vary them separately."""
+    """In the fraction, D and A × B share one column; search and confirmation vary them separately."""
     study = study_of("{runs: 32, search_runs: 4, confirm: 4}", fraction=2)
     plan = make_plan(study)
     assert any(a.term == "D" and "+A:B" in a.with_terms for a in plan.aliases)
-    plan, runs = played(study, lambda c: 100 + 20 * (c["D"] if alone else c["A"] * c["B"]))
+    plan, runs = played(study, lambda c: 100 + 20 * (c["D"] if main_effect else c["A"] * c["B"]))
     outcome = outcome_of(tmp_path, study, plan, runs)
     outcome = replace(outcome, effects=effects(runs, plan, "took"))
     (finding,) = aliased(outcome)
     assert finding.code == code
     (dominant,) = (f for f in effect_findings(outcome) if f.code == "effect-dominant")
-    assert ("D or A × B (not separable)" in dominant.statement) is not alone
-    assert ("exclude A × B as an alias of D" in finding.statement) is alone
+    assert ("D or A × B (not separable)" in dominant.statement) is not main_effect
+    assert ("exclude A × B as an alias of D" in finding.statement) is main_effect
 
 
 def test_the_answer_has_the_confirmation(tmp_path: Path) -> None:
-    """The value is that of the setting that was run again, not of the lowest single run."""
+    """The value belongs to the repeated setting, not to the lowest single run."""
     sequential = "{runs: 48, search_runs: 8, confirm: 4, default: {A: high}}"
     study = study_of(sequential, design=", detect: 2%", scale="linear")
     plan, runs = played(study, lambda c: 100 + 20 * c["A"])
@@ -437,19 +439,19 @@ def test_the_answer_has_the_confirmation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("noise", "small"), [(0.2, True), (6.0, False)])
-def test_pairs_that_do_not_differ_are_equal_or_ask_for_more(
+def test_pairs_without_a_difference_are_equal_or_need_more_runs(
     tmp_path: Path, noise: float, small: bool
 ) -> None:
     study = study_of("{runs: 60, confirm: 4}", design=", detect: 2%")
     plan, runs = played(study, lambda c: 100.0, noise=noise)
     outcome = outcome_of(tmp_path, study, plan, runs)
-    (said,) = confirmed(outcome)
-    assert ("they differ by less than" in said.statement) is small
-    assert ("may be chance" in said.statement) is not small
+    (finding,) = confirmed(outcome)
+    assert ("they differ by less than" in finding.statement) is small
+    assert ("may be chance" in finding.statement) is not small
     if small:
-        assert not said.what_to_do
+        assert not finding.what_to_do
         return
-    _, command, _ = said.what_to_do.split("`")
+    _, command, _ = finding.what_to_do.split("`")
     change = command.split(" --set ")[1]
     assert load_study(tmp_path / "study.yaml", [change]).design.sequential.confirm == 16
     result = answer(replace(outcome, effects=effects(runs, plan, "took")))

@@ -1,4 +1,4 @@
-"""Runs as one file: opens without penstock, comes back as it was, refuses what was changed; RO-Crate."""
+"""Runs as one file: opens without penstock, is restored unchanged, refuses modifications; RO-Crate."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def recorded(store: Experiments, name: str = "x") -> Experiment:
 
 
 def unpacked(path: Path, place: Path) -> Path:
-    """With Arrow and tarfile alone, as another program would."""
+    """Unpack with Arrow and tarfile alone, as another program would."""
     with pa.CompressedInputStream(pa.OSFile(str(path)), "zstd") as content:
         plain = io.BytesIO(content.read())
     with tarfile.open(fileobj=plain) as tar:
@@ -53,15 +53,15 @@ def test_it_opens_without_penstock(store: Experiments, tmp_path: Path) -> None:
     assert penstock("export", "x", "x.tar.zst").exit_code == 0
     top = unpacked(tmp_path / "x.tar.zst", tmp_path / "elsewhere")
     assert top.name == "x.1"
-    # every file has a sum, and there is no other
+    # the list of checksums is complete
     subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=top, check=True)
-    listed = {line.split("  ", 1)[1] for line in (top / "SHA256SUMS").read_text().splitlines()}
-    assert listed == {
+    checksummed = {line.split("  ", 1)[1] for line in (top / "SHA256SUMS").read_text().splitlines()}
+    assert checksummed == {
         str(p.relative_to(top)) for p in top.rglob("*") if p.is_file() and p.name != "SHA256SUMS"
     }
     points = pd.read_csv(top / "csv" / "points.csv")
-    there = pq.read_table(top / "points.parquet").to_pandas()
-    assert points["float"].tolist() == there["float"].tolist()
+    stored = pq.read_table(top / "points.parquet").to_pandas()
+    assert points["float"].tolist() == stored["float"].tolist()
     assert len(points) == 120
     schema = json.loads((top / "schemas" / "series.json").read_text())
     assert {c["name"] for c in schema["columns"]} >= {"metric", "unit", "interval_ns"}
@@ -69,25 +69,25 @@ def test_it_opens_without_penstock(store: Experiments, tmp_path: Path) -> None:
     assert (top / "points.parquet").read_bytes() == (run.path / "points.parquet").read_bytes()
 
 
-def test_it_comes_back_as_it_was_and_draws_the_same_figure(
+def test_an_imported_run_is_unchanged_and_plots_the_same_figure(
     store: Experiments, tmp_path: Path
 ) -> None:
-    """Moved to another directory, without the store, a figure has the same bytes."""
+    """A figure has the same bytes in another directory and without the store."""
     recorded(store)
     penstock("export", "x", "x.tar.zst")
     assert penstock("import", "x.tar.zst").output.strip() == str(tmp_path / "x.1")
     penstock("export", "x.1", "again.tar.zst")
     assert Path("again.tar.zst").read_bytes() == Path("x.tar.zst").read_bytes()
-    drawn = []
+    figures = []
     for source, folder in (("x", "a"), ("x.1", "b")):
         os.mkdir(folder)
         result = penstock("plot", source, "lines", "-o", f"{folder}/fig.pdf")
         assert result.exit_code == 0, result.output
-        drawn.append((Path(folder) / "fig.pdf").read_bytes())
-    assert drawn[0] == drawn[1]
+        figures.append((Path(folder) / "fig.pdf").read_bytes())
+    assert figures[0] == figures[1]
 
 
-def test_equal_runs_give_equal_bytes_whatever_the_clock_and_the_order(
+def test_exports_of_equal_runs_are_independent_of_clock_and_file_order(
     store: Experiments, tmp_path: Path
 ) -> None:
     run = recorded(store)
@@ -106,16 +106,16 @@ def test_a_study_a_treatment_and_repeats_are_exported_alike(
     (out / "link").symlink_to("/etc/hostname")
     for _ in range(3):
         recorded(store)
-    for named, target, runs in (
+    for source, target, runs in (
         (str(out), "whole", ["r001", "r002", "r003", "r004"]),
         (f"{out}:t02", "part", ["r003", "r004"]),
         ("x#2..3", "repeats", ["x.2", "x.3"]),
     ):
-        assert penstock("export", named, f"{target}.tar.zst").exit_code == 0
+        assert penstock("export", source, f"{target}.tar.zst").exit_code == 0
         assert penstock("import", f"{target}.tar.zst", "-o", target).exit_code == 0
         assert sorted(os.listdir(Path(target) / "runs")) == runs
     assert Path("whole/study.yaml").read_text() == "study: s\n"
-    # a link may point anywhere: it is left out, and that is said
+    # a link may point anywhere: it is omitted, and the README names it
     assert not Path("whole/link").exists()
     assert "`link`" in Path("whole/README.md").read_text()
     assert "found no repeat 4" in refused("export", "x#1..4", "no.tar.zst")
@@ -123,7 +123,7 @@ def test_a_study_a_treatment_and_repeats_are_exported_alike(
 
 
 def packed(path: Path, members: list[tuple[str, bytes]], *, kind: bytes = tarfile.REGTYPE) -> None:
-    """A file as ours, with other contents, its sums right."""
+    """Write a file in the format of exports with other contents and matching checksums."""
     sums = "".join(
         f"{hashlib.sha256(content).hexdigest()}  {name.split('/', 1)[-1]}\n"
         for name, content in members
@@ -146,7 +146,9 @@ def packed(path: Path, members: list[tuple[str, bytes]], *, kind: bytes = tarfil
     "name",
     ["/x/evil", "x/../evil", "../evil", "x/a/../../evil", "x", "x/\x1bevil", "y/evil", "x//evil"],
 )
-def test_no_file_leaves_its_directory(store: Experiments, tmp_path: Path, name: str) -> None:
+def test_import_writes_no_file_outside_its_directory(
+    store: Experiments, tmp_path: Path, name: str
+) -> None:
     packed(tmp_path / "f.tar.zst", [("x/good", b"1"), (name, b"1")])
     before = sorted(os.listdir(tmp_path))
     assert "no file beneath one directory" in refused("import", "f.tar.zst", "-o", "o")
@@ -157,7 +159,7 @@ def test_no_file_leaves_its_directory(store: Experiments, tmp_path: Path, name: 
 @pytest.mark.parametrize(
     "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
 )
-def test_only_files_come_in(store: Experiments, tmp_path: Path, kind: bytes) -> None:
+def test_only_regular_files_are_imported(store: Experiments, tmp_path: Path, kind: bytes) -> None:
     packed(tmp_path / "f.tar.zst", [("x/link", b"")], kind=kind)
     assert "no file beneath one directory" in refused("import", "f.tar.zst", "-o", "o")
     assert not Path("o").exists()
@@ -171,7 +173,7 @@ def test_a_file_twice_too_many_or_too_large_is_refused(
     packed(tmp_path / "f.tar.zst", [(f"x/{n}", b"1") for n in range(9)])
     monkeypatch.setattr(share, "MOST_FILES", 5)
     assert "more than 5 files" in refused("import", "f.tar.zst", "-o", "o")
-    # 64 MB of zeros are 3 kB: what counts is what they become
+    # 64 MB of zeros compress to 3 kB: the limit is on the uncompressed size
     packed(tmp_path / "f.tar.zst", [("x/zeros", bytes(64 << 20))])
     monkeypatch.setattr(share, "MOST_BYTES", 1 << 20)
     assert "expected 1,048,576 at most" in refused("import", "f.tar.zst", "-o", "o")
@@ -180,7 +182,7 @@ def test_a_file_twice_too_many_or_too_large_is_refused(
     )
 
 
-def test_headers_have_an_end(store: Experiments, tmp_path: Path) -> None:
+def test_header_size_is_limited(store: Experiments, tmp_path: Path) -> None:
     """A name of 300 MB of zeros takes 30 kB: it is refused before it is read."""
     with (
         pa.CompressedOutputStream(pa.OSFile("f.tar.zst", "wb"), "zstd") as out,
@@ -193,12 +195,12 @@ def test_headers_have_an_end(store: Experiments, tmp_path: Path) -> None:
     assert Path("f.tar.zst").stat().st_size < 1 << 20
     tracemalloc.start()
     assert "a header of 314572800 bytes" in refused("import", "f.tar.zst", "-o", "o")
-    _, most = tracemalloc.get_traced_memory()
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most < 50 << 20
+    assert peak < 50 << 20
 
 
-def test_what_was_exported_into_it_is_not_exported_again(
+def test_an_export_omits_earlier_exports_in_the_same_directory(
     store: Experiments, tmp_path: Path
 ) -> None:
     out = study(tmp_path / "out", {"t01": [1.0, 1.1]})
@@ -208,57 +210,57 @@ def test_what_was_exported_into_it_is_not_exported_again(
     assert (out / "x.tar.zst").read_bytes() == first
 
 
-def test_every_byte_that_is_changed_is_found_or_changes_nothing(
-    store: Experiments, tmp_path: Path
-) -> None:
-    """Each of many single bytes is changed: it is refused in one line, or what comes out is the same."""
+def test_a_changed_byte_is_refused_or_has_no_effect(store: Experiments, tmp_path: Path) -> None:
+    """Change single bytes: the import refuses the file in one line, or its result is the same."""
     recorded(store)
     penstock("export", "x", "x.tar.zst")
-    whole = Path("x.tar.zst").read_bytes()
+    content = Path("x.tar.zst").read_bytes()
     penstock("import", "x.tar.zst", "-o", "good")
     good = {p.name: p.read_bytes() for p in Path("good").rglob("*") if p.is_file()}
-    found = 0
-    for at in range(0, len(whole), max(1, len(whole) // 60)):
-        Path("y.tar.zst").write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+    refusals = 0
+    for at in range(0, len(content), max(1, len(content) // 60)):
+        Path("y.tar.zst").write_bytes(
+            content[:at] + bytes([content[at] ^ 0x41]) + content[at + 1 :]
+        )
         result = penstock("import", "y.tar.zst", "-o", f"o{at}")
         if result.exception is None or isinstance(result.exception, SystemExit):
-            came = {p.name: p.read_bytes() for p in Path(f"o{at}").rglob("*") if p.is_file()}
-            assert came == good
+            imported = {p.name: p.read_bytes() for p in Path(f"o{at}").rglob("*") if p.is_file()}
+            assert imported == good
         else:
-            found += 1
+            refusals += 1
             assert not Path(f"o{at}").exists()
-    assert found > 40
-    for cut in (0, 3, 100, len(whole) // 2, len(whole) - 1):
-        Path("y.tar.zst").write_bytes(whole[:cut])
+    assert refusals > 40
+    for cut in (0, 3, 100, len(content) // 2, len(content) - 1):
+        Path("y.tar.zst").write_bytes(content[:cut])
         assert "expected what `penstock export" in refused("import", "y.tar.zst", "-o", "cut")
     assert not list(tmp_path.glob(".*partial"))
 
 
-def test_what_is_lacking_or_added_is_told(store: Experiments, tmp_path: Path) -> None:
+def test_missing_and_additional_files_are_reported(store: Experiments, tmp_path: Path) -> None:
     recorded(store)
     penstock("export", "x", "x.tar.zst")
     top = unpacked(tmp_path / "x.tar.zst", tmp_path / "u")
 
-    def again(leave: str = "", add: str = "") -> None:
+    def repack(omit: str = "", add: str = "") -> None:
         with (
             pa.CompressedOutputStream(pa.OSFile("y.tar.zst", "wb"), "zstd") as out,
             tarfile.open(fileobj=out, mode="w|") as tar,
         ):
             for path in sorted(p for p in top.rglob("*") if p.is_file()):
-                if path.name != leave:
+                if path.name != omit:
                     tar.add(path, f"x.1/{path.relative_to(top)}")
             if add:
                 tar.addfile(tarfile.TarInfo(f"x.1/{add}"))
 
-    again()
+    repack()
     assert penstock("import", "y.tar.zst", "-o", "o1").exit_code == 0
-    again(leave="points.parquet")
+    repack(omit="points.parquet")
     assert "found no points.parquet, which its SHA256SUMS lists" in refused(
         "import", "y.tar.zst", "-o", "o2"
     )
-    again(add="new.txt")
+    repack(add="new.txt")
     assert "new.txt with no sum of it" in refused("import", "y.tar.zst", "-o", "o3")
-    again(leave="SHA256SUMS")
+    repack(omit="SHA256SUMS")
     assert "found no SHA256SUMS" in refused("import", "y.tar.zst", "-o", "o4")
     assert "exists already" in refused("import", "y.tar.zst", "-o", "o1")
 
@@ -272,7 +274,7 @@ def test_the_crate_keeps_to_the_rules_of_ro_crate(store: Experiments, tmp_path: 
     crate = json.loads((top / "ro-crate-metadata.json").read_text())
     assert "https://w3id.org/ro/crate/1.1/context" in crate["@context"]
     graph = {e["@id"]: e for e in crate["@graph"]}
-    # flattened: every entity once, with an @id and a @type, and no entity within another
+    # flattened: every entity once, with an @id and a @type, and no entity nested in another
     assert len(graph) == len(crate["@graph"])
     assert all("@type" in e for e in graph.values())
     for entity in graph.values():
@@ -290,7 +292,7 @@ def test_the_crate_keeps_to_the_rules_of_ro_crate(store: Experiments, tmp_path: 
     assert pd.Timestamp(root["datePublished"]) == pd.Timestamp(1_700_000_060, unit="s", tz="UTC")
     assert root["license"] == {"@id": licence}
     assert licence in graph
-    # every file is an entity, linked from the root, and every entity of a file is there
+    # every file is an entity that the root links, and every entity of a file exists
     linked = [part["@id"] for part in root["hasPart"]]
     assert len(set(linked)) == len(linked)
     files = [e for e in graph.values() if e["@type"] == "File"]
@@ -299,15 +301,15 @@ def test_the_crate_keeps_to_the_rules_of_ro_crate(store: Experiments, tmp_path: 
         content = (top / entity["@id"]).read_bytes()
         assert entity["contentSize"] == str(len(content))
         assert entity["sha256"] == hashlib.sha256(content).hexdigest()
-    there = {str(p.relative_to(top)) for p in top.rglob("*") if p.is_file()}
-    assert set(linked) == there - {"ro-crate-metadata.json", "SHA256SUMS"}
+    existing = {str(p.relative_to(top)) for p in top.rglob("*") if p.is_file()}
+    assert set(linked) == existing - {"ro-crate-metadata.json", "SHA256SUMS"}
     (run,) = (e for e in graph.values() if e["@type"] == "CreateAction")
     assert graph[run["instrument"]["@id"]]["name"] == "penstock"
 
 
-# ---------------------------------------------------------------- MonEx's tables, and others'
+# ---------------------------------------------------------------- tables of MonEx and other tools
 
-#: their headers are the published ones, with what is odd in them; the rows are ours
+#: published headers, with their peculiarities; the rows are our own
 HDD = "duration,node1,node2,node3\r\n0,0,0,0.044444444444444446\r\n1,0,,0.1\r\n2,2.4444444444444446,4.5,7\r\n"
 TORRENT = "duration,peer00,peer01,peer02\n0,0,0,0.004\n5,0,0.0051,1\n10,1,1,1\n"
 PDU = (
@@ -316,7 +318,7 @@ PDU = (
 )
 _FILES = "2 cgroup cmdline io loadavg localtime meminfo random-read.1.0 stat statm status uptime"
 _NAMES = ",".join(["sample", "duration", *(f"offset_{name}" for name in _FILES.split())])
-#: the header row stands there twice, on one line: 27 names over 14 fields
+#: the line of the header has it twice: 27 names over 14 fields
 OFFSETS = f"{_NAMES}{_NAMES}\n" + "".join(
     f"{number},{at}{',' * 8}{offset}{',' * 4}\n"
     for number, at, offset in (
@@ -327,14 +329,14 @@ OFFSETS = f"{_NAMES}{_NAMES}\n" + "".join(
 )
 
 
-def out_again(name: str, axis: str) -> str:
-    got = f"monitor get {name} -m m --type {axis} --label entity -o {name}.out".split()
-    assert penstock(*got).exit_code == 0
+def exported_text(name: str, axis: str) -> str:
+    argv = f"monitor get {name} -m m --type {axis} --label entity -o {name}.out".split()
+    assert penstock(*argv).exit_code == 0
     return Path(f"{name}.out").read_bytes().decode()
 
 
-def test_a_table_of_monex_comes_in_and_goes_out_the_same(store: Experiments) -> None:
-    """Disks and torrent: bytes are the same, but that lines end as on Unix."""
+def test_a_table_of_monex_survives_import_and_export(store: Experiments) -> None:
+    """Disks and torrent: the bytes are the same, apart from Unix line ends."""
     Path("hdd.csv").write_bytes(HDD.encode())
     result = penstock("import", "hdd.csv", "--as", "mongo", "--metric", "m", "--unit", "%")
     assert result.output.splitlines() == [
@@ -342,25 +344,25 @@ def test_a_table_of_monex_comes_in_and_goes_out_the_same(store: Experiments) -> 
         "note: times are those since the begin: no clock is known",
         "note: duration names no unit: read as seconds",
     ]
-    assert out_again("mongo", "duration") == HDD.replace("\r\n", "\n")
+    assert exported_text("mongo", "duration") == HDD.replace("\r\n", "\n")
     assert penstock("export", "mongo", "csv", "-o", "folder", "--type", "duration").exit_code == 0
     assert Path("folder/m.csv").read_text().splitlines()[1:] == HDD.split("\r\n")[1:-1]
     penstock("plot", "mongo", "lines", "-o", "fig.svg")
     assert Path("fig.svg").stat().st_size > 1000
     Path("torrent.csv").write_text(TORRENT)
     penstock("import", "torrent.csv", "--as", "torrent", "--metric", "m")
-    assert out_again("torrent", "duration") == TORRENT
+    assert exported_text("torrent", "duration") == TORRENT
 
 
-def test_two_columns_of_one_name_stay_two_and_are_told(store: Experiments) -> None:
-    """The power of outlets: columns that are out of order, and `grisou-pdu1` twice."""
+def test_two_columns_with_one_name_stay_separate_with_a_note(store: Experiments) -> None:
+    """Power of outlets: unordered columns, and `grisou-pdu1` twice."""
     Path("pdu.csv").write_bytes(PDU.encode())
     result = penstock("import", "pdu.csv", "--as", "power", "--metric", "m", "--unit", "W")
     assert result.output.splitlines()[0] == "11 points: power#1"
     assert result.output.splitlines()[-1] == (
         "note: names that are in its header row already: grisou-pdu1#2"
     )
-    assert out_again("power", "duration") == (
+    assert exported_text("power", "duration") == (
         "duration,grimoire-pdu2,grisou-pdu1,grisou-pdu1#2,node1,node2,node3\n"
         "0,0,0,22,128,137,124\n10,0,,0,128,125,125.5\n"
     )
@@ -375,13 +377,13 @@ def test_offsets_of_monex_are_a_sequence_with_times(store: Experiments) -> None:
         "note: times are those since the begin: no clock is known",
         "note: its header row has 27 names over 14 fields: the last are of none",
     ]
-    found = store.find("offsets", None)
-    points = store.recorded(found).points.to_pydict()
+    experiment = store.find("offsets", None)
+    points = store.recorded(experiment).points.to_pydict()
     assert points["index"] == [0, 1, 2]
     assert points["utc_ns"] == [925234944, 927110912, 929766912]
     assert points["float"] == [36880384, 96661504, 126414848]
-    # columns without a value are none
-    assert out_again("offsets", "sample") == (
+    # empty columns are dropped
+    assert exported_text("offsets", "sample") == (
         "sample,offset_random-read.1.0\n0,36880384\n1,96661504\n2,126414848\n"
     )
     result = penstock("plot", "offsets", "sequence", "-o", "fig.svg")
@@ -397,7 +399,9 @@ def test_offsets_of_monex_are_a_sequence_with_times(store: Experiments) -> None:
         ('duration,"a,b","a,b",c', ["a,b", "a,b#2", "c"]),
     ],
 )
-def test_names_of_columns_are_told_apart(store: Experiments, header: str, names: list[str]) -> None:
+def test_duplicate_column_names_are_numbered(
+    store: Experiments, header: str, names: list[str]
+) -> None:
     Path("t.csv").write_text(f"{header}\n0,1,2,3\n1,4,5,6\n")
     assert penstock("import", "t.csv", "--as", "t", "--metric", "m").exit_code == 0
     series = store.recorded(store.find("t", None)).series
@@ -405,18 +409,18 @@ def test_names_of_columns_are_told_apart(store: Experiments, header: str, names:
 
 
 def test_a_table_with_fewer_names_than_fields_is_refused(store: Experiments) -> None:
-    """Its columns would be under each other's names."""
+    """Values would get the names of other columns."""
     Path("t.csv").write_text("duration,a,b\n0,1,2,3\n1,4,5,6\n")
-    said = refused("import", "t.csv", "--as", "t", "--metric", "m")
-    assert "found 4 fields below 3 names; expected a name for each" in said
+    message = refused("import", "t.csv", "--as", "t", "--metric", "m")
+    assert "found 4 fields below 3 names; expected a name for each" in message
 
 
 @pytest.mark.parametrize("form", ["csv", "openmetrics"])
-def test_losses_lie_beside_the_tables(store: Experiments, form: str) -> None:
-    """Of a column that is whole, one that lacks points, a sequence with a hole: by the series' own count."""
+def test_losses_are_exported_next_to_the_tables(store: Experiments, form: str) -> None:
+    """A complete series, one that lacks points, and a sequence with a gap: counts are those of the series."""
     at = np.arange(60.0)
     few = at[(at < 20) | (at >= 30)]
-    begun = store.start("x", local_user(), at_ns=T0)
+    experiment = store.start("x", local_user(), at_ns=T0)
     for number, (node, times) in enumerate((("a", at), ("b", few))):
         label = canonical_labels({"node": node})
         table = points(
@@ -427,34 +431,34 @@ def test_losses_lie_beside_the_tables(store: Experiments, form: str) -> None:
             unit="%",
         )
         accounts = [Account("disk, %", label, S, produced=60, late=number)]
-        store.sink(begun).write(Batch("test", number, table, accounts))
-    # which has no place in OpenMetrics
-    holed = int(form == "csv")
-    if holed:
+        store.sink(experiment).write(Batch("test", number, table, accounts))
+    # OpenMetrics cannot represent a sequence
+    with_gap = int(form == "csv")
+    if with_gap:
         table = points(metric=["offset"] * 3, index=[0, 1, 3], integer=[1, 2, 3])
-        store.sink(begun).write(Batch("test", 2, table))
-    store.stop(begun, at_ns=T0 + 60 * S)
-    done = penstock("export", "x", form, "-o", "out", "--json")
-    assert done.exit_code == 0, done.output
-    assert [Path(f).name for f in json.loads(done.stdout)["files"]][-1] == "losses.json"
-    told = json.loads(Path("out/losses.json").read_text())
-    made = store.recorded(store.find("x", None)).series.to_pylist()
-    verdicts = [each["verdict"] for each in told["series"]]
-    assert verdicts == ["complete", "partial"] + ["partial"] * holed
-    assert told["verdict"] == "partial"
-    for each, row in zip(told["series"], made, strict=True):
-        assert each["labels"] == json.loads(row["labels"])
-        for key in each.keys() - {"file", "column", "labels"}:
-            assert each[key] == row[key], key
-    lacking = told["series"][1]
-    assert (lacking["produced"], lacking["stored"], lacking["lost"]) == (60, 50, 10)
-    assert (lacking["expected"], lacking["gaps"], lacking["late"]) == (60, 1, 1)
-    assert told["totals"]["lost"] == 10 + holed
-    if holed:
-        assert told["series"][2]["lost"] == 1
-        for each in told["series"]:
-            head = next(csv.reader([Path("out", each["file"]).read_text().splitlines()[0]]))
-            assert each["column"] in head[1:]
+        store.sink(experiment).write(Batch("test", 2, table))
+    store.stop(experiment, at_ns=T0 + 60 * S)
+    result = penstock("export", "x", form, "-o", "out", "--json")
+    assert result.exit_code == 0, result.output
+    assert [Path(f).name for f in json.loads(result.stdout)["files"]][-1] == "losses.json"
+    losses = json.loads(Path("out/losses.json").read_text())
+    series = store.recorded(store.find("x", None)).series.to_pylist()
+    verdicts = [entry["verdict"] for entry in losses["series"]]
+    assert verdicts == ["complete", "partial"] + ["partial"] * with_gap
+    assert losses["verdict"] == "partial"
+    for entry, row in zip(losses["series"], series, strict=True):
+        assert entry["labels"] == json.loads(row["labels"])
+        for key in entry.keys() - {"file", "column", "labels"}:
+            assert entry[key] == row[key], key
+    partial = losses["series"][1]
+    assert (partial["produced"], partial["stored"], partial["lost"]) == (60, 50, 10)
+    assert (partial["expected"], partial["gaps"], partial["late"]) == (60, 1, 1)
+    assert losses["totals"]["lost"] == 10 + with_gap
+    if with_gap:
+        assert losses["series"][2]["lost"] == 1
+        for entry in losses["series"]:
+            head = next(csv.reader([Path("out", entry["file"]).read_text().splitlines()[0]]))
+            assert entry["column"] in head[1:]
 
 
 def test_each_of_several_runs_has_its_own_losses(store: Experiments) -> None:
@@ -464,8 +468,8 @@ def test_each_of_several_runs_has_its_own_losses(store: Experiments) -> None:
     runs = list(Path("out").iterdir())
     assert len(runs) == 2
     for run in runs:
-        told = json.loads((run / "losses.json").read_text())
-        assert (len(told["series"]), told["totals"]["stored"]) == (2, 120)
+        losses = json.loads((run / "losses.json").read_text())
+        assert (len(losses["series"]), losses["totals"]["stored"]) == (2, 120)
 
 
 def test_kube_burner_and_sar_come_into_the_store(store: Experiments) -> None:
@@ -488,7 +492,7 @@ def test_kube_burner_and_sar_come_into_the_store(store: Experiments) -> None:
     sar_metrics = store.recorded(store.find("sar", None)).series["metric"].to_pylist()
     assert "rkB" in sar_metrics or "rd_sec" in sar_metrics or len(sar_metrics) > 20
     assert "expected one file of metrics" in refused("import", "kb.json", "--as", "kb", "-o", "o")
-    # what cannot be taken in leaves nothing
+    # a refused import leaves nothing in the store
     Path("twice.csv").write_text("sample,a\n0,1\n-1,2\n")
     assert "index below 0" in refused("import", "twice.csv", "--as", "twice")
     assert [e.name for e in store.listed(None) if e.name == "twice"] == []

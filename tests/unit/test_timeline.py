@@ -1,4 +1,4 @@
-"""The schedule of a cluster without a host: what events act on, conditions, and what is refused."""
+"""The schedule of a cluster without a host: targets of events, conditions, and refused events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLOW = {"slow": {"factor": 10}}
 
 
 class Disks:
-    """Disks that only remember what they are to do."""
+    """Disks that only record their planned events."""
 
     def __init__(self) -> None:
         self.planned: list[tuple[str, str | None, dict[str, Any]]] = []
@@ -47,8 +47,8 @@ class Disks:
         return {"d": SimpleNamespace(up=SimpleNamespace(stats=lambda: self.stats))}
 
 
-class Held:
-    """A cluster that is not there."""
+class FakeCluster:
+    """A cluster without processes."""
 
     def __init__(self) -> None:
         self.nodes = {node.name: SimpleNamespace(spec=node) for node in NODES}
@@ -56,8 +56,8 @@ class Held:
         self.fired: list[Change] = []
         self.causes: list[Cause] = []
 
-    def announce(self, what: str, asked: Any) -> None:
-        """The journal is told."""
+    def announce(self, kind: str, request: Any) -> None:
+        """Discard the entry of the journal."""
 
     def fire(self, change: Change, planned_ns: int, cause: Cause) -> list[dict[str, Any]]:
         self.fired.append(change)
@@ -65,37 +65,37 @@ class Held:
         return [{"node": n, "planned_ns": planned_ns, "error": ""} for n in change.nodes]
 
 
-def timeline() -> tuple[Held, Timeline]:
-    held = Held()
-    return held, Timeline(cast(LiveCluster, held), held.fire)
+def timeline() -> tuple[FakeCluster, Timeline]:
+    cluster = FakeCluster()
+    return cluster, Timeline(cast(LiveCluster, cluster), cluster.fire)
 
 
-def until(holds: Callable[[], object]) -> None:
+def until(condition: Callable[[], object]) -> None:
     end = time.monotonic() + 5
-    while not holds():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
 
 
 def test_an_event_is_for_the_chosen_nodes_that_have_the_disk_or_the_link() -> None:
-    held, events = timeline()
+    cluster, events = timeline()
     events.add([Event(When(9), "disk", SLOW, name="d")])
-    assert [p[:2] for p in held.disks.planned] == [("data-0", "d"), ("data-1", "d")]
-    held.disks.planned.clear()
+    assert [p[:2] for p in cluster.disks.planned] == [("data-0", "d"), ("data-1", "d")]
+    cluster.disks.planned.clear()
     events.add([Event(When(9), "disk", SLOW, ("data-*",), "d*")])
-    assert [p[:2] for p in held.disks.planned] == [
+    assert [p[:2] for p in cluster.disks.planned] == [
         ("data-0", "d"),
         ("data-1", "d"),
         ("data-0", "d2"),
     ]
     events.add([Event(When(0), "network", {"out_bps": 1e6}, name="back")])
-    until(lambda: held.fired)
-    assert held.fired == [Change(("app",), "network", {"out_bps": 1e6}, "back")]
+    until(lambda: cluster.fired)
+    assert cluster.fired == [Change(("app",), "network", {"out_bps": 1e6}, "back")]
     events.stop()
 
 
-def test_what_no_chosen_node_has_is_refused_and_nothing_is_kept() -> None:
-    held, events = timeline()
+def test_an_event_without_a_matching_node_is_refused_with_its_batch() -> None:
+    cluster, events = timeline()
     late = Event(When(9, phase="load"), "cpu", {"cpus": 1})
     for bad in (
         Event(When(9), "disk", SLOW, ("app",), "d"),
@@ -106,18 +106,22 @@ def test_what_no_chosen_node_has_is_refused_and_nothing_is_kept() -> None:
     ):  # fmt: skip
         with pytest.raises(BadInput, match="event 1"):
             events.add([late, bad])
-    gone = {"metric": "busy_ns", "disk": "data-0.d", "above": 1}  # this disk counts no such thing
+    unsupported = {
+        "metric": "busy_ns",
+        "disk": "data-0.d",
+        "above": 1,
+    }  # this disk has no such counter
     with pytest.raises(BadInput, match=r"busy_ns.*writes, written_bytes"):
-        events.add([late, Event(When(condition=gone), "cpu", {"cpus": 1})])
-    held.disks.refuses = "data-1"
+        events.add([late, Event(When(condition=unsupported), "cpu", {"cpus": 1})])
+    cluster.disks.refuses = "data-1"
     with pytest.raises(PenstockError, match="it refuses"):
         events.add([late, Event(When(9), "disk", SLOW, name="d")])
     assert events.waiting() == []
 
 
-def test_a_condition_whose_event_fails_ends_no_other() -> None:
-    held, events = timeline()
-    held.disks.refuses = "data-1"
+def test_a_failed_event_does_not_end_other_conditions() -> None:
+    cluster, events = timeline()
+    cluster.disks.refuses = "data-1"
     wrote = {"metric": "write_bytes", "disk": "data-0.d", "above": 1}
     now = Event(When(condition=wrote), "disk", SLOW, name="d")
     later = Event(When(condition={"phase": "load"}), "disk", SLOW, name="d2")
@@ -127,71 +131,71 @@ def test_a_condition_whose_event_fails_ends_no_other() -> None:
     assert [(e["node"], e["asked"], e["error"]) for e in events.fired()] == [
         ("data-1", SLOW, "it refuses")
     ]
-    assert [p[:2] for p in held.disks.planned] == [("data-0", "d")]
+    assert [p[:2] for p in cluster.disks.planned] == [("data-0", "d")]
     assert events.mark("load") == 1
-    assert held.disks.planned[-1][:2] == ("data-0", "d2")
+    assert cluster.disks.planned[-1][:2] == ("data-0", "d2")
     events.add([Event(When(condition=wrote), "cpu", {"cpus": 1})])
-    until(lambda: held.fired)
+    until(lambda: cluster.fired)
     events.stop()
 
 
-def test_a_line_that_was_there_before_sets_nothing_off(tmp_path: Path) -> None:
-    held, events = timeline()
+def test_an_earlier_line_of_a_log_fires_no_event(tmp_path: Path) -> None:
+    cluster, events = timeline()
     log = tmp_path / "log"
     log.write_text("done\n")
-    seen = {"log": str(log), "regex": "done"}
-    events.add([Event(When(condition=seen), "cpu", {"cpus": 1})])
+    condition = {"log": str(log), "regex": "done"}
+    events.add([Event(When(condition=condition), "cpu", {"cpus": 1})])
     time.sleep(0.1)
-    assert held.fired == []
+    assert cluster.fired == []
     assert events.waiting() == [f"a line of {log} that fits 'done': cpu of *"]
     with pytest.raises(BadInput, match="absolute"):
         events.add([Event(When(condition={"log": "log", "regex": "x"}), "cpu", {"cpus": 1})])
-    log.write_text("no\n")  # begun anew
+    log.write_text("no\n")  # truncated and rewritten
     time.sleep(0.1)
     with log.open("a") as more:
         more.write("done\n")
-    until(lambda: held.fired)
+    until(lambda: cluster.fired)
     events.stop()
 
 
-def test_a_condition_fires_each_time_that_it_comes_to_hold() -> None:
-    held, events = timeline()
+def test_a_condition_fires_each_time_that_it_becomes_true() -> None:
+    cluster, events = timeline()
     busy = {"metric": "writes", "disk": "data-0.d", "above": 2}
     events.add([
         Event(When(condition=busy), "cpu", {"cpus": 1}),
         Event(When(condition={**busy, "fires": "once"}), "memory", {"hard": 1 << 30}),
     ])  # fmt: skip
-    until(lambda: len(held.fired) == 2)
+    until(lambda: len(cluster.fired) == 2)
     for turn in (1, 2):
-        held.disks.stats = {"writes": 1}
+        cluster.disks.stats = {"writes": 1}
         time.sleep(0.1)
-        assert len(held.fired) == 1 + turn
-        held.disks.stats = {"writes": 10 + turn}
-        until(lambda turn=turn: len(held.fired) == 2 + turn)
+        assert len(cluster.fired) == 1 + turn
+        cluster.disks.stats = {"writes": 10 + turn}
+        until(lambda turn=turn: len(cluster.fired) == 2 + turn)
     time.sleep(0.1)
-    assert [change.resource for change in held.fired] == ["cpu", "memory", "cpu", "cpu"]
-    assert held.causes[-1] == Cause("metric", "writes of data-0.d 12, above 2")
+    assert [change.resource for change in cluster.fired] == ["cpu", "memory", "cpu", "cpu"]
+    assert cluster.causes[-1] == Cause("metric", "writes of data-0.d 12, above 2")
     assert events.waiting() == []
     events.stop()
 
 
-def test_a_phase_that_is_marked_again_sets_its_condition_off_again() -> None:
-    held, events = timeline()
+def test_a_phase_that_is_marked_again_fires_its_condition_again() -> None:
+    cluster, events = timeline()
     events.add([
         Event(When(condition={"phase": "load"}), "cpu", {"cpus": 1}),
         Event(When(condition={"phase": "load", "fires": "once"}), "cpu", {"cpus": 2}, ("app",)),
         Event(When(phase="load"), "memory", {"hard": 1 << 30}),
     ])  # fmt: skip
     assert [events.mark("load") for _ in range(3)] == [3, 1, 1]
-    until(lambda: len(held.fired) == 5)
-    assert set(held.causes) == {Cause("phase", "load")}
+    until(lambda: len(cluster.fired) == 5)
+    assert set(cluster.causes) == {Cause("phase", "load")}
     events.stop()
 
 
-def test_lines_count_whole_and_each_for_itself(tmp_path: Path) -> None:
-    held, events = timeline()
+def test_only_complete_lines_match_and_each_line_fires_once(tmp_path: Path) -> None:
+    cluster, events = timeline()
     log = tmp_path / "log"
-    log.write_bytes(b"begin\nwindow be")  # of the last line there is but a part
+    log.write_bytes(b"begin\nwindow be")  # the last line is incomplete
     events.add(
         [
             Event(
@@ -208,27 +212,27 @@ def test_lines_count_whole_and_each_for_itself(tmp_path: Path) -> None:
         time.sleep(0.05)
 
     written(b"gin")
-    assert held.fired == []  # not yet a line
+    assert cluster.fired == []  # not yet a line
     written(b" 1\n")
-    until(lambda: len(held.fired) == 1)
+    until(lambda: len(cluster.fired) == 1)
     written(b"12:00 worker 3: window begin 2, after 5 s\r\nwindow end\nno window\nwindow begin 3\n")
-    until(lambda: len(held.fired) == 3)
+    until(lambda: len(cluster.fired) == 3)
     written(b"w" * 3_000_000)
     written(b"window begin 4\nnothing\n")
-    until(lambda: len(held.fired) == 4)
+    until(lambda: len(cluster.fired) == 4)
     time.sleep(0.05)
-    assert [cause.text for cause in held.causes[:3]] == [
+    assert [cause.text for cause in cluster.causes[:3]] == [
         "window begin 1",
         "12:00 worker 3: window begin 2, after 5 s",
         "window begin 3",
     ]
-    assert held.causes[3].text.endswith("wwindow begin 4")
-    assert {cause.kind for cause in held.causes} == {"log"}
-    assert len(held.fired) == 4
+    assert cluster.causes[3].text.endswith("wwindow begin 4")
+    assert {cause.kind for cause in cluster.causes} == {"log"}
+    assert len(cluster.fired) == 4
     events.stop()
 
 
-def test_limits_of_one_disk_at_one_date_are_each_for_themselves() -> None:
+def test_different_limits_of_one_disk_can_change_at_one_time() -> None:
     def schedule(*limits: dict[str, float] | None) -> ClusterSpec:
         events = tuple(Event(When(9), "disk", {"limits": each}, name="d") for each in limits)
         return ClusterSpec("c", NODES, (), events)
@@ -245,14 +249,14 @@ def test_limits_of_one_disk_at_one_date_are_each_for_themselves() -> None:
             check_cluster(ClusterSpec("c", nodes, (), twice.events))
 
 
-def test_power_cuts_are_made_by_the_supervisor_and_refused_where_there_are_none() -> None:
-    held, events = timeline()
+def test_the_supervisor_cuts_power_and_refuses_unsupported_cuts() -> None:
+    cluster, events = timeline()
     cut = Event(When(0), "disk", {"power_cut": True}, name="d")
     events.add([cut])
-    until(lambda: held.fired)
-    assert held.fired == [Change(("data-0", "data-1"), "disk", {"power_cut": True}, "d")]
-    assert (held.disks.planned, events.fired()) == ([], [])  # the disk's server has noted it
-    held.disks.refuses = "data-1"
+    until(lambda: cluster.fired)
+    assert cluster.fired == [Change(("data-0", "data-1"), "disk", {"power_cut": True}, "d")]
+    assert (cluster.disks.planned, events.fired()) == ([], [])  # the server of the disk records it
+    cluster.disks.refuses = "data-1"
     with pytest.raises(BadInput, match="throttled"):
         events.add([cut])
     with pytest.raises(BadInput, match="only key"):
