@@ -1,4 +1,4 @@
-"""What a program records of itself: at once, or gathered and written in batches beside it."""
+"""Values that a program records of itself: at once, or buffered and written in batches by a thread."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiments:
 
 
 def rows(store: Experiments, name: str, metric: str) -> list[tuple[int | None, int | None, object]]:
-    made = store.recorded(store.find(name, None))
-    (row,) = (r for r in made.series.to_pylist() if r["metric"] == metric)
+    recorded = store.recorded(store.find(name, None))
+    (row,) = (r for r in recorded.series.to_pylist() if r["metric"] == metric)
     return [
         (p["utc_ns"], p["index"], p[row["type"]])
-        for p in made.points.to_pylist()
+        for p in recorded.points.to_pylist()
         if p["series_id"] == row["series_id"]
     ]
 
 
-def one(value: int, at_ns: int) -> tuple[np.ndarray, np.ndarray]:
+def point(value: int, at_ns: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array([value]), np.array([at_ns])
 
 
-def test_what_is_gathered_is_all_there_in_few_batches(store: Experiments) -> None:
-    """Five thousand calls, two hundred of many values; every one is kept, and batches have no holes."""
+def test_buffered_points_are_complete_in_few_batches(store: Experiments) -> None:
+    """Five thousand calls, two hundred with many values: all points are stored, and batches have no gaps."""
     before = time.time_ns()
     with penstock.experiment("x", every_s=0.05) as x:
         for n in range(5000):
@@ -65,40 +65,40 @@ def test_what_is_gathered_is_all_there_in_few_batches(store: Experiments) -> Non
         v for n in range(0, 5000, 25) for v in (n + 0.5, n + 0.75)
     ]
     assert [v for *_, v in rows(store, "x", "state")] == ["on", "off"]
-    made = store.recorded(store.find("x", None))
-    assert "batches" not in made.gaps["kind"].to_pylist()
-    assert {r["metric"]: r["produced"] for r in made.series.to_pylist()} == {
+    recorded = store.recorded(store.find("x", None))
+    assert "batches" not in recorded.gaps["kind"].to_pylist()
+    assert {r["metric"]: r["produced"] for r in recorded.series.to_pylist()} == {
         "queue": 5000,
         "speed": 400,
         "state": 2,
     }
 
 
-def test_nothing_is_written_before_its_time_and_all_at_the_end() -> None:
-    """Batches are numbered from 0 on, and the last one says how many points there were."""
+def test_batches_are_written_at_intervals_and_at_the_end() -> None:
+    """Batches are numbered from 0, and the last one has the number of points."""
     sink = MemorySink()
-    made = Buffered(sink.write, "me", math.inf)
+    buffer = Buffered(sink.write, "me", math.inf)
     for n in range(250_001):
-        made.add(QUEUE, *one(n, n))
+        buffer.add(QUEUE, *point(n, n))
     assert sink.batches == {}
-    made.close()
+    buffer.close()
     numbers = sorted(number for _, number in sink.batches)
     assert numbers == [0, 1, 2]
     assert [r["integer"] for r in sink.rows("me")] == list(range(250_001))
     accounts = [[a.produced for a in sink.batches["me", n].accounts] for n in numbers]
     assert accounts == [[], [], [250_001]]
-    slow = MemorySink()
-    timed = Buffered(slow.write, "me", 0.01)
-    timed.add(QUEUE, *one(1, 1))
-    until(lambda: slow.batches)
-    timed.add(QUEUE, *one(2, 2))
+    timed_sink = MemorySink()
+    timed = Buffered(timed_sink.write, "me", 0.01)
+    timed.add(QUEUE, *point(1, 1))
+    until(lambda: timed_sink.batches)
+    timed.add(QUEUE, *point(2, 2))
     timed.close()
-    assert [r["integer"] for r in slow.rows("me")] == [1, 2]
-    assert sorted(number for _, number in slow.batches) in ([0, 1], [0, 1, 2])
+    assert [r["integer"] for r in timed_sink.rows("me")] == [1, 2]
+    assert sorted(number for _, number in timed_sink.batches) in ([0, 1], [0, 1, 2])
 
 
-class Away(MemorySink):
-    """A store that does not answer while it is `away`; it may have kept what it did not acknowledge."""
+class UnreachableStore(MemorySink):
+    """A store that does not answer while it is `away`; it may have stored a batch without acknowledgement."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,57 +111,57 @@ class Away(MemorySink):
             raise Unreachable("http://nobody: it does not answer")
 
 
-def test_a_store_that_is_away_gets_it_once_when_it_is_back(
+def test_an_unreachable_store_gets_each_point_once_after_its_return(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    sink = Away()
-    made = Buffered(sink.write, "me", 0.01)
+    sink = UnreachableStore()
+    buffer = Buffered(sink.write, "me", 0.01)
     for n in range(100):
-        made.add(QUEUE, *one(n, n))
+        buffer.add(QUEUE, *point(n, n))
         if n == 10:
             assert sink.asked.wait(60)
     sink.away = False
-    made.close()
+    buffer.close()
     assert [r["integer"] for r in sink.rows("me")] == list(range(100))
     numbers = sorted(number for _, number in sink.batches)
     assert numbers == list(range(len(numbers)))
     assert capsys.readouterr().err.count("trying again") == 1
 
 
-def test_a_store_that_stays_away_is_told_with_what_is_lost(
+def test_points_lost_to_an_unreachable_store_are_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(buffered, "PATIENCE_S", 0.3)
     monkeypatch.setattr(buffered, "MOST_WAITING", 50)
-    made = Buffered(Away().write, "me", math.inf)
+    buffer = Buffered(UnreachableStore().write, "me", math.inf)
     for n in range(60):
-        made.add(QUEUE, *one(n, n))
-    made.close()
+        buffer.add(QUEUE, *point(n, n))
+    buffer.close()
     assert capsys.readouterr().err.splitlines()[-1] == "penstock: 60 points were not stored"
 
 
-def test_what_a_store_refuses_is_raised_by_the_next_call_and_at_the_end() -> None:
+def test_an_error_of_the_store_is_raised_by_the_next_call_and_at_the_end() -> None:
     sink = MemorySink()
     sink.fails = 1000
-    made = Buffered(sink.write, "me", 0.01)
-    made.add(QUEUE, *one(1, 1))
+    buffer = Buffered(sink.write, "me", 0.01)
+    buffer.add(QUEUE, *point(1, 1))
 
     def fails() -> bool:
         try:
-            made.add(QUEUE, *one(2, 2))
+            buffer.add(QUEUE, *point(2, 2))
         except PenstockError as error:
             return "no space left" in str(error)
         return False
 
     until(fails)
     with pytest.raises(PenstockError, match="no space left"):
-        made.close()
+        buffer.close()
 
 
-def test_a_text_that_is_none_is_told_at_the_end(
+def test_an_invalid_text_is_reported_at_the_end(
     store: Experiments, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Half a character among many: what was gathered with it is counted as lost."""
+    """Half a surrogate pair: all points of its batch count as lost."""
 
     def block() -> None:
         with penstock.experiment("x", every_s=math.inf) as x:
@@ -174,7 +174,7 @@ def test_a_text_that_is_none_is_told_at_the_end(
     assert store.find("x", None).state == "ended"
 
 
-def test_a_sequence_has_its_numbers_with_times_or_without(store: Experiments) -> None:
+def test_a_sequence_keeps_its_indices_with_and_without_times(store: Experiments) -> None:
     for options in ({}, {"every_s": 0.05}):
         with penstock.experiment("x", **options) as x:
             for n in range(3):
@@ -197,23 +197,23 @@ def test_values_may_be_changed_after_they_were_recorded(store: Experiments) -> N
 
 
 @pytest.mark.parametrize("options", [{}, {"every_s": 60.0}])
-def test_what_is_wrong_is_told_at_once(store: Experiments, options: dict[str, float]) -> None:
+def test_wrong_arguments_are_refused_at_once(store: Experiments, options: dict[str, float]) -> None:
     with penstock.experiment("x", **options) as x:
-        for wrong, said in (
+        for wrong, message in (
             (lambda: x.record("m", object()), "expected numbers, texts or truth values"),
             (lambda: x.record("", 1), "found a metric without a name"),
             (lambda: x.record("m", [1, 2], [1]), "found 2 values and 1 of utc_ns"),
             (lambda: x.record("m", 1, index=-1), "found an index below 0"),
             (lambda: x.record("m", np.uint64(1 << 63)), "expected integers below"),
         ):
-            with pytest.raises(BadInput, match=said):
+            with pytest.raises(BadInput, match=message):
                 wrong()
         x.record("m", 1)
     assert len(rows(store, "x", "m")) == 1
-    for none in (0, -1.0, math.nan):
+    for interval in (0, -1.0, math.nan):
         with (
             pytest.raises(BadInput, match="expected more than 0"),
-            penstock.experiment("y", every_s=none),
+            penstock.experiment("y", every_s=interval),
         ):
             raise AssertionError
     assert [e.name for e in store.listed(None)] == ["x"]
@@ -227,8 +227,8 @@ with penstock.experiment("gone", every_s=math.inf) as x:
         x.record("m", n, n, index=n)
     sys.exit(3)
 """
-    done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True)
-    assert (done.returncode, done.stderr) == (3, b"")
+    result = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True)
+    assert (result.returncode, result.stderr) == (3, b"")
     assert [v for *_, v in rows(store, "gone", "m")] == list(range(1000))
     assert store.find("gone", None).state == "aborted"
     with contextlib.suppress(ZeroDivisionError), penstock.experiment("x", every_s=math.inf) as x:
@@ -247,10 +247,10 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     running.end()
 
 
-def test_a_program_does_not_wait_for_a_server_that_stands_still(
+def test_a_program_does_not_wait_for_a_suspended_server(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The server is stopped, everything is recorded, and only then it goes on: it has all of it."""
+    """The server is suspended while points are recorded, then resumes: it has all of them."""
     with penstock.experiment("x", server=server.url, every_s=0.1) as x:
         begin = time.time_ns()
         x.record("m", 0, begin)
@@ -259,17 +259,17 @@ def test_a_program_does_not_wait_for_a_server_that_stands_still(
         try:
             for n in range(1, 20_001):
                 x.record("m", n, begin + n)
-            # longer than it may take to answer
+            # longer than the timeout of a request
             until(lambda: "trying again" in capsys.readouterr().err)
         finally:
             os.kill(server.process.pid, signal.SIGCONT)
     lines = server.get("x", metric="m").text.splitlines()[1:]
     assert [int(line.split(",")[1]) for line in lines] == list(range(20_001))
-    (told,) = server.http.get("/api/v1/experiments/x/series").json()["series"]
-    assert (told["produced"], told["stored"], told["duplicate"]) == (20_001, 20_001, 0)
+    (series,) = server.http.get("/api/v1/experiments/x/series").json()["series"]
+    assert (series["produced"], series["stored"], series["duplicate"]) == (20_001, 20_001, 0)
 
 
-def test_where_no_experiment_could_be_begun_the_block_runs(
+def test_the_block_runs_even_if_no_experiment_could_start(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with penstock.experiment("x", server="http://127.0.0.1:1", every_s=0.05) as x:

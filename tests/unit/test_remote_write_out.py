@@ -1,4 +1,4 @@
-"""Series that `penstock export X remote-write` sends to a receiver that takes, refuses, or fails a while."""
+"""Series of `penstock export X remote-write`, sent to a receiver that accepts, refuses or fails temporarily."""
 
 from __future__ import annotations
 
@@ -47,37 +47,37 @@ def two_nodes(store: Experiments, seconds: int = 60) -> Path:
     return made(store, "x", series, lasted_s=float(seconds)).path
 
 
-def test_each_point_arrives_once_under_a_name_that_prometheus_takes(store: Experiments) -> None:
+def test_each_point_arrives_once_under_a_valid_prometheus_name(store: Experiments) -> None:
     two_nodes(store)
     sink = MemorySink()
     receiver = RemoteWriteReceiver("r", {"port": 0})
     with at_work(receiver, sink):
         url = at(receiver)
-        done = penstock("export", "x", "remote-write", "--to", url, "--json")
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert told["to"] == f"{url}/api/v1/write"
-    (run,) = told["runs"]
+        result = penstock("export", "x", "remote-write", "--to", url, "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert document["to"] == f"{url}/api/v1/write"
+    (run,) = document["runs"]
     assert (run["points"], run["series"], run["requests"]) == (120, 2, 1)
     assert not receiver.intake.receipt.refused
-    of = {
+    labels = {
         "node": "a",
         "penstock_experiment": "x#1",
         "penstock_metric": "disk.busy",
         "penstock_source": "test",
     }
-    found = {(r["metric"], r["labels"], r["utc_ns"], r["float"]) for r in sink.rows("r")}
-    assert found == {
-        ("disk_busy", canonical_labels({**of, "node": node}), T0 + k * S, k * n + 0.5)
+    samples = {(r["metric"], r["labels"], r["utc_ns"], r["float"]) for r in sink.rows("r")}
+    assert samples == {
+        ("disk_busy", canonical_labels({**labels, "node": node}), T0 + k * S, k * n + 0.5)
         for n, node in enumerate(("a", "b"))
         for k in range(60)
     }
 
 
-def test_requests_go_by_time_and_are_bounded(
+def test_requests_are_ordered_by_time_and_bounded(
     store: Experiments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Breaks where one series goes after the other: Prometheus takes nothing of an hour before its newest."""
+    """Fails if series are sent one after the other: Prometheus refuses points an hour before its newest."""
     run = two_nodes(store)
     monkeypatch.setattr(remote_write, "BATCH_POINTS", 14)
     sink = MemorySink()
@@ -104,25 +104,25 @@ def test_a_request_covers_half_an_hour_at_most(store: Experiments) -> None:
 
 @contextlib.contextmanager
 def losing(url: str) -> Iterator[str]:
-    """A way to a server on which the answer to the first request is lost."""
+    """A proxy to a server that loses the response to the first request."""
     lost: list[bytes] = []
 
-    class Way(http.server.BaseHTTPRequestHandler):
+    class Proxy(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            status, said = post(url, self.path, body, self.headers)
+            status, content = post(url, self.path, body, self.headers)
             if not lost:
                 lost.append(body)
                 self.close_connection = True
                 return
             self.send_response(status)
-            self.send_header("Content-Length", str(len(said)))
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(said)
+            self.wfile.write(content)
 
         def log_message(self, *_: Any) -> None: ...
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Way) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
@@ -130,29 +130,29 @@ def losing(url: str) -> Iterator[str]:
 
 
 def post(url: str, path: str, body: bytes, headers: Any) -> tuple[int, bytes]:
-    answer = httpx.post(url + path, content=body, headers=dict(headers))
-    return answer.status_code, answer.content
+    response = httpx.post(url + path, content=body, headers=dict(headers))
+    return response.status_code, response.content
 
 
-def test_an_answer_that_is_lost_doubles_nothing(store: Experiments) -> None:
-    run, said = two_nodes(store), []
+def test_a_lost_response_duplicates_no_point(store: Experiments) -> None:
+    run, messages = two_nodes(store), []
     sink = MemorySink()
     receiver = RemoteWriteReceiver("r", {"port": 0})
     with at_work(receiver, sink), losing(at(receiver)) as url:
-        sent = RemoteWrite(url, tell=said.append).send(run)
+        sent = RemoteWrite(url, tell=messages.append).send(run)
     assert sink.points("r").num_rows == sent.points == 120
-    assert len(said) == 1
+    assert len(messages) == 1
 
 
-def test_what_has_no_place_in_it_is_counted(store: Experiments) -> None:
-    begun = store.start("x", local_user(), at_ns=T0)
+def test_unsupported_points_are_counted(store: Experiments) -> None:
+    experiment = store.start("x", local_user(), at_ns=T0)
     for number, columns in enumerate(
         (
             {"metric": "count", "utc_ns": [T0 - S, T0, T0 + S], "integer": [1, 2, 3]},
             {"metric": "up", "utc_ns": [T0, T0 + S], "boolean": [True, False]},
             {"metric": "state", "utc_ns": [T0, T0 + S], "text": ["on", "off"]},
             {"metric": "offset", "index": [0, 1, 2, 3], "float": [4.0, 2.0, 3.0, 1.0]},
-            # 100 of them in 50 ms
+            # 100 points in 50 ms
             {
                 "metric": "fast",
                 "utc_ns": T0 + np.arange(100) * MS // 2,
@@ -160,8 +160,8 @@ def test_what_has_no_place_in_it_is_counted(store: Experiments) -> None:
             },
         )
     ):
-        store.sink(begun).write(Batch("test", number, points(**columns)))
-    run = store.stop(begun, at_ns=T0 + 2 * S).path
+        store.sink(experiment).write(Batch("test", number, points(**columns)))
+    run = store.stop(experiment, at_ns=T0 + 2 * S).path
     sink = MemorySink()
     receiver = RemoteWriteReceiver("r", {"port": 0})
     with at_work(receiver, sink):
@@ -183,19 +183,19 @@ def test_what_has_no_place_in_it_is_counted(store: Experiments) -> None:
     assert sent.points == 54
 
 
-def test_a_server_that_fails_for_a_while_is_asked_again(store: Experiments) -> None:
+def test_requests_to_a_temporarily_failing_server_are_repeated(store: Experiments) -> None:
     run = two_nodes(store)
-    sink, said = MemorySink(), []
+    sink, messages = MemorySink(), []
     sink.fails = 2
     receiver = RemoteWriteReceiver("r", {"port": 0})
     with at_work(receiver, sink):
-        sent = RemoteWrite(at(receiver), tell=said.append).send(run)
+        sent = RemoteWrite(at(receiver), tell=messages.append).send(run)
     assert sink.points("r").num_rows == sent.points == 120
-    assert len(said) == 2
-    assert all("found status 503" in line and line.endswith("trying again") for line in said)
+    assert len(messages) == 2
+    assert all("found status 503" in line and line.endswith("trying again") for line in messages)
 
 
-def test_a_server_that_goes_on_failing_or_is_not_there_is_told(store: Experiments) -> None:
+def test_a_failing_or_missing_server_is_reported(store: Experiments) -> None:
     run = two_nodes(store)
     sink = MemorySink()
     sink.fails = 1000
@@ -205,59 +205,59 @@ def test_a_server_that_goes_on_failing_or_is_not_there_is_told(store: Experiment
         pytest.raises(Upstream, match=r"found status 503 .*; 0 points were sent before"),
     ):
         RemoteWrite(at(receiver), patience_s=0.5).send(run)
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         with pytest.raises(NoAnswer, match="does not answer"):
             RemoteWrite(url, patience_s=0.2).send(run)
 
 
-def test_what_is_refused_is_sent_once_and_told_with_the_server_s_words(store: Experiments) -> None:
+def test_refused_points_are_sent_once_and_the_servers_message_is_shown(store: Experiments) -> None:
     run = two_nodes(store)
-    sink, said = MemorySink(), []
+    sink, messages = MemorySink(), []
     sink.closed = True
     receiver = RemoteWriteReceiver("r", {"port": 0})
     with (
         at_work(receiver, sink),
         pytest.raises(Upstream, match=r"found status 410 .*the experiment has ended"),
     ):
-        RemoteWrite(at(receiver), tell=said.append).send(run)
-    assert said == []
-    other = InfluxReceiver("i", {"port": 0})
+        RemoteWrite(at(receiver), tell=messages.append).send(run)
+    assert messages == []
+    not_remote_write = InfluxReceiver("i", {"port": 0})
     with (
-        at_work(other, MemorySink()),
+        at_work(not_remote_write, MemorySink()),
         pytest.raises(
             BadInput, match=r"found status 404 .*expected a URL that accepts remote write"
         ),
     ):
-        RemoteWrite(at(other)).send(run)
+        RemoteWrite(at(not_remote_write)).send(run)
 
 
-def test_the_token_is_of_the_environment(
+def test_the_token_comes_from_its_environment_variable(
     store: Experiments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two_nodes(store)
     sink = MemorySink()
     receiver = RemoteWriteReceiver("r", {"port": 0, "token": "s3cret"})
     with at_work(receiver, sink):
-        # the token of a server of penstock's is not for others
+        # the token of a penstock server is not sent to other servers
         monkeypatch.setenv("PENSTOCK_TOKEN", "s3cret")
-        told = refused("export", "x", "remote-write", "--to", at(receiver))
-        assert "found status 401" in told
-        assert f"expected its token in ${TOKEN}" in told
+        message = refused("export", "x", "remote-write", "--to", at(receiver))
+        assert "found status 401" in message
+        assert f"expected its token in ${TOKEN}" in message
         monkeypatch.setenv(TOKEN, "s3cret")
-        done = penstock("export", "x", "remote-write", "--to", at(receiver))
-    assert done.exit_code == 0, done.output
-    assert "120 points of 2 series in 1 requests\n" in done.stdout
+        result = penstock("export", "x", "remote-write", "--to", at(receiver))
+    assert result.exit_code == 0, result.output
+    assert "120 points of 2 series in 1 requests\n" in result.stdout
 
 
-def test_what_is_asked_wrongly_is_refused(store: Experiments) -> None:
+def test_wrong_arguments_are_refused(store: Experiments) -> None:
     two_nodes(store)
     assert "expected remote-write --to URL" in refused("export", "x", "remote-write")
     assert "expected remote-write --to URL" in refused("export", "x", "csv", "--to", "http://a")
-    words = ("export", "x", "remote-write", "--to", "prom:9090")
-    assert "expected http://HOST:PORT" in refused(*words)
-    assert "expected one of them" in refused(*words, "-o", "y")
+    argv = ("export", "x", "remote-write", "--to", "prom:9090")
+    assert "expected http://HOST:PORT" in refused(*argv)
+    assert "expected one of them" in refused(*argv, "-o", "y")
     made(store, "empty", {})
     assert "found no number with a time" in refused(
         "export", "empty", "remote-write", "--to", "http://127.0.0.1:1"

@@ -1,4 +1,4 @@
-"""Two treatments side by side over their replicates: ratios with intervals, the conclusion first."""
+"""Two treatments compared over their replicates: ratios with intervals, the conclusion first."""
 
 from __future__ import annotations
 
@@ -58,82 +58,82 @@ def flushed(flush_ns: int, files: tuple[int, ...] = (2, 3)) -> list[Row]:
     ]
 
 
-def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
-    draw = np.random.default_rng(3)
-    held = narrow = 0
+def test_the_interval_of_a_ratio_has_its_coverage() -> None:
+    rng = np.random.default_rng(3)
+    covered = narrow_covered = 0
     for _ in range(400):
-        a, b = np.exp(draw.normal(0, 0.1, 3)), 2 * np.exp(draw.normal(0, 0.1, 3))
+        a, b = np.exp(rng.normal(0, 0.1, 3)), 2 * np.exp(rng.normal(0, 0.1, 3))
         value, interval = ratio_of(list(a), list(b))
         assert interval is not None
-        held += interval.low <= 2 <= interval.high
-        # planted: an interval of half the width holds it less often
+        covered += interval.low <= 2 <= interval.high
+        # planted: an interval of half the width covers it less often
         half = np.sqrt(interval.high / interval.low) ** 0.5
-        narrow += value / half <= 2 <= value * half
-    assert 367 <= held <= 393  # 95 % of 400, within three standard deviations
-    assert narrow < 367
+        narrow_covered += value / half <= 2 <= value * half
+    assert 367 <= covered <= 393  # 95 % of 400, within three standard deviations
+    assert narrow_covered < 367
 
 
 @pytest.mark.parametrize("passes", [3, 6])
-def test_the_interval_of_pairs_holds_the_truth_as_often_as_it_says(passes: int) -> None:
-    """Passes drift; an interval that forgets the pairs (planted) is too wide, one of normal deviates too
-    narrow."""
-    draw = np.random.default_rng(3)
-    held = narrow = wide = 0
+def test_the_interval_of_a_paired_ratio_has_its_coverage(passes: int) -> None:
+    """Passes drift: an interval without pairing (planted) is too wide, and one with normal quantiles is
+    too narrow."""
+    rng = np.random.default_rng(3)
+    covered = narrow_covered = unpaired_covered = 0
     studies = 1000
     for _ in range(studies):
-        drift = draw.normal(0, 1, passes)
-        a = np.exp(drift + draw.normal(0, 0.1, passes)).tolist()
-        b = (2 * np.exp(drift + draw.normal(0, 0.1, passes))).tolist()
+        drift = rng.normal(0, 1, passes)
+        a = np.exp(drift + rng.normal(0, 0.1, passes)).tolist()
+        b = (2 * np.exp(drift + rng.normal(0, 0.1, passes))).tolist()
         value, interval = ratio_of(a, b, paired=True)
         assert interval is not None
-        held += interval.low <= 2 <= interval.high
-        part = stats.norm.ppf(0.975) / stats.t.ppf(0.975, passes - 1)
-        half = (interval.high / interval.low) ** (part / 2)
-        narrow += value / half <= 2 <= value * half
-        _, loose = ratio_of(a, b)
-        assert loose is not None
-        wide += loose.low <= 2 <= loose.high
-    assert 0.93 * studies <= held <= 0.97 * studies
-    assert narrow < 0.93 * studies
-    assert wide > 0.99 * studies
+        covered += interval.low <= 2 <= interval.high
+        quantile_ratio = stats.norm.ppf(0.975) / stats.t.ppf(0.975, passes - 1)
+        half = (interval.high / interval.low) ** (quantile_ratio / 2)
+        narrow_covered += value / half <= 2 <= value * half
+        _, unpaired = ratio_of(a, b)
+        assert unpaired is not None
+        unpaired_covered += unpaired.low <= 2 <= unpaired.high
+    assert 0.93 * studies <= covered <= 0.97 * studies
+    assert narrow_covered < 0.93 * studies
+    assert unpaired_covered > 0.99 * studies
 
 
 def of_passes(out: Path, order: str, passes: int = 5) -> None:
-    """Two treatments, B 5 % above A, in passes that drift by a third; their runs are in no order."""
+    """Two treatments, B 5 % above A, in passes that drift by a third; their run numbers are unordered."""
     drift = [1.0, 1.4, 0.8, 1.2, 0.9]
     out.mkdir(exist_ok=True)
     (out / "plan.json").write_text(json.dumps({"order": order}))
-    for at in range(passes):
+    for index in range(passes):
         for treatment, ratio in (("t01", 1.0), ("t02", 1.05)):
-            number = 2 * at if treatment == "t01" else 3 * passes - at
+            number = 2 * index if treatment == "t01" else 3 * passes - index
             noise = 1 + 0.004 * ((7 * number) % 3 - 1)
-            a_run(out, f"r{number:03d}", treatment, rate=100 * drift[at] * ratio * noise)
+            a_run(out, f"r{number:03d}", treatment, rate=100 * drift[index] * ratio * noise)
             path = out / "runs" / f"r{number:03d}" / "manifest.json"
             manifest = json.loads(path.read_text())
-            path.write_text(json.dumps(manifest | {"block_id": at + 1, "replicate": at + 1}))
+            path.write_text(json.dumps(manifest | {"block_id": index + 1, "replicate": index + 1}))
 
 
-def test_what_drifts_from_pass_to_pass_is_in_neither_side(tmp_path: Path) -> None:
+def test_pairing_by_pass_removes_drift(tmp_path: Path) -> None:
     of_passes(tmp_path / "in-passes", "interleaved")
-    found = compared(tmp_path / "in-passes")
-    assert found.document()["paired_by_pass"] is True
-    rate = next(r for r in found.responses if r.name == "rate")
+    paired = compared(tmp_path / "in-passes")
+    assert paired.document()["paired_by_pass"] is True
+    rate = next(r for r in paired.responses if r.name == "rate")
     assert rate.paired
     assert rate.differs
     assert rate.ratio == pytest.approx(1.05, rel=0.01)
-    assert found.headline.startswith("rate is 5")
-    assert found.headline.endswith("in B). Clear.")
-    assert any("over the same 5 passes" in said for said in found.conclusion)
-    # without passes the same runs do not tell, and the margin of equivalence is wide
+    assert paired.headline.startswith("rate is 5")
+    assert paired.headline.endswith("in B). Clear.")
+    assert any("over the same 5 passes" in line for line in paired.conclusion)
+    # without passes the same runs are inconclusive, and the margin of equivalence is wide
     of_passes(tmp_path / "random", "random")
-    loose = compared(tmp_path / "random")
-    assert loose.document()["paired_by_pass"] is False
-    other = next(r for r in loose.responses if r.name == "rate")
-    assert not other.differs
+    unpaired = compared(tmp_path / "random")
+    assert unpaired.document()["paired_by_pass"] is False
+    unpaired_rate = next(r for r in unpaired.responses if r.name == "rate")
+    assert not unpaired_rate.differs
     assert rate.equivalent_within is not None
-    assert other.equivalent_within is not None
-    assert other.equivalent_within - 1 > 3 * (rate.equivalent_within - 1)
-    assert any("not pass by pass" in said for said in loose.conclusion)
+    assert unpaired_rate.equivalent_within is not None
+    assert unpaired_rate.equivalent_within - 1 > 3 * (rate.equivalent_within - 1)
+    assert any("not pass by pass" in line for line in unpaired.conclusion)
 
 
 def test_passes_that_one_side_lacks_are_no_pairs(tmp_path: Path) -> None:
@@ -144,12 +144,12 @@ def test_passes_that_one_side_lacks_are_no_pairs(tmp_path: Path) -> None:
     assert compared(tmp_path).passes == 0
 
 
-def test_the_conclusion_says_what_differs_and_what_does_not(tmp_path: Path) -> None:
+def test_the_conclusion_names_different_and_equal_responses(tmp_path: Path) -> None:
     for number in range(3):
         a_run(tmp_path, f"r00{number}", "t01", loaded=1000.0 + 10 * number, lookups=500.0 - number)
         a_run(tmp_path, f"r10{number}", "t02", loaded=3500.0 + 30 * number, lookups=499.0 + number)
-    found = compared(tmp_path)
-    first, *rest = found.conclusion
+    comparison = compared(tmp_path)
+    first, *rest = comparison.conclusion
     assert first.startswith("loaded is 3.5× (3.4")
     assert first.endswith(") as high in B (1010 in A, 3530 1/s in B). Clear.")
     assert rest[0].startswith("No effect: lookups (the same within 0.")
@@ -159,7 +159,7 @@ def test_the_conclusion_says_what_differs_and_what_does_not(tmp_path: Path) -> N
     assert not any(response.differs for response in compared(tmp_path, "t01", "t01").responses)
 
 
-def test_one_run_on_each_side_tells_nothing_of_chance(tmp_path: Path) -> None:
+def test_one_run_on_each_side_is_inconclusive(tmp_path: Path) -> None:
     a_run(tmp_path, "r001", "t01", loaded=1000.0)
     a_run(tmp_path, "r002", "t02", loaded=3500.0)
     first, step, details = compared(tmp_path).conclusion
@@ -174,18 +174,18 @@ def test_files_of_the_disks_are_matched_over_the_runs_and_flushes_named(tmp_path
     for number in range(2):
         a_run(tmp_path, f"r00{number}", "t01", flushed(2_000_000 + 9_000 * number), loaded=10.0)
         a_run(tmp_path, f"r10{number}", "t02", flushed(400_000 + 4_000 * number), loaded=10.0)
-    found = compared(tmp_path)
-    assert {(row.path, row.direction) for row in found.files} == {
+    comparison = compared(tmp_path)
+    assert {(row.path, row.direction) for row in comparison.files} == {
         ("node1.data/t.db", "read"),
         ("node1.data/t.db-wal", "sync"),
     }
-    (said,) = (s for s in found.conclusion if "flushes" in s)
-    assert "most of it: flushes of node1.data/t.db-wal, 200 ms against 40.2 ms" in said
-    assert [row.matters for row in found.files] == [True, False]
-    assert found.files[0].requests.means == (100, 100)
+    (line,) = (s for s in comparison.conclusion if "flushes" in s)
+    assert "most of it: flushes of node1.data/t.db-wal, 200 ms against 40.2 ms" in line
+    assert [row.matters for row in comparison.files] == [True, False]
+    assert comparison.files[0].requests.means == (100, 100)
 
 
-def test_what_has_nothing_in_common_is_bad_input(tmp_path: Path) -> None:
+def test_runs_without_a_common_response_are_bad_input(tmp_path: Path) -> None:
     for name in ("a", "b"):
         Bundle.create(tmp_path / name, {"run_id": name}).finish()
     with pytest.raises(BadInput, match="no response that both have"):
@@ -197,25 +197,25 @@ def test_command_line(tmp_path: Path) -> None:
         a_run(tmp_path, f"r00{number}", "t01", flushed(2_000_000), loaded=1000.0 + number)
         a_run(tmp_path, f"r10{number}", "t02", flushed(400_000), loaded=3500.0 + number)
 
-    def told(*more: str) -> str:
+    def output_of(*options: str) -> str:
         tool = Path(sys.executable).with_name("penstock")
-        words = [tool, "compare", f"{tmp_path}:t01", f"{tmp_path}:t02", *more]
-        return commands.run(words, capture_output=True, text=True, check=True).stdout
+        argv = [tool, "compare", f"{tmp_path}:t01", f"{tmp_path}:t02", *options]
+        return commands.run(argv, capture_output=True, text=True, check=True).stdout
 
-    lines = told().splitlines()
+    lines = output_of().splitlines()
     assert lines[0].startswith("loaded is 3.5× (")
     assert lines[0].endswith("Clear.")
     assert lines[1] == ""
     assert lines[2].startswith("  Why          reads, writes and flushes took")
     assert max(map(len, lines)) <= 100
-    document: dict[str, Any] = json.loads(told("--json"))
+    document: dict[str, Any] = json.loads(output_of("--json"))
     assert document["runs"] == [["r000", "r001"], ["r100", "r101"]]
     assert document["responses"][0]["a"] == [1000, 1001]
     assert document["conclusion"][0].startswith("loaded is")
 
 
 def test_treatments_of_an_archive(tmp_path: Path) -> None:
-    """PostgreSQL with 96 and 512 MiB on the same disk, as it was measured."""
+    """PostgreSQL with 96 and 512 MiB of memory on the same disk, recorded earlier."""
     out = Path(__file__).parents[1] / "golden" / "postgres-later"
     first, *points = compared(out).conclusion
     assert first == "tps is 3.58× (2.36–5.43) as high in B (6.192 in A, 22.2 1/s in B). Clear."
@@ -229,51 +229,51 @@ def test_traces_that_cannot_be_read_do_not_hide_the_responses(tmp_path: Path) ->
         a_run(tmp_path, f"r10{number}", "t02", flushed(400_000), loaded=50.0 + number)
     events = tmp_path / "runs" / "r101" / "io_events.parquet"
     events.write_bytes(events.read_bytes()[:-20])
-    *others, last = compared(tmp_path).conclusion
-    assert others[0].startswith("loaded is ")
+    *lines, last = compared(tmp_path).conclusion
+    assert lines[0].startswith("loaded is ")
     assert last.startswith("Details: ")
     assert f"; their traces are left out: {events}: found " in last
     assert compared(tmp_path).files == []
 
 
-def test_equal_values_are_resolution_and_no_certainty() -> None:
+def test_equal_values_need_no_interval() -> None:
     equal = Measured("orders", "1/s", [1.6, 1.6], [1.6, 1.6])
-    found = Replicated("a", "b", ({}, {}), ([], []), [equal])
-    assert _answer(found) == (
+    comparison = Replicated("a", "b", ({}, {}), ([], []), [equal])
+    assert _answer(comparison) == (
         "A and B do not differ in orders (1.6 1/s in every run). Clear.",
         [("Details", "compared run by run, not pass by pass.")],
     )
-    apart = Measured("orders", "1/s", [1.6, 1.6], [2.0, 2.0])
-    said, _ = _answer(Replicated("a", "b", ({}, {}), ([], []), [apart]))
-    assert said == (
+    different = Measured("orders", "1/s", [1.6, 1.6], [2.0, 2.0])
+    headline, _ = _answer(Replicated("a", "b", ({}, {}), ([], []), [different]))
+    assert headline == (
         "orders is 25 % higher in B (1.6 in A, 2 1/s in B, with one value on each side). Clear."
     )
 
 
-def test_the_margin_of_equivalence_is_that_of_two_one_sided_tests() -> None:
+def test_the_margin_of_equivalence_equals_two_one_sided_tests() -> None:
     from statsmodels.stats.weightstats import ttost_ind
 
-    random = np.random.default_rng(5)
-    a, b = (np.exp(random.normal(3, 0.05, 8)).tolist() for _ in range(2))
+    rng = np.random.default_rng(5)
+    a, b = (np.exp(rng.normal(3, 0.05, 8)).tolist() for _ in range(2))
     margin = Measured("rate", "1/s", a, b).equivalent_within
     assert margin is not None
     limit = float(np.log(margin))
     p, *_ = ttost_ind(np.log(b), np.log(a), -limit, limit, usevar="unequal")
     assert p == pytest.approx(0.05, abs=1e-9)
     assert Measured("rate", "1/s", [2.0, 2.0], [2.0, 2.0]).equivalent_within is None
-    # and it is said, once, beside that nothing tells them apart
+    # the headline has the margin once, with "no difference"
     alike = Measured("rate", "1/s", a, b)
-    said, _ = _answer(Replicated("a", "b", ({}, {}), ([], []), [alike]))
+    headline, _ = _answer(Replicated("a", "b", ({}, {}), ([], []), [alike]))
     assert margin > 1.05
-    assert said.startswith("Open: these runs show no difference in rate (−")
+    assert headline.startswith("Open: these runs show no difference in rate (−")
 
 
 def test_sides_of_unequal_spread_are_compared_as_the_ranking_does() -> None:
     from penstock.analyse.treatments.ranking import Measured as OfRuns
     from penstock.analyse.treatments.ranking import welch
 
-    random = np.random.default_rng(8)
-    a, b = np.exp(random.normal(3, 0.01, 4)), np.exp(random.normal(3, 0.3, 12))
+    rng = np.random.default_rng(8)
+    a, b = np.exp(rng.normal(3, 0.01, 4)), np.exp(rng.normal(3, 0.3, 12))
     _, interval = ratio_of(a.tolist(), b.tolist())
     assert interval is not None
     df, _ = welch(OfRuns.of("a", np.log(a)), OfRuns.of("b", np.log(b)))

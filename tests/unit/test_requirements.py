@@ -1,6 +1,6 @@
 """The requirements of an experiment monitoring framework (MonEx) that need no host.
 
-Those that need one are in tests/integration/test_requirements.py.
+Requirements that need one are tested in tests/integration/test_requirements.py.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_experiments_of_one_and_of_several_users(store: Experiments) -> None:
-    """Two users, five runs each: by user, name, tag and state; others' are hidden unless they are shared."""
+    """Two users with five runs each: by user, name, tag and state; others see shared runs only."""
     for user in ("ada", "bob"):
         for number in range(5):
-            begun = store.start(
+            experiment = store.start(
                 f"x{number % 2}",
                 user,
                 at_ns=T0 + number * S,
@@ -56,7 +56,7 @@ def test_experiments_of_one_and_of_several_users(store: Experiments) -> None:
                 shared=user == "bob" and number == 4,
             )
             if number < 4:
-                store.stop(begun, at_ns=T0 + (number + 1) * S)
+                store.stop(experiment, at_ns=T0 + (number + 1) * S)
     own = [e for e in store.listed("ada") if e.owner == "ada"]
     assert len(own) == 5
     assert [(e.owner, e.name, e.repeat) for e in store.listed("ada", owner="bob")] == [
@@ -73,7 +73,7 @@ SUT = "import sys\nprint(sum(range(int(open(sys.argv[1]).read()))))\nsys.exit(5)
 
 
 def test_the_experiment_is_the_same_without_monitoring(tmp_path: Path) -> None:
-    """Two lines more, no server to answer them: output, status and files of the program are the same."""
+    """Two more lines without a server: output, status and files of the program are the same."""
     (tmp_path / "sut.py").write_text(SUT)
     (tmp_path / "sut.conf").write_text("1000\n")
     line = f"{sys.executable} sut.py sut.conf; status=$?\n"
@@ -89,24 +89,24 @@ def test_the_experiment_is_the_same_without_monitoring(tmp_path: Path) -> None:
         return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in tmp_path.glob("sut.*")}
 
     before = files()
-    done = []
+    outcomes = []
     for text, extra in (
         (line, {}),
         (watched, {}),
         (watched, {"PENSTOCK_SERVER": "http://127.0.0.1:1"}),
     ):
-        ran = commands.run(
+        result = commands.run(
             ["sh", "-c", text + "exit $status"],
             cwd=tmp_path,
             env={**environment, **extra},
             capture_output=True,
             text=True,
         )
-        done.append((ran.returncode, ran.stdout))
+        outcomes.append((result.returncode, result.stdout))
         assert files() == before
-        said = "nothing is recorded" in ran.stderr
-        assert said == bool(extra), ran.stderr
-    assert done == [(5, "499500\n")] * 3
+        warned = "nothing is recorded" in result.stderr
+        assert warned == bool(extra), result.stderr
+    assert outcomes == [(5, "499500\n")] * 3
     listed = commands.run(
         ["penstock", "monitor", "list", "--json"],
         env=environment,
@@ -114,12 +114,12 @@ def test_the_experiment_is_the_same_without_monitoring(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    # the one that had a store is in it
+    # only the run with a store is listed
     assert [e["state"] for e in json.loads(listed.stdout)["experiments"]] == ["ended"]
 
 
 def test_a_hundred_nodes_with_two_hundred_metrics_lose_nothing(server: Server) -> None:
-    """100 nodes × 200 metrics × 3 s into one server: every point is there (how fast: bench/ingest.py)."""
+    """100 nodes × 200 metrics × 3 s into one server: every point is stored (speed: bench/ingest.py)."""
     assert server.http.post("/exp/many", json={"utc_time": T0 // S}).status_code == 201
     names = [f"m{n}" for n in range(200)]
     for node in range(100):
@@ -152,9 +152,9 @@ def test_a_hundred_nodes_with_two_hundred_metrics_lose_nothing(server: Server) -
 
 
 def test_switched_off_twice_is_disabled_and_not_lost(store: Experiments) -> None:
-    """A collector is taken away and put back, twice, while the experiment goes on."""
-    begun = store.start("toggled", local_user())
-    sink = store.sink(begun)
+    """A collector is removed and restored twice while the experiment continues."""
+    experiment = store.start("toggled", local_user())
+    sink = store.sink(experiment)
 
     with exporting(text=b"busy_ratio 0.5\n") as url:
         settings = {"s": {"type": "scrape", "targets": [url], "interval_s": 0.5}}
@@ -166,24 +166,24 @@ def test_switched_off_twice_is_disabled_and_not_lost(store: Experiments) -> None
                 off = time.time_ns()
                 time.sleep(2.0)
                 event = Event("disabled", off, time.time_ns())
-                none = points(metric=[], utc_ns=[], float=[])
-                sink.write(Batch("s", sink.next_number("s"), none, events=[event]))
-    ended = store.stop(begun)
-    found = store.recorded(ended)
-    rows = [r for r in found.gaps.to_pylist() if r["kind"] in ("disabled", "lost")]
-    busy = next(r for r in found.series.to_pylist() if r["metric"] == "busy_ratio")
-    mine = [r["kind"] for r in rows if r["series_id"] == busy["series_id"]]
-    # each hole is one that was meant
-    assert mine.count("disabled") == 2
+                empty = points(metric=[], utc_ns=[], float=[])
+                sink.write(Batch("s", sink.next_number("s"), empty, events=[event]))
+    ended = store.stop(experiment)
+    recorded = store.recorded(ended)
+    rows = [r for r in recorded.gaps.to_pylist() if r["kind"] in ("disabled", "lost")]
+    busy = next(r for r in recorded.series.to_pylist() if r["metric"] == "busy_ratio")
+    kinds = [r["kind"] for r in rows if r["series_id"] == busy["series_id"]]
+    # each gap is intentional
+    assert kinds.count("disabled") == 2
     assert busy["lost"] <= 1
-    # and its own impact is counted for every scrape
-    assert "scrape_duration_seconds" in found.series["metric"].to_pylist()
+    # the overhead of every scrape is recorded
+    assert "scrape_duration_seconds" in recorded.series["metric"].to_pylist()
 
 
 def test_a_sample_is_seen_while_the_experiment_runs(
     server: Server, record_property: pytest.FixtureRequest
 ) -> None:
-    """A point that was acknowledged is in the next answer; how long that takes is printed (goal 2 s)."""
+    """An acknowledged point is in the next answer; the delay is printed (goal 2 s)."""
     assert server.http.post("/exp/live").status_code == 201
     delays = []
     for number in range(5):
@@ -193,7 +193,7 @@ def test_a_sample_is_seen_while_the_experiment_runs(
         delays.append((time.time_ns() - taken) / 1e9)
         assert answer.headers["X-Penstock-State"] == "running"
         assert answer.text.splitlines()[-1].endswith(f",{number}")
-    print(f"seen {max(delays):.3f} s after it was taken at most")
+    print(f"visible at most {max(delays):.3f} s after the measurement")
     record_property("delay_s", max(delays))  # type: ignore[operator]
 
 
@@ -209,20 +209,20 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_figures_are_fit_for_publication(store: Experiments, kind: str) -> None:
-    """Two quantities of three nodes: one column wide, fonts embedded, the same bytes again, by its spec."""
+    """Two quantities of three nodes: one column wide, fonts embedded, the same bytes again from the spec."""
     at = np.arange(60.0)
-    again = store.start("more", local_user(), at_ns=T0)
+    experiment = store.start("more", local_user(), at_ns=T0)
     for metric, unit in (("m", "B/s"), ("power", "W")):
         for n in range(3):
             label = json.dumps({"node": f"n{n}"}, separators=(",", ":"))
             times = (T0 + at * S).astype(np.int64)
             table = points(metric=metric, labels=label, utc_ns=times, float=at * n + 120, unit=unit)
-            store.sink(again).write(Batch(unit, n, table))
-    store.stop(again, at_ns=T0 + 60 * S)
-    words = KINDS[kind].split()
+            store.sink(experiment).write(Batch(unit, n, table))
+    store.stop(experiment, at_ns=T0 + 60 * S)
+    options = KINDS[kind].split()
     for name in ("a.pdf", "b.pdf"):
-        done = penstock("plot", "more", kind, *words, "--width", "single", "-o", name)
-        assert done.exit_code == 0, done.output
+        result = penstock("plot", "more", kind, *options, "--width", "single", "-o", name)
+        assert result.exit_code == 0, result.output
     content = Path("a.pdf").read_bytes()
     assert content == Path("b.pdf").read_bytes()
     assert b"/FontFile2" in content or b"/FontFile3" in content or b"/Type3" in content
@@ -233,41 +233,43 @@ def test_figures_are_fit_for_publication(store: Experiments, kind: str) -> None:
 
 
 def test_others_repeat_the_analysis(store: Experiments, tmp_path: Path) -> None:
-    """Another user, another directory, no network: the same figure and comparison from the one file alone."""
+    """Another user, another directory, no network: the same figure and comparison from one file."""
     at = np.arange(40.0)
     for level in (1.0, 1.1):
         made(store, "x", {("m", ""): (at, at * level)}, phases={"load": (5, 25)}, lasted_s=40)
     assert penstock(*"plot x#1..2 bands -o fig.pdf".split()).exit_code == 0
     expected = json.loads(penstock("compare", "x#1", "x#2", "-m", "m", "--json").stdout)
     assert penstock("export", "x#1..2", "shared.tar.zst").exit_code == 0
-    other = tmp_path / "other"
-    other.mkdir()
-    shutil.move("shared.tar.zst", other)
+    elsewhere = tmp_path / "other"
+    elsewhere.mkdir()
+    shutil.move("shared.tar.zst", elsewhere)
     environment = {
         **os.environ,
-        "PENSTOCK_ARCHIVE": str(other / "archive"),
-        "PENSTOCK_STATE": str(other / "state"),
+        "PENSTOCK_ARCHIVE": str(elsewhere / "archive"),
+        "PENSTOCK_STATE": str(elsewhere / "state"),
     }
     environment.pop("PENSTOCK_SERVER", None)
     offline = ["unshare", "-n"] if os.geteuid() == 0 else []
 
-    def there(*words: str) -> str:
+    def run_elsewhere(*argv: str) -> str:
         return commands.run(
-            [*offline, sys.executable, "-m", "penstock", *words],
-            cwd=other,
+            [*offline, sys.executable, "-m", "penstock", *argv],
+            cwd=elsewhere,
             env=environment,
             capture_output=True,
             text=True,
             check=True,
         ).stdout
 
-    there("import", "shared.tar.zst")
-    there("plot", "shared", "bands", "-o", "fig.pdf", "--table", "points")
-    assert (other / "fig.pdf").read_bytes() == Path("fig.pdf").read_bytes()
+    run_elsewhere("import", "shared.tar.zst")
+    run_elsewhere("plot", "shared", "bands", "-o", "fig.pdf", "--table", "points")
+    assert (elsewhere / "fig.pdf").read_bytes() == Path("fig.pdf").read_bytes()
     runs = ("shared:x.1", "shared:x.2")
-    found = json.loads(there("compare", *runs, "-m", "m", "--json"))
-    values = [[list(r["values"].values()) for r in each["rows"]] for each in (found, expected)]
+    actual = json.loads(run_elsewhere("compare", *runs, "-m", "m", "--json"))
+    values = [
+        [list(r["values"].values()) for r in document["rows"]] for document in (actual, expected)
+    ]
     assert values[0] == values[1]
-    # and without penstock at all
-    tables = pd.read_csv(other / "shared" / "csv" / "runs" / "x.2" / "points.csv")
+    # and the values can be read without penstock
+    tables = pd.read_csv(elsewhere / "shared" / "csv" / "runs" / "x.2" / "points.csv")
     assert np.allclose(tables["float"], at * 1.1)

@@ -1,4 +1,4 @@
-"""Samples that are sent while a command works: at its end there is the same as if all had come at once."""
+"""Samples sent while a command runs: at its end the result equals that of sending all at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.unit.test_experiment_server import Server
 
 S = 10**9
 T0 = 1_700_000_000 * S
-#: when the sampler was started, and how late each of its samples is [ns]
+#: start time of the sampler, and lateness of each of its samples [ns]
 START, LATE = 123, 70_000
 TENTH = S // 10
 
@@ -58,7 +58,7 @@ NAMES = [
 
 
 def deadlines(interval_ns: int, length_ns: int) -> Iterator[int]:
-    """When samples are due: close together for ten seconds, as the sampler's schedule has it."""
+    """Times of samples: close together for the first ten seconds, as in the sampler's schedule."""
     parts = -(-interval_ns // CLOSE_NS)
     for first in range(0, length_ns, interval_ns):
         yield first
@@ -66,9 +66,9 @@ def deadlines(interval_ns: int, length_ns: int) -> Iterator[int]:
             yield first + part * (interval_ns // parts)
 
 
-def told_of(at: int, number: int, rng: np.random.Generator) -> list[tuple[int, int, float]]:
-    """The records of one sample: a disk that is lacking once, requests that begin late, a process whose last
-    sample is told late, a command now and then."""
+def sample_records(at: int, number: int, rng: np.random.Generator) -> list[tuple[int, int, float]]:
+    """Records of one sample: a disk that is missing once, requests that begin late, a process whose last
+    sample is reported late, a command now and then."""
     t_ns, rows = START + at + LATE, []
     for series, (source, entity, metric, _) in enumerate(NAMES):
         value = float(LATE if source == "sampler" else at // 1_000 * (series + 1))
@@ -81,16 +81,16 @@ def told_of(at: int, number: int, rng: np.random.Generator) -> list[tuple[int, i
             continue
         if source == "process":
             if number and number % 5 == 0:
-                rows.append((told_of.before, series, value - 1))  # type: ignore[attr-defined]
+                rows.append((sample_records.before, series, value - 1))  # type: ignore[attr-defined]
             if number % 5 not in (0, 1):
                 continue
         rows.append((t_ns, series, value))
-    told_of.before = t_ns  # type: ignore[attr-defined]
+    sample_records.before = t_ns  # type: ignore[attr-defined]
     return rows
 
 
-class Planted:
-    """A sampler's spool that grows."""
+class GrowingSpool:
+    """The spool of a sampler, which grows."""
 
     def __init__(self, place: Path, interval_ns: int) -> None:
         self.spool, self.interval_ns = place / "spool", interval_ns
@@ -105,10 +105,10 @@ class Planted:
 
     def grow(self, at: int, number: int) -> None:
         with open(self.spool, "ab") as file:
-            np.array(told_of(at, number, self._rng), SAMPLE_DTYPE).tofile(file)
+            np.array(sample_records(at, number, self._rng), SAMPLE_DTYPE).tofile(file)
 
     def tables(self, length_ns: int, *, died: bool = False) -> tuple[dict[str, pa.Table], int]:
-        """What `Monitor.stop` makes of it, and how many samples were due."""
+        """Tables as `Monitor.stop` computes them, and the number of samples due."""
         taken = read_samples(self.spool)
         receipt: dict[str, Any] = {
             "start_ns": START,
@@ -121,12 +121,12 @@ class Planted:
             receipt = _of_the_dead(taken, 0, self.interval_ns) | {"end_ns": START + length_ns}
         samples, used_ns = _of_use(taken, receipt)
         samples = with_beginnings(samples)
-        made = {"samples": samples, "utilisation": utilisation(samples, link_bps={})}
-        return made, (receipt["end_ns"] - receipt["start_ns"]) // used_ns
+        computed = {"samples": samples, "utilisation": utilisation(samples, link_bps={})}
+        return computed, (receipt["end_ns"] - receipt["start_ns"]) // used_ns
 
 
 class Store:
-    """What an experiment takes: a number that came before changes nothing."""
+    """A store of an experiment: it ignores a batch number that it has stored already."""
 
     def __init__(self, refuses: Callable[[int], str] = lambda _: "") -> None:
         self.batches: dict[tuple[str, int], Batch] = {}
@@ -134,32 +134,32 @@ class Store:
 
     def write(self, batch: Batch) -> None:
         self._asked += 1
-        how = self._refuses(self._asked)
-        if how == "away":
+        failure = self._refuses(self._asked)
+        if failure == "away":
             raise PenstockError("it is away")
         self.batches.setdefault((batch.source, batch.number), batch)
-        if how == "answer lost":
+        if failure == "answer lost":
             raise PenstockError("it is away")
 
     def times(self, source: str = "samples") -> set[int]:
-        found = [
+        by_batch = [
             b.points["utc_ns"].to_pylist() for b in self.batches.values() if b.source == source
         ]
-        return {t for one in found for t in one}
+        return {t for batch_times in by_batch for t in batch_times}
 
     def recorded(self, end_ns: int) -> Recorded:
         return recorded(self.batches.values(), T0, T0 + end_ns)
 
 
-def until(true: Callable[[], bool], every_s: float = 0.005) -> None:
+def until(condition: Callable[[], bool], every_s: float = 0.005) -> None:
     end = time.monotonic() + 120
-    while not true():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(every_s)
 
 
 def until_stored(server: Server, samples: int) -> None:
-    """Wait for samples in the server; asked more often, it has no time to store them."""
+    """Wait for samples in the server, with pauses: frequent requests would keep it from storing them."""
     until(lambda: len(server.get("x", metric="cpu_user").text.splitlines()) > samples, 0.25)
 
 
@@ -178,7 +178,7 @@ def refuses_now_and_then(asked: int) -> str:
         (250_000_000, 14 * S, 14 * S, False),
     ],
 )
-def test_what_went_early_and_the_rest_are_the_whole(
+def test_early_batches_and_the_rest_equal_one_delivery(
     tmp_path: Path,
     refuses: Callable[[int], str],
     interval_ns: int,
@@ -186,63 +186,63 @@ def test_what_went_early_and_the_rest_are_the_whole(
     seen_ns: int,
     died: bool,
 ) -> None:
-    """Fails where a point is sent twice, or not, or under the number of a batch whose answer was lost."""
-    planted, store = Planted(tmp_path, interval_ns), Store(refuses)
+    """Fails if a point is sent twice or never, or under the number of a batch whose response was lost."""
+    spool, store = GrowingSpool(tmp_path, interval_ns), Store(refuses)
     sending = Sending(store.write, interval_ns, T0 - START, every_s=0.01)
-    sending.follow(planted.spool)
+    sending.follow(spool.spool)
     for number, at in enumerate(deadlines(interval_ns, length_ns)):
-        planted.grow(at, number)
+        spool.grow(at, number)
         if at % (2 * S) == 0 and at <= seen_ns:
             until(lambda at=at: T0 + at + LATE in store.times())  # type: ignore[misc]
     early = len(store.times())
-    tables, due = planted.tables(length_ns, died=died)
+    tables, due = spool.tables(length_ns, died=died)
     for batch in sending.rest(tables, due):
         store.batches.setdefault((batch.source, batch.number), batch)
     assert early >= seen_ns // (2 * S)
     at_once = recorded(sampled(tables, due, T0 - START), T0, T0 + length_ns)
-    found = store.recorded(length_ns)
-    assert found.series.equals(at_once.series)
-    assert found.gaps.equals(at_once.gaps)
-    assert found.points.equals(at_once.points)
-    assert pc.sum(found.series["duplicate"]).as_py() == 0
+    recorded_early = store.recorded(length_ns)
+    assert recorded_early.series.equals(at_once.series)
+    assert recorded_early.gaps.equals(at_once.gaps)
+    assert recorded_early.points.equals(at_once.points)
+    assert pc.sum(recorded_early.series["duplicate"]).as_py() == 0
 
 
-def test_utilisation_goes_early_once_it_is_of_use(tmp_path: Path) -> None:
-    planted, store = Planted(tmp_path, S), Store()
+def test_utilisation_is_sent_early_after_the_close_samples(tmp_path: Path) -> None:
+    spool, store = GrowingSpool(tmp_path, S), Store()
     sending = Sending(store.write, S, T0 - START, every_s=0.01)
-    sending.follow(planted.spool)
+    sending.follow(spool.spool)
     number = 0
     for number, at in enumerate(deadlines(S, 10 * S)):
-        planted.grow(at, number)
+        spool.grow(at, number)
     until(lambda: T0 + 9 * S + LATE in store.times())
-    # of a command that ends here there will be ten a second
+    # a command that ends now would have ten values a second
     assert not store.times("utilisation")
-    planted.grow(10 * S, number + 1)
+    spool.grow(10 * S, number + 1)
     until(lambda: T0 + 10 * S + LATE in store.times("utilisation"))
     assert store.times("utilisation") == {T0 + n * S + LATE for n in range(1, 11)}
     sending.end()
 
 
-def test_of_none_asked_for_all_is_the_rest(tmp_path: Path) -> None:
-    planted, store = Planted(tmp_path, TENTH), Store()
+def test_without_early_sending_all_batches_are_the_rest(tmp_path: Path) -> None:
+    spool, store = GrowingSpool(tmp_path, TENTH), Store()
     sending = Sending(store.write, TENTH, T0 - START, every_s=0)
-    sending.follow(planted.spool)
+    sending.follow(spool.spool)
     for number, at in enumerate(deadlines(TENTH, S)):
-        planted.grow(at, number)
-    tables, due = planted.tables(S)
+        spool.grow(at, number)
+    tables, due = spool.tables(S)
     assert not store.batches
     assert [b.number for b in sending.rest(tables, due)] == [0, 0]
 
 
 @pytest.mark.timed
-def test_a_killed_monitor_leaves_what_it_had_sampled(tmp_path: Path) -> None:
-    """And `monitor get` has it while the command works. Breaks where samples are written at the end alone."""
+def test_samples_of_a_killed_monitor_are_stored(tmp_path: Path) -> None:
+    """`monitor get` has them while the command runs. Fails if samples are written only at the end."""
     own = os.environ | {"PENSTOCK_STATE": str(tmp_path), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
     own.pop("PENSTOCK_SERVER", None)
     penstock = [sys.executable, "-m", "penstock", "monitor"]
 
-    def cli(*words: str) -> subprocess.CompletedProcess[str]:
-        return commands.run([*penstock, *words], env=own, capture_output=True, text=True)
+    def cli(*argv: str) -> subprocess.CompletedProcess[str]:
+        return commands.run([*penstock, *argv], env=own, capture_output=True, text=True)
 
     def times() -> list[str]:
         return cli("get", "x", "-m", "cpu_user", "--partial").stdout.splitlines()[1:]
@@ -252,15 +252,15 @@ def test_a_killed_monitor_leaves_what_it_had_sampled(tmp_path: Path) -> None:
         until(lambda: len(times()) >= 12, 0.25)
         computed = cli("get", "x", "-m", "cpu_busy")
         assert len(computed.stdout.splitlines()) > 5
-        assert computed.stderr == ""  # what is on its way is not called lost
+        assert computed.stderr == ""  # samples in transit do not count as lost
         os.killpg(run.pid, signal.SIGKILL)
     commands.run([sys.executable, "-m", "penstock", "undo"], env=own, capture_output=True)
     again = cli("run", "--name", "x", "--", "true")
-    assert again.returncode == 0  # the command runs, whatever the name's state
+    assert again.returncode == 0  # the command runs in any state of the name
     assert "penstock monitor stop x" in again.stderr
     assert "nothing is recorded" in again.stderr
     seen = times()
-    time.sleep(1.0)  # a gap of ten samples, before it is ended by hand
+    time.sleep(1.0)  # a gap of ten samples before the manual end
     assert cli("stop", "x").returncode == 0
     assert times() == seen
     (path,) = tmp_path.glob("experiments/*/x.1-*")
@@ -273,7 +273,7 @@ def test_a_killed_monitor_leaves_what_it_had_sampled(tmp_path: Path) -> None:
 
 
 class AtPort(Server):
-    """A server that comes back at the address at which it was."""
+    """A server that restarts at its previous address."""
 
     def begin(self) -> None:
         port = self.url.rpartition(":")[2] if hasattr(self, "url") else "0"
@@ -281,7 +281,7 @@ class AtPort(Server):
         super().begin()
 
 
-#: penstock with a delivery that gives a server 2 s, and not 20
+#: penstock with a delivery that waits 2 s for a server instead of 20 s
 IMPATIENT = """
 from penstock.cli import main
 from penstock.parts.monitoring.outbox import delivery
@@ -293,7 +293,7 @@ main()
 def monitored(
     server: Server, own: Path, interval: str, start: tuple[str, str] = ("-m", "penstock")
 ) -> subprocess.Popen[str]:
-    """A command of status 7 that works until there is a file `go`."""
+    """A command with status 7 that runs until the file `go` exists."""
     wait = f"while [ ! -e {own}/go ]; do sleep 0.05; done; exit 7"
     line = [sys.executable, *start, "monitor", "run", "--server", server.url]
     line += ["--name", "x", "-i", interval, "--tag", "t", "--", "sh", "-c", wait]
@@ -302,24 +302,24 @@ def monitored(
 
 
 def client(server: Server, own: Path) -> dict[str, str]:
-    """The environment of a client with a state of its own; the server's user, so it finds the token."""
+    """The environment of a client with its own state; as the user of the server, it finds the token."""
     runtime = server.environment["PENSTOCK_RUNTIME"]
     return {**os.environ, "PENSTOCK_STATE": str(own), "PENSTOCK_RUNTIME": runtime}
 
 
-def line_with(run: subprocess.Popen[str], words: str) -> str:
+def line_with(run: subprocess.Popen[str], text: str) -> str:
     assert run.stderr is not None
     for line in run.stderr:
-        if words in line:
+        if text in line:
             return line
-    raise AssertionError(f"{words}: it was not said")
+    raise AssertionError(f"found no line with {text!r} on stderr")
 
 
 @contextlib.contextmanager
-def away_at_its_end(
+def without_server_at_its_end(
     server: AtPort, own: Path, start: tuple[str, str] = ("-m", "penstock")
 ) -> Iterator[subprocess.Popen[str]]:
-    """A monitored command whose server was killed, before the command ended."""
+    """A monitored command whose server was killed before the command ended."""
     with monitored(server, own, "0.1", start) as run:
         until_stored(server, 10)
         server.kill()
@@ -329,7 +329,7 @@ def away_at_its_end(
         yield run
 
 
-def is_there_whole(server: AtPort) -> Bundle:
+def check_complete(server: AtPort) -> Bundle:
     (path,) = server.place.glob("state/experiments/*/x.1-*")
     bundle = Bundle.open(path)
     rows = bundle.table("series").to_pylist()
@@ -344,32 +344,32 @@ def is_there_whole(server: AtPort) -> Bundle:
 
 
 @pytest.mark.timed
-def test_a_server_that_is_begun_anew_gets_all(tmp_path: Path) -> None:
-    """It was away when the command ended. Breaks where the first failure is the end of the recording, or its
-    samples come twice, or the experiment ends when the server is back."""
+def test_a_restarted_server_gets_all_samples(tmp_path: Path) -> None:
+    """The server is down when the command ends. Fails if the first error ends the recording, if samples
+    arrive twice, or if the experiment ends at the time of the restart."""
     (tmp_path / "served").mkdir()
     (own := tmp_path / "own").mkdir(mode=0o700)
     server = AtPort(tmp_path / "served")
-    with away_at_its_end(server, own) as run:
+    with without_server_at_its_end(server, own) as run:
         line_with(run, "trying again")
         ended_ns = time.time_ns()
         time.sleep(1.0)
         server.begin()
-        _, said = run.communicate(timeout=120)
+        _, stderr = run.communicate(timeout=120)
     server.end()
-    assert run.returncode == 7, said
-    assert "send them with" not in said
+    assert run.returncode == 7, stderr
+    assert "send them with" not in stderr
     assert not (own / "unsent").exists()
-    bundle = is_there_whole(server)
+    bundle = check_complete(server)
     assert bundle.manifest["times"]["end_realtime_ns"] <= ended_ns
 
 
 @pytest.mark.timed
-def test_what_a_server_that_stays_away_did_not_take_is_sent_later(tmp_path: Path) -> None:
+def test_unsent_samples_of_a_missing_server_are_sent_later(tmp_path: Path) -> None:
     (tmp_path / "served").mkdir()
     (own := tmp_path / "own").mkdir(mode=0o700)
     server = AtPort(tmp_path / "served")
-    with away_at_its_end(server, own, ("-c", IMPATIENT)) as run:
+    with without_server_at_its_end(server, own, ("-c", IMPATIENT)) as run:
         line = line_with(run, "send them with")
         run.communicate(timeout=120)
     assert run.returncode == 7
@@ -379,20 +379,20 @@ def test_what_a_server_that_stays_away_did_not_take_is_sent_later(tmp_path: Path
     assert command[:3] == ["penstock", "monitor", "push"]
     environment = client(server, own)
     again = [sys.executable, "-m", *command]
-    away = commands.run([*again, "--patience", "0"], env=environment, capture_output=True)
-    assert away.returncode == 1
+    refused = commands.run([*again, "--patience", "0"], env=environment, capture_output=True)
+    assert refused.returncode == 1
     assert place.exists()
     server.begin()
-    done = commands.run(again, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    result = commands.run(again, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
     assert not place.exists()
     server.end()
-    is_there_whole(server)
+    check_complete(server)
 
 
 @pytest.mark.timed
-def test_who_is_interrupted_does_not_wait_for_a_server(tmp_path: Path) -> None:
-    """Breaks where Ctrl-C leaves one waiting: it says at once where what was recorded lies."""
+def test_an_interrupted_command_does_not_wait_for_a_server(tmp_path: Path) -> None:
+    """Fails if Ctrl-C has to wait: the command reports the place of the recorded samples at once."""
     (tmp_path / "served").mkdir()
     (own := tmp_path / "own").mkdir(mode=0o700)
     server = AtPort(tmp_path / "served")
@@ -400,13 +400,13 @@ def test_who_is_interrupted_does_not_wait_for_a_server(tmp_path: Path) -> None:
         until_stored(server, 1)
         server.kill()
         run.send_signal(signal.SIGINT)
-        _, said = run.communicate(timeout=120)
-    assert "trying again" not in said
-    assert "send them with: penstock monitor push 'x#1'" in said
+        _, stderr = run.communicate(timeout=120)
+    assert "trying again" not in stderr
+    assert "send them with: penstock monitor push 'x#1'" in stderr
 
 
-def test_a_batch_holds_no_more_than_it_is_of() -> None:
-    """Breaks where each batch names all processes that there were: with thousands of them it grows."""
+def test_a_batch_has_only_labels_of_its_own_series() -> None:
+    """Fails if each batch lists all processes so far: with thousands of them it grows."""
     source = _Source(S)
     sizes = []
     for second in range(200):

@@ -1,4 +1,4 @@
-"""Time scales of a study's disks: one for each profile, `auto`, what is frozen, and what is said of them."""
+"""Time scales of a study's disks: one for each profile, `auto`, the frozen values, and notes about them."""
 
 from __future__ import annotations
 
@@ -45,33 +45,33 @@ design: {kind: full}
 HDD, SSD = (nearest_honest_time_scale(load_profile(n), FLOOR) for n in ("hdd-7200", "sata-ssd"))
 
 
-def study(where: Path, scale: str, *more: tuple[str, str]) -> Study:
+def study(directory: Path, scale: str, *replacements: tuple[str, str]) -> Study:
     text = STUDY.replace("SCALE", scale)
-    for old, new in more:
+    for old, new in replacements:
         assert old in text
         text = text.replace(old, new)
-    path = where / "s.study.yaml"
+    path = directory / "s.study.yaml"
     path.write_text(text)
     return load_study(path)
 
 
 def scales(read: Study) -> dict[str, float]:
-    """By level of the disk."""
+    """Time scales by level of the disk."""
     return {
         level: resolve(read, {"disk": level, "depth": "1"}).disks[0].time_scale
         for level in ("slow", "fast")
     }
 
 
-def honest(read: Study, floor: HostFloor) -> TimeScales | None:
-    """What `auto` comes to on a host."""
-    made, _ = speed.with_time_scales(read, None, lambda: floor)
-    return made.time_scales
+def auto_time_scales(read: Study, floor: HostFloor) -> TimeScales | None:
+    """Time scales that `auto` chooses on a host."""
+    resolved, _ = speed.with_time_scales(read, None, lambda: floor)
+    return resolved.time_scales
 
 
-def mistakes(where: Path, scale: str, *more: tuple[str, str]) -> list[tuple[str, str]]:
+def mistakes(directory: Path, scale: str, *replacements: tuple[str, str]) -> list[tuple[str, str]]:
     with pytest.raises(BadInput) as caught:
-        study(where, scale, *more)
+        study(directory, scale, *replacements)
     return [(m.found, m.expected) for m in caught.value.mistakes]
 
 
@@ -79,10 +79,10 @@ def mistakes(where: Path, scale: str, *more: tuple[str, str]) -> list[tuple[str,
 
 
 @pytest.mark.parametrize(
-    "said", ["{hdd-7200: 1, sata-ssd: 4}", "{slow: 1, fast: 4}", "{slow: 1, sata-ssd: '4'}"]
+    "scale", ["{hdd-7200: 1, sata-ssd: 4}", "{slow: 1, fast: 4}", "{slow: 1, sata-ssd: '4'}"]
 )
-def test_a_time_scale_for_each_profile_or_level(tmp_path: Path, said: str) -> None:
-    assert scales(study(tmp_path, said)) == {"slow": 1, "fast": 4}
+def test_a_time_scale_for_each_profile_or_level(tmp_path: Path, scale: str) -> None:
+    assert scales(study(tmp_path, scale)) == {"slow": 1, "fast": 4}
 
 
 def test_a_time_scale_of_a_profile_may_be_a_factor(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_on_virtual_nodes_as_on_the_host(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "found", "expected"),
+    ("scale", "found", "expected"),
     [
         ("{hdd-7200: 1}", "no time_scale of 'sata-ssd'", "a number or auto for each profile"),
         ("{slow: 1, fast: 4, nvme: 2}", "'nvme', which is no profile of this disk", "sata-ssd"),
@@ -109,10 +109,12 @@ def test_on_virtual_nodes_as_on_the_host(tmp_path: Path) -> None:
         ("[1, 2]", "a list", "auto"),
     ],
 )
-def test_what_is_no_time_scale(tmp_path: Path, said: str, found: str, expected: str) -> None:
-    said_of, wanted = mistakes(tmp_path, said)[0]
-    assert found in said_of
-    assert expected in wanted
+def test_an_invalid_time_scale_is_refused(
+    tmp_path: Path, scale: str, found: str, expected: str
+) -> None:
+    actual_found, actual_expected = mistakes(tmp_path, scale)[0]
+    assert found in actual_found
+    assert expected in actual_expected
 
 
 def test_auto_is_no_level_of_a_factor(tmp_path: Path) -> None:
@@ -127,72 +129,77 @@ def test_auto_is_no_level_of_a_factor(tmp_path: Path) -> None:
 def test_auto_is_one_time_scale_for_all_levels(tmp_path: Path) -> None:
     read = study(tmp_path, "auto")
     assert auto_scales(read).together == ("hdd-7200", "sata-ssd")
-    chosen = honest(read, FLOOR)
+    chosen = auto_time_scales(read, FLOOR)
     assert chosen == TimeScales(together=SSD)
     assert scales(decided(read, chosen)) == {"slow": SSD, "fast": SSD}
 
 
-def test_auto_for_each_profile_is_each_its_own(tmp_path: Path) -> None:
+def test_auto_for_each_profile_is_separate(tmp_path: Path) -> None:
     read = study(tmp_path, "{slow: auto, sata-ssd: auto}")
-    chosen = honest(read, FLOOR)
+    chosen = auto_time_scales(read, FLOOR)
     assert chosen == TimeScales(own={"hdd-7200": HDD, "sata-ssd": SSD})
     assert HDD < SSD
     assert scales(decided(read, chosen)) == {"slow": HDD, "fast": SSD}
 
 
-def test_auto_is_one_for_all_disks_that_say_so(tmp_path: Path) -> None:
-    more = ("disks: [", "disks: [{name: e, profile: hdd-7200, time_scale: auto}, ")
-    read = study(tmp_path, "auto", more)
-    run = resolve(decided(read, honest(read, FLOOR)), {"disk": "slow", "depth": "1"})
+def test_auto_is_one_time_scale_for_all_auto_disks(tmp_path: Path) -> None:
+    replacement = ("disks: [", "disks: [{name: e, profile: hdd-7200, time_scale: auto}, ")
+    read = study(tmp_path, "auto", replacement)
+    run = resolve(decided(read, auto_time_scales(read, FLOOR)), {"disk": "slow", "depth": "1"})
     assert {d.time_scale for d in run.disks} == {SSD}
 
 
-def test_what_is_not_decided_cannot_be_run(tmp_path: Path) -> None:
+def test_an_undecided_time_scale_cannot_be_run(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"time_scale auto, which is decided by penstock run"):
         scales(study(tmp_path, "auto"))
 
 
-def test_a_decided_study_is_read_again_as_it_is(tmp_path: Path) -> None:
+def test_a_decided_study_can_be_saved_and_read_again(tmp_path: Path) -> None:
     read = study(tmp_path, "{slow: 1, fast: auto}")
-    made = decided(read, honest(read, FLOOR))
-    assert made.hash != read.hash
+    decided_study = decided(read, auto_time_scales(read, FLOOR))
+    assert decided_study.hash != read.hash
     again = tmp_path / "again.yaml"
-    again.write_text(made.source_text)
-    assert load_study(again).hash == made.hash
+    again.write_text(decided_study.source_text)
+    assert load_study(again).hash == decided_study.hash
     assert auto_scales(load_study(again)).nothing
 
 
-def test_numbers_are_left_as_they_are(tmp_path: Path) -> None:
+def test_numbers_stay_unchanged(tmp_path: Path) -> None:
     read = study(tmp_path, "4")
     assert auto_scales(read).nothing
     assert decided(read, TimeScales()) is read
 
 
-def test_what_auto_chose_is_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host with another floor goes on with the same number; a repeated study has it too."""
+def test_the_choice_of_auto_is_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host with another floor continues with the same number; a repeated study has it as well."""
     read = study(tmp_path, "auto")
-    made, _ = speed.with_time_scales(read, None, lambda: FLOOR)
-    plan = make_plan(made)
+    decided_study, _ = speed.with_time_scales(read, None, lambda: FLOOR)
+    plan = make_plan(decided_study)
     out = tmp_path / "out"
-    facts = campaign(made, plan, _described(made, resolved_treatments(made, plan.rows)), [])
-    freeze(out, made, plan, facts)
+    facts = campaign(
+        decided_study,
+        plan,
+        _described(decided_study, resolved_treatments(decided_study, plan.rows)),
+        [],
+    )
+    freeze(out, decided_study, plan, facts)
     before = read_campaign(out)
     assert before is not None
     assert before.time_scales == {"together": SSD, "own": {}}
     slower = replace(FLOOR, loaded_iops=FLOOR.loaded_iops / 3)
-    other = honest(read, slower)
-    assert other is not None
-    assert other.together != SSD
+    of_slower = auto_time_scales(read, slower)
+    assert of_slower is not None
+    assert of_slower.together != SSD
     resumed, _ = speed.with_time_scales(read, before.time_scales, lambda: slower)
     assert scales(resumed) == {"slow": SSD, "fast": SSD}
-    assert resumed.hash == made.hash
+    assert resumed.hash == decided_study.hash
     assert scales(load_study(out / "study.yaml")) == {"slow": SSD, "fast": SSD}
     assert f"auto = {SSD:g}" in (out / "study.yaml").read_text().splitlines()[0]
 
 
 def test_a_frozen_scale_needs_no_floor(tmp_path: Path) -> None:
     def never() -> HostFloor:
-        raise AssertionError("nothing is to be measured")
+        raise AssertionError("the floor was measured despite a frozen time scale")
 
     read = study(tmp_path, "auto")
     frozen = {"together": 7.0, "own": {}}
@@ -200,7 +207,7 @@ def test_a_frozen_scale_needs_no_floor(tmp_path: Path) -> None:
     assert speed.with_time_scales(study(tmp_path, "4"), None, never)[0].time_scales is None
 
 
-def test_a_campaign_of_before_has_no_time_scales(tmp_path: Path) -> None:
+def test_an_earlier_campaign_has_no_time_scales(tmp_path: Path) -> None:
     read = study(tmp_path, "4")
     plan = make_plan(read)
     facts = campaign(read, plan, {}, [])
@@ -217,15 +224,15 @@ def test_a_campaign_of_before_has_no_time_scales(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the plan
 
 
-def planned(where: Path, *words: str) -> str:
+def planned(directory: Path, *options: str) -> str:
     app = typer.Typer()
     app.command()(plan_command)
-    done = CliRunner().invoke(app, [str(where / "s.study.yaml"), *words])
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    result = CliRunner().invoke(app, [str(directory / "s.study.yaml"), *options])
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
-def test_a_plan_says_what_auto_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_reports_the_choice_of_auto(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     study(tmp_path, "auto")
     text = " ".join(planned(tmp_path).split())
@@ -256,13 +263,13 @@ def test_predictions_state_the_speed_once(tmp_path: Path) -> None:
     study(tmp_path, "4")
     app = typer.Typer()
     app.command()(predict_command)
-    done = CliRunner().invoke(app, [str(tmp_path / "s.study.yaml")])
-    assert done.exit_code == 0, done.output
-    assert "at ¼ speed" not in done.stdout.partition("Response: ")[0]
-    assert "\nResponse: wall in s; disks at ¼ speed.\n" in done.stdout
+    result = CliRunner().invoke(app, [str(tmp_path / "s.study.yaml")])
+    assert result.exit_code == 0, result.output
+    assert "at ¼ speed" not in result.stdout.partition("Response: ")[0]
+    assert "\nResponse: wall in s; disks at ¼ speed.\n" in result.stdout
 
 
-def test_levels_that_share_no_time_scale_are_warned_of(tmp_path: Path) -> None:
+def test_different_time_scales_of_levels_cause_a_warning(tmp_path: Path) -> None:
     study(tmp_path, "{slow: 1, fast: 4}")
     text = " ".join(planned(tmp_path).split())
     assert (
@@ -273,12 +280,12 @@ def test_levels_that_share_no_time_scale_are_warned_of(tmp_path: Path) -> None:
     assert "share one time scale" not in planned(tmp_path)
 
 
-def test_a_time_scale_that_is_varied_itself_is_no_mistake(tmp_path: Path) -> None:
+def test_a_time_scale_may_be_a_factor(tmp_path: Path) -> None:
     study(tmp_path, "'{depth}'")
     assert "share one time scale" not in planned(tmp_path)
 
 
-def test_disks_of_one_run_that_share_no_time_scale_are_warned_of(tmp_path: Path) -> None:
+def test_different_time_scales_of_one_run_cause_a_warning(tmp_path: Path) -> None:
     study(tmp_path, "4", ("disks: [", "disks: [{name: e, profile: hdd-7200}, "))
     text = " ".join(planned(tmp_path).split())
     assert "the disks of a run do not share one time scale (n.e: hdd-7200 at full speed" in text
@@ -302,7 +309,7 @@ store: {chunk: 1MiB, stripe: 1, placement: local, allocation: none}
 
 
 @pytest.mark.parametrize("scale", ["auto", "{sata-ssd: 4}"])
-def test_a_platform_that_is_predicted_with_has_numbers(tmp_path: Path, scale: str) -> None:
+def test_a_platform_for_predictions_needs_numbers(tmp_path: Path, scale: str) -> None:
     path = tmp_path / "p.platform.yaml"
     path.write_text(PLATFORM.replace("SCALE", scale))
     with pytest.raises(BadInput, match=r"disk d: found .*expected a number"):
@@ -319,7 +326,7 @@ def test_a_study_may_take_auto_from_a_platform_file(tmp_path: Path, scale: str) 
     path.write_text(f"{head}platform: {platform}\n{rest.partition(chr(10))[2]}")
     read = load_study(path)
     assert auto_scales(read).together == ("sata-ssd",)
-    made, _ = speed.with_time_scales(read, None, lambda: FLOOR)
-    run = resolve(made, {"depth": "1"})
+    decided_study, _ = speed.with_time_scales(read, None, lambda: FLOOR)
+    run = resolve(decided_study, {"depth": "1"})
     assert run.cluster is not None
     assert [d.time_scale for d in run.cluster.nodes[0].disks] == [SSD]

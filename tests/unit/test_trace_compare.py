@@ -1,4 +1,4 @@
-"""Two traced runs side by side: files matched, ratios right, and nothing made of chance."""
+"""Two traced runs side by side: matched files, correct ratios, no differences from chance."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.examples.trace import Row, event, write_bundle
 from tests.support import commands
 
 
-def reads(n: int, mean_ns: float, seed: int, *, random: bool = False, **more: Any) -> list[Row]:
-    draw = np.random.default_rng(seed)
-    latencies = draw.exponential(mean_ns, n).astype(int).tolist()
-    offsets = (draw.permutation(n) if random else np.arange(n)) * 4096
+def reads(n: int, mean_ns: float, seed: int, *, random: bool = False, **columns: Any) -> list[Row]:
+    rng = np.random.default_rng(seed)
+    latencies = rng.exponential(mean_ns, n).astype(int).tolist()
+    offsets = (rng.permutation(n) if random else np.arange(n)) * 4096
     return [
-        event(10_000_000 * i, offset_bytes=int(offsets[i]), latency_ns=latencies[i], **more)
+        event(10_000_000 * i, offset_bytes=int(offsets[i]), latency_ns=latencies[i], **columns)
         for i in range(n)
     ]
 
@@ -40,8 +40,8 @@ def test_a_slower_random_run_of_another_length(tmp_path: Path) -> None:
     write_bundle(
         tmp_path / "b", reads(2000, 150_000, 2, random=True), patterns=verdict("random", 2000)
     )
-    found = compared(tmp_path / "a", tmp_path / "b")
-    (row,) = found.differences
+    comparison = compared(tmp_path / "a", tmp_path / "b")
+    (row,) = comparison.differences
     assert row.matters
     assert row.a is not None
     assert row.b is not None
@@ -51,33 +51,33 @@ def test_a_slower_random_run_of_another_length(tmp_path: Path) -> None:
     assert mean.low < 3 < mean.high
     assert mean.differs
     assert row.ratios["p99"].low < 3 < row.ratios["p99"].high
-    assert "consecutive in A and random in B" in found.closing
-    assert "800 requests against 2000" in found.closing
+    assert "consecutive in A and random in B" in comparison.closing
+    assert "800 requests against 2000" in comparison.closing
 
 
-def test_two_equal_runs_have_nothing_that_matters(tmp_path: Path) -> None:
+def test_equal_runs_have_no_significant_difference(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 2)):
         write_bundle(
             tmp_path / name, reads(1500, 50_000, seed), patterns=verdict("consecutive", 1500)
         )
-    found = compared(tmp_path / "a", tmp_path / "b")
-    assert not any(row.matters for row in found.differences)
-    assert "no file differs by more than chance" in found.closing
-    # planted: the same runs with one a fifth slower
+    comparison = compared(tmp_path / "a", tmp_path / "b")
+    assert not any(row.matters for row in comparison.differences)
+    assert "no file differs by more than chance" in comparison.closing
+    # planted: one of the runs is a fifth slower
     write_bundle(tmp_path / "c", reads(1500, 62_000, 3), patterns=verdict("consecutive", 1500))
     assert compared(tmp_path / "a", tmp_path / "c").differences[0].matters
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say(tmp_path: Path) -> None:
+def test_intervals_of_ratios_have_their_coverage(tmp_path: Path) -> None:
     from penstock.analyse.traces.trace_compare import ratios_of
 
-    draw = np.random.default_rng(11)
-    inside = 0
+    rng = np.random.default_rng(11)
+    covered = 0
     for _ in range(200):
-        a, b = draw.exponential(1.0, 300), draw.exponential(2.0, 300)
-        ratio = ratios_of(a, b, draw)["mean"]
-        inside += ratio.low <= 2.0 <= ratio.high
-    assert 178 <= inside <= 199  # 95 % of 200, within three standard deviations
+        a, b = rng.exponential(1.0, 300), rng.exponential(2.0, 300)
+        ratio = ratios_of(a, b, rng)["mean"]
+        covered += ratio.low <= 2.0 <= ratio.high
+    assert 178 <= covered <= 199  # 95 % of 200, within three standard deviations
 
 
 def test_files_are_matched_by_path_identity_name_and_role(tmp_path: Path) -> None:
@@ -97,21 +97,21 @@ def test_files_are_matched_by_path_identity_name_and_role(tmp_path: Path) -> Non
 
     a = bundle("a", {1: "/d/x", 2: "/d/y", 3: "/tmp1/z", 4: "/d/old", 5: "/only"}, {2: 77})
     b = bundle("b", {9: "/d/x", 8: "/e/w", 7: "/tmp2/z", 6: "/d/new"}, {8: 77})
-    found = {(x, y): by for x, y, by in match_files(Run(a), Run(b))}
-    assert found[1, 9] == "path"
-    assert found[2, 8] == "identity"
-    assert found[3, 7] == "name"
-    assert found[4, 6] == "role"
-    assert found[5, None] == "only in A"
+    matched_by = {(x, y): by for x, y, by in match_files(Run(a), Run(b))}
+    assert matched_by[1, 9] == "path"
+    assert matched_by[2, 8] == "identity"
+    assert matched_by[3, 7] == "name"
+    assert matched_by[4, 6] == "role"
+    assert matched_by[5, None] == "only in A"
 
 
-def test_the_class_is_that_of_the_calls_whatever_else_was_judged(tmp_path: Path) -> None:
-    def judged(*bases: tuple[str, str]) -> list[Row]:
+def test_the_class_of_the_calls_takes_precedence(tmp_path: Path) -> None:
+    def patterns_of(*bases: tuple[str, str]) -> list[Row]:
         return [row | {"basis": b} for b, kind in bases for row in verdict(kind, 800)]
 
-    rows = judged(("faults", "strided"), ("calls", "consecutive"), ("device", "random"))
+    rows = patterns_of(("faults", "strided"), ("calls", "consecutive"), ("device", "random"))
     write_bundle(tmp_path / "a", reads(800, 50_000, 1), patterns=rows)
-    rows = judged(("device", "random"), ("counters", "hot-set"), ("faults", "strided"))
+    rows = patterns_of(("device", "random"), ("counters", "hot-set"), ("faults", "strided"))
     write_bundle(tmp_path / "b", reads(800, 50_000, 1), patterns=rows)
     (row,) = compared(tmp_path / "a", tmp_path / "b").differences
     assert row.a is not None
@@ -119,36 +119,36 @@ def test_the_class_is_that_of_the_calls_whatever_else_was_judged(tmp_path: Path)
     assert (row.a["class"], row.b["class"]) == ("consecutive", "hot-set")
 
 
-def test_counts_alone_compare_too(tmp_path: Path) -> None:
+def test_runs_without_events_are_compared_by_counts(tmp_path: Path) -> None:
     for name, n in (("a", 100), ("b", 400)):
         rows = verdict("random", n)
         for row in rows:
             row["evidence"] = json.dumps({"time_ns": n * 10**6})
         path = write_bundle(tmp_path / name, reads(3, 1, 1), patterns=rows)
         (path / "io_events.parquet").unlink()
-    found = compared(tmp_path / "a", tmp_path / "b")
-    assert found.differences[0].ratios["time_ns"].value == 4
-    assert "mean" not in found.differences[0].ratios
-    assert found.differences[0].matters
+    comparison = compared(tmp_path / "a", tmp_path / "b")
+    assert comparison.differences[0].ratios["time_ns"].value == 4
+    assert "mean" not in comparison.differences[0].ratios
+    assert comparison.differences[0].matters
 
 
 def test_command_line(tmp_path: Path) -> None:
     write_bundle(tmp_path / "a", reads(200, 50_000, 1), patterns=verdict("consecutive", 200))
     write_bundle(tmp_path / "b", reads(100, 90_000, 2), paths={1: "/data/\x1b[31mred"})
     tool = Path(sys.executable).with_name("penstock")
-    told = commands.run([tool, "compare", tmp_path / "a", tmp_path / "b"], capture_output=True)
-    assert told.returncode == 0, told.stderr
-    assert b"\x1b" not in told.stdout
-    assert max(len(line) for line in told.stdout.decode().splitlines()) <= 100
-    done = commands.run(
+    plain = commands.run([tool, "compare", tmp_path / "a", tmp_path / "b"], capture_output=True)
+    assert plain.returncode == 0, plain.stderr
+    assert b"\x1b" not in plain.stdout
+    assert max(len(line) for line in plain.stdout.decode().splitlines()) <= 100
+    result = commands.run(
         [tool, "compare", tmp_path / "a", tmp_path / "b", "--json"], capture_output=True
     )
-    document = json.loads(done.stdout)
+    document = json.loads(result.stdout)
     assert 0 < document["distance"]["distance"] < 1
     assert document["differences"][0]["matched_by"] == "role"
 
 
-def test_what_is_no_trace_is_bad_input(tmp_path: Path) -> None:
+def test_a_directory_without_a_trace_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not a bundle"):
         Run(tmp_path)
     path = write_bundle(tmp_path / "a", reads(10, 1, 1))
@@ -169,35 +169,35 @@ def test_flushes_are_compared(tmp_path: Path) -> None:
     for name, count, ns in (("a", 153, 500_000), ("b", 69, 700_000)):
         rows = reads(200, 50_000, 1) + _flushed(count, ns)
         write_bundle(tmp_path / name, rows, patterns=verdict("consecutive", 200))
-    found = compared(tmp_path / "a", tmp_path / "b")
-    assert found.differences[0].direction == "sync"
-    assert "most of it: flushes of /data/x, 76.5 ms against 48.3 ms" in found.closing
-    assert "153 requests against 69" in found.closing
+    comparison = compared(tmp_path / "a", tmp_path / "b")
+    assert comparison.differences[0].direction == "sync"
+    assert "most of it: flushes of /data/x, 76.5 ms against 48.3 ms" in comparison.closing
+    assert "153 requests against 69" in comparison.closing
 
 
-def test_a_gain_is_not_explained_by_what_got_slower(tmp_path: Path) -> None:
+def test_a_gain_is_not_explained_by_slower_files(tmp_path: Path) -> None:
     paths = {1: "/d/x", 2: "/d/y", 3: "/d/z"}
     for name, means in (("a", (900_000, 100_000, 900_000)), ("b", (600_000, 500_000, 600_000))):
         rows = [r for n, ns in enumerate(means, 1) for r in reads(300, ns, n, file_id=n)]
         patterns = [v for n in paths for v in verdict("consecutive", 300, n)]
         write_bundle(tmp_path / name, rows, paths=paths, patterns=patterns)
-    found = compared(tmp_path / "a", tmp_path / "b")
-    assert found.differences[0].path == "/d/y"  # the largest change, for the worse
-    assert "reads of /d/y" not in found.closing
+    comparison = compared(tmp_path / "a", tmp_path / "b")
+    assert comparison.differences[0].path == "/d/y"  # the largest change, for the worse
+    assert "reads of /d/y" not in comparison.closing
 
 
-def test_a_path_is_one_row_however_often_its_file_is_made_again(tmp_path: Path) -> None:
-    for name, made in (("a", 50), ("b", 20)):
-        paths = {1: "/d/t.db"} | dict.fromkeys(range(2, made + 2), "/d/t.db-journal")
+def test_a_path_with_several_files_is_one_row(tmp_path: Path) -> None:
+    for name, journals in (("a", 50), ("b", 20)):
+        paths = {1: "/d/t.db"} | dict.fromkeys(range(2, journals + 2), "/d/t.db-journal")
         rows = reads(200, 50_000, 1) + [
             event(10_000_000 * n + 1, op, file_id=n, latency_ns=900_000)
-            for n in range(2, made + 2)
+            for n in range(2, journals + 2)
             for op in ("pwrite64", "fdatasync")
         ]
         patterns = [v for n in paths for v in verdict("consecutive", 200, n)]
         write_bundle(tmp_path / name, rows, paths=paths, patterns=patterns)
-    found = compared(tmp_path / "a", tmp_path / "b")
-    rows_of = {(row.path, row.direction): row for row in found.differences}
+    comparison = compared(tmp_path / "a", tmp_path / "b")
+    rows_of = {(row.path, row.direction): row for row in comparison.differences}
     assert set(rows_of) == {
         ("/d/t.db", "read"),
         ("/d/t.db-journal", "write"),
@@ -210,28 +210,28 @@ def test_a_path_is_one_row_however_often_its_file_is_made_again(tmp_path: Path) 
     assert row.a["p50_ns"] == 900_000  # of all files of the path
 
 
-def test_what_differs_in_its_number_alone_can_be_written_as_json(tmp_path: Path) -> None:
+def test_a_difference_in_counts_only_can_be_written_as_json(tmp_path: Path) -> None:
     write_bundle(tmp_path / "a", reads(100, 50_000, 1), patterns=verdict("consecutive", 100))
     write_bundle(tmp_path / "b", reads(900, 50_000, 2), patterns=verdict("consecutive", 900))
-    told = json.loads(json.dumps(compared(tmp_path / "a", tmp_path / "b").document()))
-    assert [row["matters"] for row in told["differences"]] == [True]
+    document = json.loads(json.dumps(compared(tmp_path / "a", tmp_path / "b").document()))
+    assert [row["matters"] for row in document["differences"]] == [True]
 
 
 def gated(a: Path, b: Path, *gates: str) -> Any:
-    line = [sys.executable, "-m", "penstock", "compare", str(a), str(b)]
+    argv = [sys.executable, "-m", "penstock", "compare", str(a), str(b)]
     for gate in gates:
-        line += ["--fail-on", gate]
-    done = commands.run([*line, "--json"], capture_output=True, text=True)
-    document = json.loads(done.stdout)
+        argv += ["--fail-on", gate]
+    result = commands.run([*argv, "--json"], capture_output=True, text=True)
+    document = json.loads(result.stdout)
     return (
-        done.returncode,
+        result.returncode,
         [(g["gate"], g["failed"]) for g in document.get("gates", [])],
-        done.stdout + done.stderr,
+        result.stdout + result.stderr,
     )
 
 
 def test_gates_on_requests_bytes_and_flushes(tmp_path: Path) -> None:
-    """A commit that flushes three times where it flushed once is what a gate is for."""
+    """Gates detect a commit that flushes three times as often."""
     paths = {1: "/d/main.db", 2: "/d/other.log"}
     for name, flushes in (("a", 100), ("b", 300)):
         rows = reads(400, 50_000, 1, file_id=1)
@@ -251,8 +251,8 @@ def test_gates_on_requests_bytes_and_flushes(tmp_path: Path) -> None:
     )
     assert gated(a, b, "flushes@*.db > 250%")[0] == 0
     assert gated(b, a, "flushes < -40%")[0] == 3
-    # from none to some is more than any share
+    # an increase from zero exceeds any share
     assert gated(a, b, "writes > 1000%")[0] == 0
-    status, _, said = gated(a, b, "flushes@*.sst > 5%")
+    status, _, output = gated(a, b, "flushes@*.sst > 5%")
     assert status == 2
-    assert "'*.sst'" in said
+    assert "'*.sst'" in output

@@ -1,4 +1,4 @@
-"""Traces of other tools become bundles: what they hold, what they cannot know, and what is malformed."""
+"""Traces of other tools become bundles: their contents, their gaps, and malformed files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.observe.trace.recordings.summary import as_document, show
 from penstock.parts.interchange import trace_readers
 from tests.examples.trace import event, random_rows, write_bundle
 
-# from linux/blktrace_api.h: categories in the upper half of `action`, the act in the lower
+# from linux/blktrace_api.h: categories in the upper half of `action`, the action in the lower
 READ, WRITE, QUEUE, ISSUE, COMPLETE, NOTIFY = 1, 2, 1 << 4, 1 << 6, 1 << 7, 1 << 10
 SDA = 8 << 20
 
@@ -51,54 +51,58 @@ def record(
 
 
 def blktrace(folder: Path, n: int, order: str = "<") -> list[dict[str, int]]:
-    """Two processors' files of n requests: queued by pid 70, issued by a worker, completed elsewhere."""
-    draw = random.Random(5)
+    """Two processors' files of n requests: queued by pid 70, issued by a worker, completed on another CPU."""
+    rng = random.Random(5)
     parts: dict[int, list[tuple[int, bytes]]] = {0: [], 1: []}
     sequence = [0, 0]
 
-    def put(cpu: int, time: int, *rest: Any, **more: Any) -> None:
+    def put(cpu: int, time: int, *fields: Any, **options: Any) -> None:
         sequence[cpu] += 1
-        parts[cpu].append((time, record(sequence[cpu], time, *rest, cpu=cpu, order=order, **more)))
+        parts[cpu].append(
+            (time, record(sequence[cpu], time, *fields, cpu=cpu, order=order, **options))
+        )
 
     note = (NOTIFY << 16) | 0
     put(0, 0, 0, 0, note, pid=70, payload=b"reader\0\0")
-    made = []
+    requests = []
     for i in range(n):
         time = 1000 + 50_000 * i
-        way = WRITE if draw.random() < 0.3 else READ
-        sector, size = draw.randrange(0, 1 << 20) * 8, 4096 * draw.randint(1, 4)
-        put(i % 2, time, sector, size, (QUEUE | way) << 16 | 1, pid=70)
-        put(0, time + 500, sector, size, (ISSUE | way) << 16 | 7, pid=9)
-        put(1, time + 20_000 + i, sector, size, (COMPLETE | way) << 16 | 8)
-        made.append(
+        direction = WRITE if rng.random() < 0.3 else READ
+        sector, size = rng.randrange(0, 1 << 20) * 8, 4096 * rng.randint(1, 4)
+        put(i % 2, time, sector, size, (QUEUE | direction) << 16 | 1, pid=70)
+        put(0, time + 500, sector, size, (ISSUE | direction) << 16 | 7, pid=9)
+        put(1, time + 20_000 + i, sector, size, (COMPLETE | direction) << 16 | 8)
+        requests.append(
             {
                 "t_ns": time + 500,
                 "offset_bytes": sector * 512,
                 "size_bytes": size,
                 "latency_ns": 19_500 + i,
-                "write": int(way == WRITE),
+                "write": int(direction == WRITE),
             }
         )
     for cpu, records in parts.items():
         records.sort(key=lambda pair: pair[0])
         (folder / f"sda.blktrace.{cpu}").write_bytes(b"".join(data for _, data in records))
-    return made
+    return requests
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_blktrace_requests_in_order_of_issue(tmp_path: Path, order: str) -> None:
-    made = blktrace(tmp_path, 211, order)
-    judged = import_trace([tmp_path / "sda"], tmp_path / "b")
-    assert (judged.counts["seen"], judged.counts["kept"], judged.counts["lost"]) == (211, 211, 0)
+    expected = blktrace(tmp_path, 211, order)
+    trace = import_trace([tmp_path / "sda"], tmp_path / "b")
+    assert (trace.counts["seen"], trace.counts["kept"], trace.counts["lost"]) == (211, 211, 0)
     bundle = Bundle.open(tmp_path / "b")
     events = bundle.table("io_events").to_pylist()
-    found = [
+    requests_read = [
         {name: row[name] for name in ("t_ns", "offset_bytes", "size_bytes", "latency_ns")}
         | {"write": int(row["op"] == "device_write")}
         for row in events
     ]
-    assert found == made
-    assert {row["tid"] for row in events} == {70}  # who queued it, not the worker that issued it
+    assert requests_read == expected
+    assert {row["tid"] for row in events} == {
+        70
+    }  # the process that queued it, not the worker that issued it
     assert bundle.table("threads")["program"].to_pylist() == ["reader"]
     assert bundle.table("files")["path"].to_pylist() == ["device 8:0"]
     requests = bundle.table("device_requests").to_pylist()
@@ -123,48 +127,48 @@ def test_a_name_with_brackets_is_no_pattern(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("blkparse") is None, reason="blktrace is not installed")
 def test_blktrace_agrees_with_blkparse(tmp_path: Path) -> None:
     blktrace(tmp_path, 101)
-    done = subprocess.run(
+    result = subprocess.run(
         ["blkparse", "-i", "sda", "-f", "%a %d %S %n %T %t\n", "-d", "dump"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
     )
-    issued = re.findall(r"^\s*D (\w+) (\d+) (\d+) (\d+) (\d+)$", done.stdout, re.M)
+    issued = re.findall(r"^\s*D (\w+) (\d+) (\d+) (\d+) (\d+)$", result.stdout, re.M)
     assert len(issued) == 101
-    # blkparse counts from the first request, queued 500 ns before it was issued, in its dump too
-    theirs = [
-        (int(sector) * 512, int(n) * 512, int(s) * 10**9 + int(ns), "W" in way)
-        for way, sector, n, s, ns in issued
+    # blkparse counts from the first request, which was queued 500 ns before its issue, in its dump as well
+    expected = [
+        (int(sector) * 512, int(n) * 512, int(s) * 10**9 + int(ns), "W" in direction)
+        for direction, sector, n, s, ns in issued
     ]
     for number, source in enumerate(("sda", "dump")):
         import_trace([tmp_path / source], tmp_path / f"b{number}")
         rows = Bundle.open(tmp_path / f"b{number}").table("io_events").to_pylist()
         t0 = rows[0]["t_ns"] - 500
-        ours = [
+        actual = [
             (r["offset_bytes"], r["size_bytes"], r["t_ns"] - t0, r["direction"] == "write")
             for r in rows
         ]
-        assert ours == theirs
+        assert actual == expected
 
 
-def test_blktrace_without_issues_goes_by_queue(tmp_path: Path) -> None:
+def test_blktrace_without_issues_uses_queue_times(tmp_path: Path) -> None:
     records = [record(n, n * 1000, 8 * n, 4096, (QUEUE | READ) << 16 | 1) for n in range(1, 41)]
     (tmp_path / "dm.blktrace.0").write_bytes(b"".join(records))
-    judged = import_trace([tmp_path / "dm"], tmp_path / "b")
-    assert judged.verdicts[0]["together"]["class"] == "consecutive"
-    assert any("queued (Q)" in line for line in judged.source["about"])
-    assert any("40 requests have no completion" in line for line in judged.source["about"])
+    trace = import_trace([tmp_path / "dm"], tmp_path / "b")
+    assert trace.verdicts[0]["together"]["class"] == "consecutive"
+    assert any("queued (Q)" in line for line in trace.source["about"])
+    assert any("40 requests have no completion" in line for line in trace.source["about"])
 
 
 def test_the_empty_file_of_an_idle_processor_is_skipped(tmp_path: Path) -> None:
     blktrace(tmp_path, 40)
     (tmp_path / "sda.blktrace.2").write_bytes(b"")
     files = sorted(tmp_path.glob("sda.blktrace.*"))
-    for number, given in enumerate(([tmp_path / "sda"], files)):
-        judged = import_trace(given, tmp_path / f"b{number}")
-        assert judged.counts["kept"] == 40
-        assert "sda.blktrace.2: empty, skipped" in judged.source["about"]
+    for number, sources in enumerate(([tmp_path / "sda"], files)):
+        trace = import_trace(sources, tmp_path / f"b{number}")
+        assert trace.counts["kept"] == 40
+        assert "sda.blktrace.2: empty, skipped" in trace.source["about"]
     with pytest.raises(BadInput, match="found an empty file"):
         import_trace([tmp_path / "sda.blktrace.2"], tmp_path / "c")
 
@@ -173,22 +177,26 @@ REQUEUE, SPLIT = 6, 13
 
 
 def requests_of(folder: Path, *records: bytes) -> tuple[Any, list[dict[str, Any]]]:
-    """What is read of these records, with 40 ordinary requests far behind them."""
+    """Import these records and 40 ordinary requests at far offsets; return the requests of the records."""
     rest = [
         record(
-            900 + 3 * n + i, 10**9 + n * 1000 + 10 * i, 10**6 + 8 * n, 4096, (w | READ) << 16 | a
+            900 + 3 * n + i,
+            10**9 + n * 1000 + 10 * i,
+            10**6 + 8 * n,
+            4096,
+            (category | READ) << 16 | action,
         )
         for n in range(40)
-        for i, (w, a) in enumerate(((QUEUE, 1), (ISSUE, 7), (COMPLETE, 8)))
+        for i, (category, action) in enumerate(((QUEUE, 1), (ISSUE, 7), (COMPLETE, 8)))
     ]
     (folder / "sda.blktrace.0").write_bytes(b"".join([*records, *rest]))
-    judged = import_trace([folder / "sda"], folder / "b")
+    trace = import_trace([folder / "sda"], folder / "b")
     table = Bundle.open(folder / "b").table("device_requests").to_pylist()
-    return judged, [row for row in table if row["t_ns"] < 10**9]
+    return trace, [row for row in table if row["t_ns"] < 10**9]
 
 
 def test_a_requeued_request_counts_once_from_its_last_issue(tmp_path: Path) -> None:
-    judged, rows = requests_of(
+    trace, rows = requests_of(
         tmp_path,
         record(1, 1000, 80, 4096, (QUEUE | READ) << 16 | 1, pid=70),
         record(2, 2000, 80, 4096, (ISSUE | READ) << 16 | 7, pid=9),
@@ -196,10 +204,10 @@ def test_a_requeued_request_counts_once_from_its_last_issue(tmp_path: Path) -> N
         record(4, 5000, 80, 4096, (ISSUE | READ) << 16 | 7, pid=9),
         record(5, 9000, 80, 4096, (COMPLETE | READ) << 16 | 8),
     )
-    assert judged.counts == {"seen": 41, "kept": 41, "filtered": 0, "lost": 0}
+    assert trace.counts == {"seen": 41, "kept": 41, "filtered": 0, "lost": 0}
     (row,) = rows
     assert (row["t_ns"], row["wait_ns"], row["done_ns"]) == (1000, 4000, 9000)
-    assert any("1 requests were handed back" in line for line in judged.source["about"])
+    assert any("1 requests were handed back" in line for line in trace.source["about"])
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
@@ -207,23 +215,23 @@ def test_a_request_that_is_completed_in_parts_ends_with_the_last(
     tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     parts = [(80, 4096), (88, 4096), (96, 8192)]
-    done = [
+    completions = [
         record(3 + n, 4000 + 1000 * n, *parts[part], (COMPLETE | READ) << 16 | 8)
         for n, part in enumerate(order)
     ]
-    judged, rows = requests_of(
+    trace, rows = requests_of(
         tmp_path,
         record(1, 1000, 80, 16384, (QUEUE | READ) << 16 | 1, pid=70),
         record(2, 2000, 80, 16384, (ISSUE | READ) << 16 | 7, pid=9),
-        *done,
+        *completions,
     )
-    assert judged.counts["kept"] == 41
+    assert trace.counts["kept"] == 41
     (row,) = rows
     assert (row["t_ns"], row["done_ns"], row["size_bytes"]) == (1000, 6000, 16384)
 
 
-def test_parts_of_a_split_request_were_queued_with_it(tmp_path: Path) -> None:
-    judged, rows = requests_of(
+def test_parts_of_a_split_request_have_its_queue_time(tmp_path: Path) -> None:
+    trace, rows = requests_of(
         tmp_path,
         record(1, 1000, 80, 12288, (QUEUE | READ) << 16 | 1, pid=70),
         record(2, 1100, 80, 12288, READ << 16 | SPLIT, pid=70, payload=struct.pack(">Q", 88)),
@@ -232,7 +240,7 @@ def test_parts_of_a_split_request_were_queued_with_it(tmp_path: Path) -> None:
         record(5, 4000, 80, 4096, (COMPLETE | READ) << 16 | 8),
         record(6, 7000, 88, 8192, (COMPLETE | READ) << 16 | 8),
     )
-    assert judged.counts["kept"] == 42
+    assert trace.counts["kept"] == 42
     assert [(r["t_ns"], r["wait_ns"], r["done_ns"]) for r in rows] == [
         (1000, 1000, 4000),
         (1000, 1500, 7000),
@@ -255,24 +263,23 @@ def test_a_split_request_of_a_device_that_remaps_ends_with_its_last_part(tmp_pat
     assert (first["t_ns"], first["done_ns"]) == (5, 3000)
 
 
-def test_blktrace_commands_passed_through_are_left_out(tmp_path: Path) -> None:
+def test_blktrace_passthrough_commands_are_filtered(tmp_path: Path) -> None:
     passed = 1 << 9
     records = [
-        record(3 * n + i, n * 1000 + 10 * i, 8 * n, 4096, (way | READ) << 16 | act)
+        record(3 * n + i, n * 1000 + 10 * i, 8 * n, 4096, (direction | READ) << 16 | action_code)
         for n in range(1, 41)
-        for i, (way, act) in enumerate(((QUEUE, 1), (ISSUE, 7), (COMPLETE, 8)))
+        for i, (direction, action_code) in enumerate(((QUEUE, 1), (ISSUE, 7), (COMPLETE, 8)))
     ]
-    for n, way in enumerate(
-        (READ, WRITE, READ)
-    ):  # an inquiry, as smartctl makes it: no place, 512 bytes
-        for act, category in ((7, ISSUE), (8, COMPLETE)):
-            action = (way | passed | category) << 16 | act
+    # inquiries as of smartctl: no offset, 512 bytes
+    for n, direction in enumerate((READ, WRITE, READ)):
+        for action_code, category in ((7, ISSUE), (8, COMPLETE)):
+            action = (direction | passed | category) << 16 | action_code
             records.append(record(500 + n, 90_000 + 10 * n, 0, 512, action))
     (tmp_path / "sda.blktrace.0").write_bytes(b"".join(records))
-    judged = import_trace([tmp_path / "sda"], tmp_path / "b")
-    assert judged.counts == {"seen": 43, "kept": 40, "filtered": 3, "lost": 0}
-    assert [row["direction"] for row in judged.verdicts] == ["read"]
-    assert judged.verdicts[0]["together"]["class"] == "consecutive"
+    trace = import_trace([tmp_path / "sda"], tmp_path / "b")
+    assert trace.counts == {"seen": 43, "kept": 40, "filtered": 3, "lost": 0}
+    assert [row["direction"] for row in trace.verdicts] == ["read"]
+    assert trace.verdicts[0]["together"]["class"] == "consecutive"
 
 
 DXT = """# darshan log version: 3.41
@@ -301,14 +308,14 @@ DXT = """# darshan log version: 3.41
 
 def test_darshan_segments_become_events(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(DXT)
-    judged = import_trace([tmp_path / "log.txt"], tmp_path / "b")
-    assert (judged.counts["seen"], judged.counts["kept"], judged.counts["filtered"]) == (5, 4, 1)
+    trace = import_trace([tmp_path / "log.txt"], tmp_path / "b")
+    assert (trace.counts["seen"], trace.counts["kept"], trace.counts["filtered"]) == (5, 4, 1)
     rows = Bundle.open(tmp_path / "b").table("io_events").to_pylist()
-    found = [
+    calls = [
         (r["t_ns"], r["direction"], r["offset_bytes"], r["done_bytes"], r["latency_ns"], r["tid"])
         for r in rows
     ]
-    assert found == [
+    assert calls == [
         (1_000_000, "write", 0, 4096, 1_000_000, 1),
         (1_500_000, "write", 8192, 4096, 700_000, 4),
         (2_000_000, "write", 4096, 4096, 500_000, 1),
@@ -319,58 +326,58 @@ def test_darshan_segments_become_events(tmp_path: Path) -> None:
     assert bundle.table("threads")["program"].to_pylist() == ["rank 0", "rank 3"]
 
 
-def test_segments_of_mpi_io_without_offsets_are_left_out(tmp_path: Path) -> None:
-    """Version 1 of the MPI-IO module prints -1 where it does not know an offset."""
+def test_segments_of_mpi_io_without_offsets_are_filtered(tmp_path: Path) -> None:
+    """Version 1 of the MPI-IO module prints -1 for an unknown offset."""
     text = DXT.replace(
         "X_MPIIO      -1   read        0               0          4096", "X_MPIIO -1 read 0 -1 -1"
     )
     assert " -1 -1 " in text
     (tmp_path / "log.txt").write_text(text)
-    judged = import_trace([tmp_path / "log.txt"], tmp_path / "b")
-    assert (judged.counts["seen"], judged.counts["kept"], judged.counts["filtered"]) == (5, 4, 1)
+    trace = import_trace([tmp_path / "log.txt"], tmp_path / "b")
+    assert (trace.counts["seen"], trace.counts["kept"], trace.counts["filtered"]) == (5, 4, 1)
     (tmp_path / "bad.txt").write_text(DXT.replace("8192          4096", "-1            4096"))
     with pytest.raises(BadInput, match=r"bad.txt:\d+: .*not negative"):
         import_trace([tmp_path / "bad.txt"], tmp_path / "c")
 
 
-def test_an_exported_log_comes_back(tmp_path: Path) -> None:
+def test_an_exported_log_can_be_imported(tmp_path: Path) -> None:
     rows = random_rows(307)
     write_bundle(tmp_path / "t", rows, paths={1: "/a", 2: "/b"})
     written = export(tmp_path / "t", "fio", tmp_path / "o")
     logs = [tmp_path / "o" / thread["log"] for thread in written["threads"]]
-    judged = import_trace(logs, tmp_path / "b")
-    back = Bundle.open(tmp_path / "b").table("io_events").to_pylist()
+    trace = import_trace(logs, tmp_path / "b")
+    imported = Bundle.open(tmp_path / "b").table("io_events").to_pylist()
     for number, thread in enumerate(written["threads"], 1):
-        own = [r for r in back if r["tid"] == number and r["direction"] in ("read", "write")]
+        own = [r for r in imported if r["tid"] == number and r["direction"] in ("read", "write")]
         expected = [
             (r["offset_bytes"], r["done_bytes"], r["direction"])
             for r in rows
             if r["tid"] == thread["tid"] and r["done_bytes"] > 0
         ]
         assert [(r["offset_bytes"], r["done_bytes"], r["direction"]) for r in own] == expected
-    assert judged.counts["kept"] == written["events"]
+    assert trace.counts["kept"] == written["events"]
 
 
-def test_iolog_version_2_has_only_its_waits(tmp_path: Path) -> None:
+def test_iolog_version_2_has_only_wait_times(tmp_path: Path) -> None:
     text = (
         "fio version 2 iolog\n/x add\n/x open\n/x read 0 4096\n/x wait 2500 0\n/x write 8192 512\n"
     )
     (tmp_path / "log").write_text(text + "/x trim 0 512\n/x close\n")
-    judged = import_trace([tmp_path / "log"], tmp_path / "b")
+    trace = import_trace([tmp_path / "log"], tmp_path / "b")
     rows = Bundle.open(tmp_path / "b").table("io_events").to_pylist()
     assert [(r["t_ns"], r["op"], r["offset_bytes"], r["size_bytes"]) for r in rows] == [
         (0, "pread64", 0, 4096),
         (2_500_000, "pwrite64", 8192, 512),
     ]
-    assert judged.counts == {"seen": 3, "kept": 2, "filtered": 1, "lost": 0}
-    assert "the source has no times of them" in judged.closing
+    assert trace.counts == {"seen": 3, "kept": 2, "filtered": 1, "lost": 0}
+    assert "the source has no times of them" in trace.closing
 
 
 HEAD = "fio version 3 iolog\n"
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "told"),
+    ("name", "data", "message"),
     [
         ("empty", b"", "found an empty file at its beginning; expected blktrace"),
         ("text", b"hello world", "found 'hello world' at its beginning"),
@@ -417,21 +424,23 @@ HEAD = "fio version 3 iolog\n"
         ("blkpdu", record(1, 5, 0, 8, 1 << 26, payload=b"abcdefgh")[:-3], "found 5 bytes after"),
     ],
 )
-def test_malformed_is_one_clear_error(tmp_path: Path, name: str, data: bytes, told: str) -> None:
+def test_a_malformed_trace_is_one_clear_error(
+    tmp_path: Path, name: str, data: bytes, message: str
+) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(BadInput) as caught:
         import_trace([tmp_path / name], tmp_path / "b")
-    assert re.search(told, str(caught.value)), str(caught.value)
+    assert re.search(message, str(caught.value)), str(caught.value)
     assert "\n" not in str(caught.value)
     assert sorted(p.name for p in tmp_path.iterdir()) == [name]
 
 
-def test_cut_anywhere_never_crashes(tmp_path: Path) -> None:
+def test_truncated_traces_never_crash(tmp_path: Path) -> None:
     blktrace(tmp_path, 5)
-    whole = (tmp_path / "sda.blktrace.1").read_bytes()
+    content = (tmp_path / "sda.blktrace.1").read_bytes()
     path = tmp_path / "cut"
-    for n in range(0, len(whole), 7):
-        path.write_bytes(whole[:n])
+    for n in range(0, len(content), 7):
+        path.write_bytes(content[:n])
         output = tmp_path / f"b{n}"
         try:
             import_trace([path], output)
@@ -453,7 +462,7 @@ def test_kinds_are_not_mixed_and_nothing_is_overwritten(tmp_path: Path) -> None:
         import_trace([tmp_path / "a"], tmp_path / "b")
 
 
-def test_an_imported_trace_is_exported_like_any_other(tmp_path: Path) -> None:
+def test_an_imported_trace_can_be_exported(tmp_path: Path) -> None:
     blktrace(tmp_path, 53)
     import_trace([tmp_path / "sda"], tmp_path / "b")
     for form in ("perfetto", "paraver", "jsonl"):
@@ -462,19 +471,19 @@ def test_an_imported_trace_is_exported_like_any_other(tmp_path: Path) -> None:
     assert json.loads(lines[0])["path"] == "device 8:0"
 
 
-def test_a_request_left_out_is_noticed(tmp_path: Path) -> None:
+def test_a_missing_request_breaks_the_sequence(tmp_path: Path) -> None:
     rows = [event(1000 * n, offset_bytes=4096 * n) for n in range(40)]
     write_bundle(tmp_path / "t", rows)
     export(tmp_path / "t", "fio", tmp_path / "o")
     log = tmp_path / "o" / "thread-1.log"
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join(lines[:9] + lines[10:]))
-    judged = import_trace([log], tmp_path / "b")
-    assert judged.counts["kept"] == 39
-    assert judged.verdicts[0]["together"]["consecutive_share"] < 1
+    trace = import_trace([log], tmp_path / "b")
+    assert trace.counts["kept"] == 39
+    assert trace.verdicts[0]["together"]["consecutive_share"] < 1
 
 
-def test_flushes_of_a_disk_are_time_like_any_other(
+def test_flushes_of_a_disk_count_in_its_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records = np.zeros(200, EVENT)
@@ -487,12 +496,12 @@ def test_flushes_of_a_disk_are_time_like_any_other(
     files = [{"file_id": 1, "path": "/d/x"}]
     counts = {"seen": 200, "kept": 200, "filtered": 0, "lost": 0}
     recording = Recording(tmp_path / "spool", files, [], counts, "device", {"format": "disk log"})
-    judged = write_recording(None, recording, 1_000_000_000)
-    assert judged.closing.startswith(
+    trace = write_recording(None, recording, 1_000_000_000)
+    assert trace.closing.startswith(
         "Most time goes to 100 flushes of /d/x, 4 ms each; requests take 41 %"
     )
-    (told,) = as_document(judged)["flushes"]
-    assert told == {"path": "/d/x", "flushes": 100, "time_ns": 400_000_000}
-    show(judged)
+    (entry,) = as_document(trace)["flushes"]
+    assert entry == {"path": "/d/x", "flushes": 100, "time_ns": 400_000_000}
+    show(trace)
     flush = next(line for line in capsys.readouterr().out.splitlines() if " flush " in line)
     assert flush.split() == ["/d/x", "flush", "100", "400", "ms", "4", "ms", "each"]

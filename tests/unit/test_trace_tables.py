@@ -48,11 +48,11 @@ def calls(n: int, op: str = "pread64", **columns: object) -> np.ndarray:
 def in_bundle(
     directory: Path, events: np.ndarray, cgroups: dict[int, int], torn: bytes = b""
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows of `io_events` and verdicts, by way of a spool file."""
+    """Rows of `io_events` and verdicts, written through a spool file."""
     spool = directory / "spool.events"
     spool.write_bytes(events.tobytes() + torn)
-    judge = importlib.import_module("penstock._native").Judge()
-    reader = SpoolReader(spool, cgroups, judge)
+    classifier = importlib.import_module("penstock._native").Judge()
+    reader = SpoolReader(spool, cgroups, classifier)
     assert reader.events == len(events)
     with (
         Bundle.create(directory / "T", {"run_id": "r001"}) as bundle,
@@ -61,7 +61,7 @@ def in_bundle(
         assert write_events(reader, writer) == len(events)
     table = pq.read_table(directory / "T" / "io_events.parquet")
     assert table.schema.field("t_ns").metadata[b"unit"] == b"ns"
-    return table.to_pylist(), verdicts(judge)
+    return table.to_pylist(), verdicts(classifier)
 
 
 def test_spool_is_sorted_and_a_torn_tail_dropped(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_spool_is_sorted_and_a_torn_tail_dropped(tmp_path: Path) -> None:
     assert rows[0]["run_id"] == "r001"
 
 
-def test_events_table_tells_bytes_from_errors(tmp_path: Path) -> None:
+def test_events_table_separates_bytes_from_errors(tmp_path: Path) -> None:
     events = calls(3, done_bytes=[4096, 0, -5], cgroup_slot=[0, 1, 9])
     table, (row,) = in_bundle(tmp_path, events, {0: 77, 1: 78})
     assert [row["done_bytes"] for row in table] == [4096, 0, 0]
@@ -86,7 +86,7 @@ def test_events_table_tells_bytes_from_errors(tmp_path: Path) -> None:
     assert (row["calls"], row["errors"], row["done_bytes"]) == (3, 1, 4096)
 
 
-def test_faults_are_judged_apart_and_a_page_with_the_range_around_it_is_one_access() -> None:
+def test_faults_are_classified_separately_with_fault_around_merged() -> None:
     pages = np.arange(200)
     reads = calls(200, "fault_read", offset_bytes=pages * 65536)
     around = calls(200, "fault_around", offset_bytes=pages * 65536)
@@ -104,19 +104,19 @@ def test_faults_are_judged_apart_and_a_page_with_the_range_around_it_is_one_acce
     assert sync == []
 
 
-def test_files_keep_identity_where_the_name_is_missing(tmp_path: Path) -> None:
-    whole = {"file_id": 2, "dev_major": 254, "dev_minor": 1, "inode": 5, "generation": 6}
-    named = whole | {"file_id": 1, "path_hex": b"/a\xff/b".hex(), "size_bytes": 9}
-    again = whole | {"file_id": 1}
+def test_files_without_a_name_keep_their_identity(tmp_path: Path) -> None:
+    unnamed = {"file_id": 2, "dev_major": 254, "dev_minor": 1, "inode": 5, "generation": 6}
+    named = unnamed | {"file_id": 1, "path_hex": b"/a\xff/b".hex(), "size_bytes": 9}
+    repeated = unnamed | {"file_id": 1}
     path = tmp_path / "files"
-    path.write_text("".join(json.dumps(r) + "\n" for r in (named, whole, again)) + '{"torn')
+    path.write_text("".join(json.dumps(r) + "\n" for r in (named, unnamed, repeated)) + '{"torn')
     rows = files_table(path, {(254, 1): "data"}).to_pylist()
     assert [(r["file_id"], r["path"]) for r in rows] == [(1, "/a\\udcff/b"), (2, None)]
     assert {r["disk_id"] for r in rows} == {"data"}
     assert rows[0]["size_bytes"] == 9
 
 
-def test_reads_and_writes_are_judged_apart() -> None:
+def test_reads_and_writes_are_classified_separately() -> None:
     reads = calls(100)
     writes = calls(100, "pwrite64", offset_bytes=np.arange(100)[::-1] * 4096)
     both = np.concatenate([reads, writes])
@@ -135,7 +135,7 @@ def test_reads_and_writes_are_judged_apart() -> None:
     assert all(r["path"] == "/data" for r in table)
 
 
-def test_failed_and_empty_calls_count_but_are_not_judged() -> None:
+def test_failed_and_empty_calls_count_but_are_not_classified() -> None:
     events = calls(102)
     events["done_bytes"][50] = -5
     events["done_bytes"][101] = 0
@@ -146,28 +146,28 @@ def test_failed_and_empty_calls_count_but_are_not_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("latency_ns", "wall_ns", "words"),
+    ("latency_ns", "wall_ns", "advice"),
     [
         (500, 10**5, "page cache"),
         (500, 10**10, "not what it waits for"),
         (10**6, 10**8, "ask for more per call"),
     ],
 )
-def test_closing_says_what_to_do(latency_ns: int, wall_ns: int, words: str) -> None:
+def test_closing_gives_advice(latency_ns: int, wall_ns: int, advice: str) -> None:
     rows = judge_events(calls(100, latency_ns=latency_ns))
-    said = closing_sentence(rows, {1: "/data"}, wall_ns)
-    assert "100 % of read time: 4 KiB consecutive reads on /data" in said
-    assert words in said
-    assert "lost" not in said
+    summary = closing_sentence(rows, {1: "/data"}, wall_ns)
+    assert "100 % of read time: 4 KiB consecutive reads on /data" in summary
+    assert advice in summary
+    assert "lost" not in summary
     assert "3 events were lost" in closing_sentence(rows, {1: "/data"}, wall_ns, lost=3)
 
 
 def test_closing_names_the_file_with_most_time() -> None:
     slow = calls(50, file_id=2, latency_ns=9_000_000, offset_bytes=np.arange(50) * 7919 % 50 * 4096)
-    said = closing_sentence(
+    summary = closing_sentence(
         judge_events(np.concatenate([calls(1000), slow])), {1: "/fast", 2: "/slow"}, 10**9
     )
-    assert "on /slow" in said
+    assert "on /slow" in summary
 
 
 def test_sizes_in_words() -> None:
@@ -182,10 +182,10 @@ def test_sizes_in_words() -> None:
 
 def test_closing_names_flushes_where_they_take_the_time() -> None:
     flushes = {"file_id": 1, "direction": "sync", "calls": 100, "time_ns": 90_000_000}
-    said = closing_sentence([flushes], {1: "/data/log"}, 100_000_000)
-    assert "100 flushes of /data/log, 900 µs each" in said
-    assert "90 % of the run" in said
-    assert "groups" in said
+    summary = closing_sentence([flushes], {1: "/data/log"}, 100_000_000)
+    assert "100 flushes of /data/log, 900 µs each" in summary
+    assert "90 % of the run" in summary
+    assert "groups" in summary
     assert "not what it waits for" in closing_sentence([flushes], {}, 100_000_000_000)
 
 
@@ -198,7 +198,7 @@ def _served(source: str, calls: int, ns: int) -> Served:
 
 
 @pytest.mark.parametrize(
-    ("source", "says"),
+    ("source", "explanation"),
     [
         ("cached", "the page cache serves them"),
         ("ahead", "the kernel has read ahead what they ask for"),
@@ -206,44 +206,49 @@ def _served(source: str, calls: int, ns: int) -> Served:
         ("device", "(100 % of them waited for the device)"),
     ],
 )
-def test_closing_goes_by_what_served_the_calls(source: str, says: str) -> None:
+def test_closing_explains_by_the_source_of_the_data(source: str, explanation: str) -> None:
     rows = judge_events(calls(100, latency_ns=400_000))
     served = _served(source, 100, 40_000_000)
-    said = closing_sentence(rows, {1: "/data"}, 10**8, below=Below(served))
-    assert says in said
-    assert ("waited for the device" in said) == (source == "device")
-    assert "judging by their time" not in said
+    summary = closing_sentence(rows, {1: "/data"}, 10**8, below=Below(served))
+    assert explanation in summary
+    assert ("waited for the device" in summary) == (source == "device")
+    assert "judging by their time" not in summary
 
 
-def test_closing_without_layers_says_that_it_infers() -> None:
+def test_closing_without_layers_is_marked_as_inferred() -> None:
     rows = judge_events(calls(100, latency_ns=900))
-    said = closing_sentence(rows, {1: "/data"}, 10**6)
-    assert "judging by their time, the page cache serves them" in said
+    summary = closing_sentence(rows, {1: "/data"}, 10**6)
+    assert "judging by their time, the page cache serves them" in summary
     for row in rows:
-        row["basis"] = "device"  # what reached a device is in no page cache
+        row["basis"] = "device"  # the page cache served none of these requests
     assert "page cache" not in closing_sentence(rows, {1: "/data"}, 10**6)
 
 
-def test_closing_does_not_talk_flushes_away() -> None:
+def test_closing_mentions_flushes_of_cached_files() -> None:
     rows = judge_events(calls(100, latency_ns=900))
     flushes = [
         {"file_id": n, "direction": "sync", "calls": 40, "time_ns": 80_000} for n in (1, 2, 3)
     ]
-    said = closing_sentence([*rows, *flushes], {1: "/data"}, 10**6)
-    assert "not a faster disk" not in said
-    assert "flushes take 24 % of the run" in said
+    summary = closing_sentence([*rows, *flushes], {1: "/data"}, 10**6)
+    assert "not a faster disk" not in summary
+    assert "flushes take 24 % of the run" in summary
 
 
 def test_closing_counts_opening_and_naming() -> None:
     rows = judge_events(calls(100, latency_ns=900))
-    said = closing_sentence(rows, {1: "/data"}, 10**8, others_ns=50_000_000)
-    assert "not what it waits for" not in said
-    assert "open and other calls on names take 50 %" in said
+    summary = closing_sentence(rows, {1: "/data"}, 10**8, others_ns=50_000_000)
+    assert "not what it waits for" not in summary
+    assert "open and other calls on names take 50 %" in summary
 
 
-def test_files_of_one_path_are_told_as_one() -> None:
-    def row(file_id: int, direction: str, calls: int, **more: Any) -> dict[str, Any]:
-        return {"file_id": file_id, "direction": direction, "calls": calls, "time_ns": 10**6} | more
+def test_files_of_one_path_are_merged() -> None:
+    def row(file_id: int, direction: str, calls: int, **columns: Any) -> dict[str, Any]:
+        return {
+            "file_id": file_id,
+            "direction": direction,
+            "calls": calls,
+            "time_ns": 10**6,
+        } | columns
 
     verdict = {"class": "consecutive", "k": None, "median_size_bytes": 4096}
     journals = dict.fromkeys(range(2, 52), "/d/t.db-journal")
@@ -252,15 +257,15 @@ def test_files_of_one_path_are_told_as_one() -> None:
     written = {"done_bytes": 100, "basis": "calls", "together": verdict, "time_ns": 10_000}
     rows += [row(n, "write", n, **written) for n in journals]
     rows += [row(n, "sync", 2) for n in (*journals, 60, 61)]
-    made = {(r["file_id"], r["direction"]): r for r in of_paths(rows, paths)}
-    assert len(made) == 5  # files without a path are not one
-    write = made[51, "write"]
+    merged = {(r["file_id"], r["direction"]): r for r in of_paths(rows, paths)}
+    assert len(merged) == 5  # files without a path are not merged
+    write = merged[51, "write"]
     assert (write["files"], write["calls"], write["done_bytes"]) == (50, sum(journals), 5000)
-    assert (made[2, "sync"]["files"], made[2, "sync"]["time_ns"]) == (50, 50 * 10**6)
-    again = of_paths(made.values(), paths)
-    assert {(r["file_id"], r["direction"]): r for r in again} == made
-    said = closing_sentence(rows, paths, 200 * 10**6)
-    assert "100 flushes of /d/t.db-journal × 50 files, 500 µs each" in said
+    assert (merged[2, "sync"]["files"], merged[2, "sync"]["time_ns"]) == (50, 50 * 10**6)
+    again = of_paths(merged.values(), paths)
+    assert {(r["file_id"], r["direction"]): r for r in again} == merged
+    summary = closing_sentence(rows, paths, 200 * 10**6)
+    assert "100 flushes of /d/t.db-journal × 50 files, 500 µs each" in summary
 
 
 @pytest.mark.parametrize(

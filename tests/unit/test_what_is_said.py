@@ -1,6 +1,6 @@
-"""What the answer says of studies of known truth: nothing of identical treatments, and what there is.
+"""Answers to studies with a known truth: no difference between identical treatments, and real ones.
 
-The tables are made, no run is; the answer is that of `penstock analyse`.
+The tables are simulated, without runs; the answer is that of `penstock analyse`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from tests.unit.recorded_study import record, refitted, study_text
 
 LEVELS = "{levels: [x, z]}"
 Draws = np.random.Generator
-#: log of a run's value by its levels
+#: log of a run's value as a function of its levels
 Truth = Callable[[dict[str, str]], float]
 NOISE = 0.05
-#: what names a difference, as the first words of a sentence
+#: first words of sentences that name a difference
 LEADS = ("Yes:", "It depends:", "A little:", "Choose ")
 #: findings that name a difference by themselves
 DIFFERENCES = ("effect-dominant", "effect-interaction")
@@ -53,7 +53,7 @@ DIFFERENCES = ("effect-dominant", "effect-interaction")
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """One kind of study: its factors and design, and what it asks."""
+    """One kind of study: its factors, its design and its question."""
 
     name: str
     factors: dict[str, str]
@@ -74,27 +74,27 @@ KINDS = [
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
-    """A study with a plan whose runs can be made up."""
+class SimulatedStudy:
+    """A study with a plan; the values of its runs are simulated."""
 
     outcome: Outcome
     plan: Plan
-    #: of the values that were recorded
+    #: fit of the recorded values
     fit: Fit
 
     def study(self, seed: int, truth: Truth | None = None, noise: float = NOISE) -> Outcome:
-        """The study with values drawn anew."""
-        draws = np.random.default_rng([20261126, seed])
+        """The study with newly drawn values."""
+        rng = np.random.default_rng([20261126, seed])
         runs = self.outcome.runs
         assert runs is not None
         level = [truth(row) for row in runs.to_dict("records")] if truth else 0.0
-        made = runs.assign(y=100 * np.exp(np.array(level) + draws.normal(0, noise, len(runs))))
-        fit = refitted(self.fit, made["y"].to_numpy(), self.plan)
-        table = effects(made, self.plan, "y", fit=fit)
-        return dataclasses.replace(self.outcome, runs=made, effects=table)
+        values = runs.assign(y=100 * np.exp(np.array(level) + rng.normal(0, noise, len(runs))))
+        fit = refitted(self.fit, values["y"].to_numpy(), self.plan)
+        table = effects(values, self.plan, "y", fit=fit)
+        return dataclasses.replace(self.outcome, runs=values, effects=table)
 
 
-def made(kind: Kind, place: Path) -> Made:
+def simulated(kind: Kind, place: Path) -> SimulatedStudy:
     text = study_text(kind.factors, kind.design).replace(
         "question: Which?", f"question: {kind.question}"
     )
@@ -105,67 +105,71 @@ def made(kind: Kind, place: Path) -> Made:
     outcome = Outcome.read(out)
     plan = plan_from_json(outcome.plan)
     assert outcome.runs is not None
-    return Made(outcome, plan, fitted(outcome.runs, plan, "y"))
+    return SimulatedStudy(outcome, plan, fitted(outcome.runs, plan, "y"))
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=[k.name for k in KINDS])
-def study(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return made(request.param, tmp_path_factory.mktemp("made"))
+def study(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> SimulatedStudy:
+    return simulated(request.param, tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture(scope="module")
-def two_cubed(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return made(KINDS[0], tmp_path_factory.mktemp("made"))
+def two_cubed(tmp_path_factory: pytest.TempPathFactory) -> SimulatedStudy:
+    return simulated(KINDS[0], tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture(scope="module")
-def two_to_the_fourth(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return made(KINDS[1], tmp_path_factory.mktemp("made"))
+def two_to_the_fourth(tmp_path_factory: pytest.TempPathFactory) -> SimulatedStudy:
+    return simulated(KINDS[1], tmp_path_factory.mktemp("made"))
 
 
 def answer_of(outcome: Outcome) -> list[Finding]:
-    """The answer but for what only tables of runs tell: the same order and choice as the report's."""
+    """The answer without findings from other tables, with the order and choice of the report."""
     return answering(outcome, [*costs(outcome), *best(outcome), *of_effects(outcome)])
 
 
-def said(outcome: Outcome) -> list[str]:
-    """The statements of the answer."""
+def statements(outcome: Outcome) -> list[str]:
+    """Statements of the answer."""
     return [f.statement for f in answer_of(outcome)]
 
 
 def differences(answer: list[Finding]) -> list[str]:
-    """What of the answer names a difference."""
+    """Statements of the answer that name a difference."""
     return [f.statement for f in answer if f.statement.startswith(LEADS) or f.code in DIFFERENCES]
 
 
 def leads(outcome: Outcome) -> list[str]:
-    """What of the answer names a difference; and treatments that are called worse."""
-    found = differences(answer_of(outcome))
+    """Statements that name a difference, and treatments that are called worse."""
+    lines = differences(answer_of(outcome))
     worse = ranking(outcome, outcome.responses[0]).of("worse")
-    return [*found, *(f"worse: {t.treatment_id}" for t in worse)]
+    return [*lines, *(f"worse: {t.treatment_id}" for t in worse)]
 
 
 def at_most(hits: int, total: int, share: float) -> bool:
-    """Whether so many of all do not speak against a share (99 %, Clopper and Pearson)."""
+    """True if the rate of hits is compatible with `share` (99 %, Clopper and Pearson)."""
     return not hits or float(stats.beta.ppf(0.005, hits, total - hits + 1)) <= share
 
 
-def test_of_identical_treatments_nothing_is_said(study: Made) -> None:
+def test_identical_treatments_show_no_difference(study: SimulatedStudy) -> None:
     studies = 300
     false = sum(bool(leads(study.study(seed))) for seed in range(studies))
     assert at_most(false, studies, significance.LEVEL)
-    # planted: each term by itself names more, where there are several
+    # planted: without adjustment, studies of several terms name more
     raw = sum(bool((study.study(seed).effects["p_value"] < 0.05).any()) for seed in range(60))
     assert len(study.plan.factors) < 3 or not at_most(raw, 60, significance.LEVEL)
 
 
-def test_a_whole_answer_is_the_same_as_the_part_that_is_judged_here(two_cubed: Made) -> None:
+def test_the_complete_answer_has_the_same_differences(two_cubed: SimulatedStudy) -> None:
     outcome = two_cubed.study(1, lambda v: 0.4 * (v["a"] == "z"))
-    whole = answering(outcome, findings(outcome))
-    assert differences(whole) == differences(answer_of(outcome))
+    complete = answering(outcome, findings(outcome))
+    assert differences(complete) == differences(answer_of(outcome))
 
 
-def test_a_planted_effect_is_found_as_often_as_its_power_says(two_to_the_fourth: Made) -> None:
+def test_a_planted_effect_is_detected_with_the_predicted_power(
+    two_to_the_fourth: SimulatedStudy,
+) -> None:
     """One effect of 2^4 with two passes: 15 degrees of freedom, level 0.05 / 15."""
     runs, df, terms = 32, 15, 15
     size = 4.5  # standard errors of the effect
@@ -174,17 +178,17 @@ def test_a_planted_effect_is_found_as_often_as_its_power_says(two_to_the_fourth:
     power = stats.nct.sf(limit, df, size) + stats.nct.cdf(-limit, df, size)
     assert 0.6 < power < 0.9
     studies = 200
-    found = 0
+    detected = 0
     for seed in range(studies):
         outcome = two_to_the_fourth.study(seed, lambda v: effect * (v["a"] == "z"))
-        answer = said(outcome)
-        # below a tenth it is "A little"; the response is a time, so that more is worse
-        found += answer[0].startswith(("Yes:", "A little:", "It depends:"))
+        answer = statements(outcome)
+        # "A little" is below a tenth; the response is a time, so a higher value is worse
+        detected += answer[0].startswith(("Yes:", "A little:", "It depends:"))
     error = np.sqrt(power * (1 - power) / studies)
-    assert abs(found / studies - power) < 3.5 * error + 0.02
+    assert abs(detected / studies - power) < 3.5 * error + 0.02
 
 
-def test_what_is_large_is_told_everywhere(study: Made) -> None:
+def test_a_large_effect_is_reported_everywhere(study: SimulatedStudy) -> None:
     """Ten standard deviations of a run, in every kind of study and every sentence."""
     for seed in range(20):
         levels = study.outcome.factor("a").levels
@@ -194,25 +198,27 @@ def test_what_is_large_is_told_everywhere(study: Made) -> None:
         assert "a" in significance.sure_terms(outcome, "y")
 
 
-def near_the_limit(made: Made, studies: int) -> Iterator[Outcome]:
-    """Studies whose effect is found about every second time."""
+def near_the_limit(study: SimulatedStudy, studies: int) -> Iterator[Outcome]:
+    """Studies whose effect is detected about every second time."""
     for seed in range(studies):
-        yield made.study(seed, lambda v: 0.066 * (v["a"] == "z"))
+        yield study.study(seed, lambda v: 0.066 * (v["a"] == "z"))
 
 
-def test_no_sentence_contradicts_another(two_cubed: Made, two_to_the_fourth: Made) -> None:
+def test_no_sentence_contradicts_another(
+    two_cubed: SimulatedStudy, two_to_the_fourth: SimulatedStudy
+) -> None:
     seen: set[bool] = set()
     for outcome in [*near_the_limit(two_cubed, 40), *near_the_limit(two_to_the_fourth, 40)]:
-        shows = significance.shows(outcome, "y")
-        seen.add(bool(shows))
+        significant = significance.shows(outcome, "y")
+        seen.add(bool(significant))
         codes = {f.code for f in of_effects(outcome)}
-        answer = " ".join(said(outcome))
-        assert ("effect-none" in codes) is not shows
-        assert bool(active_terms(outcome, "y")) is shows
+        answer = " ".join(statements(outcome))
+        assert ("effect-none" in codes) is not significant
+        assert bool(active_terms(outcome, "y")) is significant
         counted = len(significance.sure_terms(outcome, "y"))
         paragraph = methods(outcome)[1]
         assert f"terms {counted} are significant at 5 %, all tested together (Holm)" in paragraph
-        if not shows:
+        if not significant:
             assert not leads(outcome)
             assert "reduces it" not in answer
         else:
@@ -228,8 +234,10 @@ def test_no_sentence_contradicts_another(two_cubed: Made, two_to_the_fourth: Mad
     assert seen == {True, False}
 
 
-def test_pareto_and_half_normal_draw_the_line_of_the_words(two_to_the_fourth: Made) -> None:
-    several = 0
+def test_pareto_and_half_normal_plot_the_limit_of_the_text(
+    two_to_the_fourth: SimulatedStudy,
+) -> None:
+    with_several = 0
     for seed in range(30):
         outcome = two_to_the_fourth.study(
             seed, lambda v: 0.08 * (v["a"] == "z") + 0.06 * (v["b"] == "z")
@@ -239,7 +247,7 @@ def test_pareto_and_half_normal_draw_the_line_of_the_words(two_to_the_fourth: Ma
         terms = table[outcome.is_effect(table["term"])]
         beyond = terms["effect"].abs() > limits(terms)
         assert (beyond == is_sure(terms)).all()
-        several += int(is_sure(terms).sum() > 1)
+        with_several += int(is_sure(terms).sum() > 1)
         if seed:
             continue
         for kind in ("pareto", "half-normal"):
@@ -248,11 +256,11 @@ def test_pareto_and_half_normal_draw_the_line_of_the_words(two_to_the_fourth: Ma
             (line,) = [k for k in axes.lines if str(k.get_label()).startswith("limit")]
             expected = 1.0 if kind == "half-normal" else float(limits(terms).iloc[0])
             assert line.get_xdata()[0] == pytest.approx(expected)
-    assert several
+    assert with_several
 
 
 def test_without_replicates_lenths_simultaneous_margin_is_the_line(tmp_path: Path) -> None:
-    single = made(
+    single = simulated(
         Kind("2^4 r=1", dict.fromkeys("abcd", LEVELS), "{kind: full, replicates: 1}"), tmp_path
     )
     outcome = single.study(3, lambda v: 0.7 * (v["a"] == "z"))
@@ -267,8 +275,8 @@ def test_without_replicates_lenths_simultaneous_margin_is_the_line(tmp_path: Pat
     assert "a" in set(terms.loc[is_sure(terms), "term"])
 
 
-def test_effects_of_two_strata_have_a_limit_each(tmp_path: Path) -> None:
-    split = made(
+def test_effects_of_two_strata_have_separate_limits(tmp_path: Path) -> None:
+    split = simulated(
         Kind(
             "split-plot",
             {"w": "{levels: [x, z], change: redeploy}", "a": LEVELS, "b": LEVELS},
@@ -287,8 +295,8 @@ def test_effects_of_two_strata_have_a_limit_each(tmp_path: Path) -> None:
 
 
 def test_passes_are_not_in_the_error_of_treatments(tmp_path: Path) -> None:
-    """What a pass has in common is no reason not to tell two systems apart, nor to tell equals apart."""
-    pair = made(KINDS[-1], tmp_path)
+    """A common shift of a pass neither hides a difference of two systems nor creates one."""
+    pair = simulated(KINDS[-1], tmp_path)
     drift = {str(i): 0.4 * np.sin(i) for i in range(1, 21)}
     outcome = pair.study(4, lambda v: drift[str(v["replicate"])] + 0.08 * (v["a"] == "z"))
     assert ranking(outcome, outcome.responses[0]).of("worse")
@@ -296,18 +304,18 @@ def test_passes_are_not_in_the_error_of_treatments(tmp_path: Path) -> None:
     assert not ranking(same, same.responses[0]).of("worse")
 
 
-def test_treatments_of_unequal_spread_are_compared_each_by_its_own(tmp_path: Path) -> None:
-    """Pooled, the wide one would take the difference of the narrow two, or lend it to itself."""
-    three = made(
+def test_treatments_of_unequal_spread_are_compared_with_separate_variances(tmp_path: Path) -> None:
+    """A pooled variance would hide the difference of the two narrow treatments."""
+    three = simulated(
         Kind("three", {"a": "{levels: [p, q, s]}"}, "{kind: full, replicates: 12}", "Which?"),
         tmp_path,
     )
     runs = three.outcome.runs
     assert runs is not None
-    draws = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     spread = runs["a"].map({"p": 0.002, "q": 0.002, "s": 0.4}).to_numpy(float)
     shift = runs["a"].map({"p": 0.0, "q": 0.02, "s": 0.9}).to_numpy(float)
-    values = runs.assign(y=100 * np.exp(shift + spread * draws.normal(size=len(runs))))
+    values = runs.assign(y=100 * np.exp(shift + spread * rng.normal(size=len(runs))))
     outcome = dataclasses.replace(
         three.outcome, runs=values, effects=effects(values, three.plan, "y")
     )
@@ -322,41 +330,41 @@ def test_quantiles() -> None:
     assert of_pairs(3, 10) * np.sqrt(2) == pytest.approx(3.877, abs=1e-3)
     assert of_pairs(2, 10) == pytest.approx(stats.t.ppf(0.975, 10))
     assert of_several(1, 10) == pytest.approx(stats.t.ppf(0.975, 10))
-    draws = np.random.default_rng(1)
-    t = draws.normal(size=(200_000, 8)) / np.sqrt(draws.chisquare(16, 200_000) / 16)[:, None]
+    rng = np.random.default_rng(1)
+    t = rng.normal(size=(200_000, 8)) / np.sqrt(rng.chisquare(16, 200_000) / 16)[:, None]
     beyond = float((np.abs(t).max(axis=1) > of_several(8, 16)).mean())
     assert 0.044 < beyond < 0.051
 
 
 def test_terms_without_adjusted_values_are_adjusted() -> None:
-    """An older table says no more than its own p-values."""
+    """A table of an earlier version has p-values without adjustment."""
     table = pd.DataFrame({"term": ["a", "b", "c"], "p_value": [0.02, 0.001, np.nan]})
     assert list(is_sure(table)) == [True, True, False]
     assert list(is_sure(table.assign(p_value=[0.03, 0.026, 0.4]))) == [False, False, False]
-    told: dict[str, Any] = dict(zip(table["term"], significance.adjusted(table), strict=True))
-    assert told["b"] == pytest.approx(0.002)
+    adjusted: dict[str, Any] = dict(zip(table["term"], significance.adjusted(table), strict=True))
+    assert adjusted["b"] == pytest.approx(0.002)
 
 
 @pytest.mark.parametrize(
     "names", [["count", "mean"], ["index", "size", "values"], ["n", "method", "scale"], ["mean"]]
 )
-def test_factors_may_be_called_as_columns_of_a_table(names: list[str], tmp_path: Path) -> None:
-    # planted: a factor called count ended an analysis with a traceback
+def test_factors_may_have_the_names_of_table_columns(names: list[str], tmp_path: Path) -> None:
+    # planted: a factor named count ended an analysis with a traceback
     text = study_text(dict.fromkeys(names, LEVELS), "{kind: full, replicates: 3}")
     study = read_study(text.encode(), tmp_path / "names.study.yaml")
     assert identical(study, make_plan(study), 3).studies == 3
 
 
-def test_treatments_of_unequal_spread_are_told_apart_where_the_spread_is(tmp_path: Path) -> None:
-    """`wide` and `narrow` have one geometric mean; the arithmetic ones (planted) differ beyond the limit."""
-    draws = np.random.default_rng(6)
-    wide = draws.normal(0, 1.2, 40)
+def test_treatments_of_unequal_spread_are_compared_on_the_log_scale(tmp_path: Path) -> None:
+    """`wide` and `narrow` have equal geometric means; arithmetic ones (planted) differ beyond the limit."""
+    rng = np.random.default_rng(6)
+    wide = rng.normal(0, 1.2, 40)
     wide -= wide.mean()
-    place = iter(wide)
+    remaining = iter(wide)
 
     def value(row: Any) -> dict[str, float]:
         level = row.levels["a"]
-        of_log = next(place) if level == "wide" else draws.normal(4.0 * (level == "far"), 0.05)
+        of_log = next(remaining) if level == "wide" else rng.normal(4.0 * (level == "far"), 0.05)
         return {"y": 10 * math.exp(of_log)}
 
     text = study_text({"a": "{levels: [wide, narrow, far]}"}, "{kind: full, replicates: 40}")
@@ -365,9 +373,9 @@ def test_treatments_of_unequal_spread_are_told_apart_where_the_spread_is(tmp_pat
     outcome = Outcome.read(out)
     ranked = ranking(outcome, outcome.responses[0])
     by_level = {m.levels["a"]: m for m in ranked.treatments}
-    one, other, far = (by_level[n] for n in ("wide", "narrow", "far"))
+    widest, narrow, far = (by_level[n] for n in ("wide", "narrow", "far"))
     assert ranked.differences.unequal
-    half = ranked.differences.half(str(one.treatment_id), str(other.treatment_id))
-    assert abs(math.log(one.mean / other.mean)) > half
-    assert not ranked.apart(one, other)
-    assert ranked.apart(other, far)
+    half = ranked.differences.half(str(widest.treatment_id), str(narrow.treatment_id))
+    assert abs(math.log(widest.mean / narrow.mean)) > half
+    assert not ranked.apart(widest, narrow)
+    assert ranked.apart(narrow, far)

@@ -1,4 +1,4 @@
-"""`penstock workload`: make, show, convert; what it prints and how it ends."""
+"""`penstock workload`: make, show, convert; output and exit status."""
 
 from __future__ import annotations
 
@@ -17,65 +17,65 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "wfformat"
 
 
 @dataclass
-class Done:
+class Result:
     stdout: str
     stderr: str
 
 
-Run = Callable[..., Done]
+Run = Callable[..., Result]
 
 
 @pytest.fixture
 def workload(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `penstock workload …` in this process."""
+    """Run `penstock workload …` in this process."""
 
-    def run(*words: str | Path, status: int = 0) -> Done:
-        monkeypatch.setattr(sys, "argv", ["penstock", "workload", *map(str, words)])
+    def run(*argv: str | Path, status: int = 0) -> Result:
+        monkeypatch.setattr(sys, "argv", ["penstock", "workload", *map(str, argv)])
         with pytest.raises(SystemExit) as caught:
             main()
         out, err = capsys.readouterr()
         assert (caught.value.code or 0) == status, err
-        return Done(out, err)
+        return Result(out, err)
 
     return run
 
 
 def test_make_show_and_convert(tmp_path: Path, workload: Run) -> None:
-    made = tmp_path / "reduce.json"
-    workload("make", "reduce", "--width", "4", "--size", "small", "--optimised", "-o", made)
-    shown = workload("show", made).stdout
+    source = tmp_path / "reduce.json"
+    workload("make", "reduce", "--width", "4", "--size", "small", "--optimised", "-o", source)
+    shown = workload("show", source).stdout
     assert "reduce: 5 tasks in 2 stages, 9 files" in shown
     assert "4 MiB in existing files, 8 MiB read, 8 MiB written, 4 MiB of it results" in shown
-    picture = shown[shown.rindex("level  tasks") :].splitlines()
-    assert picture[1].split() == ["0", "4", "█" * 30, "4", "produce"]
-    assert picture[2].split() == ["1", "1", "█" * 8, "1", "reduce"]
+    histogram = shown[shown.rindex("level  tasks") :].splitlines()
+    assert histogram[1].split() == ["0", "4", "█" * 30, "4", "produce"]
+    assert histogram[2].split() == ["1", "1", "█" * 8, "1", "reduce"]
     assert max(len(line) for line in shown.splitlines()) <= 100
-    other = tmp_path / "reduce.wf.json"
-    workload("convert", made, "-o", other, "--to", "wfformat")
-    assert json.loads(other.read_text())["schemaVersion"] == "1.6"
-    assert read_workload(other) == read_workload(made)
+    converted = tmp_path / "reduce.wf.json"
+    workload("convert", source, "-o", converted, "--to", "wfformat")
+    assert json.loads(converted.read_text())["schemaVersion"] == "1.6"
+    assert read_workload(converted) == read_workload(source)
 
 
 def test_show_as_json_has_every_number(tmp_path: Path, workload: Run) -> None:
-    done = workload("show", GOLDEN / "diamond-1.5.json", "--json", "--aggregate")
-    found = json.loads(done.stdout)
-    assert found["tasks"] == 4
-    assert found["dependencies"] == 4
-    assert found["bytes"] == {"preloaded": 1000, "read": 3000, "written": 3000, "results": 1000}
-    assert found["compute_s"] == 9.0
-    assert [(level["tasks"], level["stages"]) for level in found["levels"]] == [
+    result = workload("show", GOLDEN / "diamond-1.5.json", "--json", "--aggregate")
+    summary = json.loads(result.stdout)
+    assert summary["tasks"] == 4
+    assert summary["dependencies"] == 4
+    assert summary["bytes"] == {"preloaded": 1000, "read": 3000, "written": 3000, "results": 1000}
+    assert summary["compute_s"] == 9.0
+    assert [(level["tasks"], level["stages"]) for level in summary["levels"]] == [
         (1, {"split": 1}),
         (2, {"sort": 2}),
         (1, {"merge": 1}),
     ]
-    assert found["aggregate"] == {"operations": 10, "merged": 10}
+    assert summary["aggregate"] == {"operations": 10, "merged": 10}
     share = json.loads(
         workload("show", GOLDEN / "diamond-1.5.json", "--json", "--io-share", "0.5").stdout
     )
     assert share["compute_s"] == 5.0
 
 
-def test_aggregation_merges_what_follows_in_a_file(tmp_path: Path, workload: Run) -> None:
+def test_aggregation_merges_consecutive_operations(tmp_path: Path, workload: Run) -> None:
     writes = ",".join(
         f'{{"op": "write", "file": "f", "offset_bytes": {i * 262144}, "size_bytes": 262144}}'
         for i in range(10)
@@ -86,14 +86,14 @@ def test_aggregation_merges_what_follows_in_a_file(tmp_path: Path, workload: Run
         + writes
         + "]}]}"
     )
-    found = json.loads(workload("show", path, "--json", "--aggregate").stdout)
-    assert found["aggregate"] == {"operations": 10, "merged": 1}
+    summary = json.loads(workload("show", path, "--json", "--aggregate").stdout)
+    assert summary["aggregate"] == {"operations": 10, "merged": 1}
 
 
 def test_to_stdout(tmp_path: Path, workload: Run) -> None:
-    done = workload("make", "pipeline", "--width", "1", "-o", "-")
+    result = workload("make", "pipeline", "--width", "1", "-o", "-")
     path = tmp_path / "w.json"
-    path.write_text(done.stdout)
+    path.write_text(result.stdout)
     assert len(read_workload(path).tasks) == 3
 
 
@@ -101,14 +101,14 @@ def test_a_size_model_by_command(tmp_path: Path, workload: Run) -> None:
     out = tmp_path / "w.json"
     source = GOLDEN / "diamond-1.5.json"
     workload("convert", source, "-o", out, "--sizes", "lognormal:1", "--seed", "3")
-    one = read_workload(out).file_sizes
+    sizes = read_workload(out).file_sizes
     workload("convert", source, "-o", out, "--sizes", "lognormal:1", "--seed", "4")
-    assert sum(one.values()) == sum(read_workload(out).file_sizes.values()) == 4000
-    assert one != read_workload(out).file_sizes
+    assert sum(sizes.values()) == sum(read_workload(out).file_sizes.values()) == 4000
+    assert sizes != read_workload(out).file_sizes
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("argv", "message"),
     [
         (("show", "nowhere.json"), "nowhere.json: No such file or directory"),
         (("make", "circus", "-o", "w.json"), "expected pipeline, reduce"),
@@ -125,43 +125,43 @@ def test_a_size_model_by_command(tmp_path: Path, workload: Run) -> None:
     ],
 )
 def test_bad_input_is_one_clear_error_and_leaves_nothing(
-    words: tuple[str, ...],
-    said: str,
+    argv: tuple[str, ...],
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     workload: Run,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     workload("make", "pipeline", "--width", "1", "-o", "ok.json")
-    done = workload(*words, status=2)
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+    result = workload(*argv, status=2)
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
     assert [p.name for p in tmp_path.iterdir()] == ["ok.json"]
 
 
-def test_every_mistake_of_a_file_is_told_with_its_place(tmp_path: Path, workload: Run) -> None:
+def test_every_mistake_of_a_file_is_reported_with_its_line(tmp_path: Path, workload: Run) -> None:
     path = tmp_path / "w.json"
     path.write_text(
         '{"schema": "penstock/workload/1",\n "tasks": [{"name": "a", "operations": []},\n'
         ' {"name": "a", "after": ["x"], "operations": [{"op": "compute", "seconds": 1}]}]}'
     )
-    done = workload("show", path, "--json", status=2)
-    lines = [m["line"] for m in json.loads(done.stdout)["mistakes"]]
+    result = workload("show", path, "--json", status=2)
+    lines = [m["line"] for m in json.loads(result.stdout)["mistakes"]]
     assert lines == [2, 3, 3]
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "workload-file.md"
 
 
-def test_the_examples_of_the_page_do_what_it_says(tmp_path: Path, workload: Run) -> None:
+def test_the_examples_of_the_page_are_correct(tmp_path: Path, workload: Run) -> None:
     page = PAGE.read_text()
     described = tmp_path / "w.yaml"
     described.write_text(page.split("```yaml\n")[1].split("```")[0])
     assert json.loads(workload("show", described, "--json").stdout)["compute_s"] == 3.5
-    made = tmp_path / "reduce.json"
-    workload("make", "reduce", "--size", "medium", "-o", made)
-    shown = workload("show", made).stdout.splitlines()
+    workload_file = tmp_path / "reduce.json"
+    workload("make", "reduce", "--size", "medium", "-o", workload_file)
+    shown = workload("show", workload_file).stdout.splitlines()
     block = page.split("$ penstock workload show reduce.json\n")[1].split("\n\n")[0]
     assert [line[4:].rstrip() for line in block.splitlines()] == [line.rstrip() for line in shown]
 
@@ -174,11 +174,11 @@ def test_trace_and_a_stage_traced_again(tmp_path: Path, workload: Run) -> None:
         *("trace", *stages(tmp_path, "a", 100, 5), "--stage", "make", "--stage", "use", "-o", old)
     )
     assert read_workload(old).stages == ("make", "use")
-    again, other = stages(tmp_path, "b", 100, 2)[0], stages(tmp_path, "c", 101, 2)[0]
+    again, larger = stages(tmp_path, "b", 100, 2)[0], stages(tmp_path, "c", 101, 2)[0]
     workload("trace", again, "--stage", "make", "--into", old, "-o", new)
     assert read_workload(new).stages == ("make", "use")
     assert read_workload(new) != read_workload(old)
     refused = tmp_path / "refused.json"
-    done = workload("trace", other, "--stage", "make", "--into", old, "-o", refused, status=2)
-    assert "was 100 bytes and is 101 bytes now" in done.stderr
+    result = workload("trace", larger, "--stage", "make", "--into", old, "-o", refused, status=2)
+    assert "was 100 bytes and is 101 bytes now" in result.stderr
     assert not refused.exists()

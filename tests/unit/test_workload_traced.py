@@ -1,4 +1,4 @@
-"""Traced runs as workloads: bundles written by hand, of which every number is known."""
+"""Traced runs as workloads: bundles with hand-written events and known numbers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bundle(
     cpu_ms: float | None = None,
     top: str = "/data/",
 ) -> Path:
-    """A one-run bundle of these calls; files are below `top` unless their name begins with a slash."""
+    """A bundle of one run with these calls; files are below `top` unless their name begins with a slash."""
     names = list(dict.fromkeys(call[3] for call in calls))
     rows = [
         {
@@ -84,15 +84,15 @@ def bundle(
         "losses": {"trace": lost},
         "times": {"start_ns": int(start_ms * MS)},
     }
-    with Bundle.create(path, manifest) as made:
-        made.write_table("io_events", pa.Table.from_pylist(rows))
+    with Bundle.create(path, manifest) as writer:
+        writer.write_table("io_events", pa.Table.from_pylist(rows))
         schema = pa.schema([("disk_id", pa.string())])
         table = pa.Table.from_pylist(files)
         table = table.set_column(
             table.column_names.index("disk_id"), schema.field(0), pa.nulls(len(files), pa.string())
         )
-        made.write_table("files", table)
-        made.write_table("clocks", pa.Table.from_pylist([clock]))
+        writer.write_table("files", table)
+        writer.write_table("clocks", pa.Table.from_pylist([clock]))
         if cpu_ms is not None:
             samples = [
                 {
@@ -106,12 +106,12 @@ def bundle(
                 }
                 for t, v in ((0, 5.0), (100 * MS, 5.0 + cpu_ms * 1000))
             ]
-            made.write_table("samples", pa.Table.from_pylist(samples))
+            writer.write_table("samples", pa.Table.from_pylist(samples))
     return path
 
 
-def of(workload: Workload, name: str) -> list[tuple[Any, ...]]:
-    """Operations of a task, short."""
+def operations_of(workload: Workload, name: str) -> list[tuple[Any, ...]]:
+    """Operations of a task in short form."""
     task = next(task for task in workload.tasks if task.name == name)
     return [
         ("compute", o.seconds)
@@ -123,8 +123,8 @@ def of(workload: Workload, name: str) -> list[tuple[Any, ...]]:
     ]
 
 
-def accepted(workload: Workload) -> None:
-    """By the checks of both sides, and the same again after a round trip."""
+def check_both(workload: Workload) -> None:
+    """Check the workload in Python and in Rust, and its round trip through JSON."""
     check_workload(workload)
     native.NetworkWorkload(workload.to_json())
     assert workload_from_dict(workload.to_dict()) == workload
@@ -142,10 +142,10 @@ CHAIN: list[Call] = [
 
 def test_operations_thinking_launch_and_the_writer_before_the_reader(tmp_path: Path) -> None:
     workload = traced_workload([bundle(tmp_path / "T", CHAIN)])
-    accepted(workload)
-    # two calls of 100 are one operation; what was written was computed before
-    assert of(workload, "p1") == [("compute", 0.002), ("write", "a", 0, 200)]
-    assert of(workload, "p2") == [
+    check_both(workload)
+    # two calls of 100 bytes are one operation; the time before the first write is computing
+    assert operations_of(workload, "p1") == [("compute", 0.002), ("write", "a", 0, 200)]
+    assert operations_of(workload, "p2") == [
         ("open", "a"),
         ("read", "a", 0, 200),
         ("compute", 0.005),  # 2 ms between the reads, 3 ms before the write
@@ -158,7 +158,7 @@ def test_operations_thinking_launch_and_the_writer_before_the_reader(tmp_path: P
     assert not any(file.preloaded for file in workload.files)
 
 
-#: one host on which storing and sending cost nothing next to milliseconds
+#: one host on which storage and network take no time compared with milliseconds
 FREE = {
     "schema": "penstock/network/1",
     "store": {"chunk_bytes": 1048576},
@@ -178,11 +178,11 @@ FREE = {
 }
 
 
-def test_where_storage_is_free_what_is_left_of_the_run_is_launching_and_computing(
+def test_with_free_storage_a_run_takes_launch_and_compute_time(
     tmp_path: Path,
 ) -> None:
     path = bundle(tmp_path / "T", CHAIN)
-    # the run took 18 ms, of which 5 in calls
+    # the run took 18 ms, 5 ms of it in calls
     for order in ("files", "observed"):
         workload = traced_workload([path], order=order)
         outcome = json.loads(
@@ -193,7 +193,7 @@ def test_where_storage_is_free_what_is_left_of_the_run_is_launching_and_computin
         assert outcome["bytes"]["written"] == 260
 
 
-#: a shell reads a line, runs 2 and 3 one after the other, and reads on
+#: a shell reads a line, runs 2 and 3 one after the other, and continues to read
 SHELL: list[Call] = [
     (2, 3, 1, "script", "read", 0, 10),
     (5, 6, 2, "a", "write", 0, 100),
@@ -203,16 +203,16 @@ SHELL: list[Call] = [
 ]
 
 
-def test_a_shell_waits_for_its_programs_and_as_observed_takes_as_long_as_it_did(
+def test_a_shell_waits_for_its_programs_and_takes_the_observed_time(
     tmp_path: Path,
 ) -> None:
     path = bundle(tmp_path / "T", SHELL, {"script": 20})
     workload = traced_workload([path], order="observed")
-    accepted(workload)
+    check_both(workload)
     after = {task.name: task.after for task in workload.tasks}
     assert after == {"p1.1": (), "p2": ("p1.1",), "p3": ("p2",), "p1.2": ("p1.1", "p3")}
-    assert of(workload, "p1.2") == [
-        ("compute", 0.003),  # what the shell did once its last program had ended
+    assert operations_of(workload, "p1.2") == [
+        ("compute", 0.003),  # the shell after the end of its last program
         ("open", "script"),
         ("read", "script", 10, 10),
     ]
@@ -222,7 +222,7 @@ def test_a_shell_waits_for_its_programs_and_as_observed_takes_as_long_as_it_did(
     assert {task.name: task.after for task in by_files.tasks} == {"p1": (), "p2": (), "p3": ("p2",)}
 
 
-def test_a_first_process_that_works_beside_the_others_computes(tmp_path: Path) -> None:
+def test_a_first_process_computes_while_others_work(tmp_path: Path) -> None:
     calls: list[Call] = [
         (0, 1, 1, "a", "write", 0, 10),  # starts 2 after this
         (4, 5, 1, "a", "write", 10, 10),
@@ -232,29 +232,29 @@ def test_a_first_process_that_works_beside_the_others_computes(tmp_path: Path) -
         (14, 15, 2, "b", "write", 10, 10),
     ]
     workload = traced_workload([bundle(tmp_path / "T", calls)])
-    assert of(workload, "p1") == [
+    assert operations_of(workload, "p1") == [
         ("write", "a", 0, 10),
         ("compute", 0.005),
         ("write", "a", 10, 20),
         ("compute", 0.005),
         ("write", "a", 30, 10),
     ]
-    assert of(workload, "p2") == [("compute", 0.011), ("write", "b", 0, 20)]
+    assert operations_of(workload, "p2") == [("compute", 0.011), ("write", "b", 0, 20)]
 
 
-def test_without_launch_times_the_platform_says_them(tmp_path: Path) -> None:
+def test_without_launch_times_the_platform_decides(tmp_path: Path) -> None:
     workload = traced_workload([bundle(tmp_path / "T", CHAIN)], launch=False)
     assert [task.launch for task in workload.tasks] == [None, None]
 
 
-def test_a_pause_parts_operations(tmp_path: Path) -> None:
+def test_a_pause_separates_operations(tmp_path: Path) -> None:
     calls: list[Call] = [
         (0, 1, 1, "a", "write", 0, 10),
         (11, 12, 1, "a", "write", 10, 10),
         (512, 513, 1, "a", "write", 20, 10),
     ]
     workload = traced_workload([bundle(tmp_path / "T", calls)])
-    assert of(workload, "p1") == [
+    assert operations_of(workload, "p1") == [
         ("compute", 0.01),
         ("write", "a", 0, 20),
         ("compute", 0.5),
@@ -262,13 +262,13 @@ def test_a_pause_parts_operations(tmp_path: Path) -> None:
     ]
 
 
-def test_an_input_was_there_before_with_the_size_it_had(tmp_path: Path) -> None:
+def test_an_input_is_preloaded_with_its_size(tmp_path: Path) -> None:
     calls: list[Call] = [(1, 2, 1, "in", "read", 10, 20)]
     workload = traced_workload([bundle(tmp_path / "T", calls, {"in": 500})])
     assert [(f.name, f.size_bytes, f.preloaded) for f in workload.files] == [("in", 500, True)]
 
 
-def test_a_file_that_is_only_added_to_was_there_before(tmp_path: Path) -> None:
+def test_a_file_with_appends_only_is_preloaded(tmp_path: Path) -> None:
     calls: list[Call] = [(1, 2, 1, "log", "write", 1000, 20)]
     workload = traced_workload([bundle(tmp_path / "T", calls, {"log": 1020})])
     (file,) = workload.files
@@ -284,21 +284,21 @@ def test_files_of_the_system_cost_time_but_are_not_in_the_store(tmp_path: Path) 
     ]
     path = bundle(tmp_path / "T", calls, {"in": 20})
     workload = traced_workload([path])
-    assert of(workload, "p1") == [
-        ("compute", 0.003),  # 1 ms of its library, 2 ms after it
+    assert operations_of(workload, "p1") == [
+        ("compute", 0.003),  # 1 ms of its library call, 2 ms after it
         ("open", "in"),
         ("read", "in", 0, 20),
         ("compute", 0.001),
     ]
     assert any("2 files of the system" in note for note in workload.notes)
-    whole = traced_workload([path], under=["/"])
-    assert sum(o.size_bytes for o in whole.tasks[0].operations) == 832 + 20 + 9
+    everything = traced_workload([path], under=["/"])
+    assert sum(o.size_bytes for o in everything.tasks[0].operations) == 832 + 20 + 9
     assert traced_workload([path], under=["/data"]).tasks == workload.tasks
     with pytest.raises(BadInput, match="no reads or writes of files below /elsewhere"):
         traced_workload([path], under=["/elsewhere"])
 
 
-def test_random_reads_stay_apart_and_every_byte_counts(tmp_path: Path) -> None:
+def test_random_reads_are_not_merged_and_every_byte_counts(tmp_path: Path) -> None:
     calls: list[Call] = [
         (i, i + 0.5, 1, "db", "read", (i * 7919) % 97 * 4096, 4096) for i in range(50)
     ]
@@ -306,10 +306,10 @@ def test_random_reads_stay_apart_and_every_byte_counts(tmp_path: Path) -> None:
     reads = [o for o in workload.tasks[0].operations if o.op == "read"]
     assert len(reads) == 50
     assert sum(o.size_bytes for o in reads) == 50 * 4096
-    accepted(workload)
+    check_both(workload)
 
 
-def test_a_driver_that_reads_results_is_cut_where_it_does(tmp_path: Path) -> None:
+def test_a_driver_is_split_where_it_reads_results(tmp_path: Path) -> None:
     calls: list[Call] = [
         (1, 2, 1, "script", "read", 0, 10),  # the driver, from 1 to 41
         (10, 11, 2, "part", "write", 0, 100),
@@ -318,11 +318,11 @@ def test_a_driver_that_reads_results_is_cut_where_it_does(tmp_path: Path) -> Non
         (40, 41, 1, "result", "read", 0, 50),
     ]
     workload = traced_workload([bundle(tmp_path / "T", calls, {"script": 10})])
-    accepted(workload)
+    check_both(workload)
     after = {task.name: task.after for task in workload.tasks}
     assert after == {"p1.1": (), "p2": (), "p3": ("p2",), "p1.2": ("p1.1", "p3")}
-    # from 2 to 40 it waited but for what no other process worked in: 14 ms after the result was there
-    assert of(workload, "p1.2") == [
+    # from 2 to 40 it waited, apart from times without other activity: 14 ms after the result existed
+    assert operations_of(workload, "p1.2") == [
         ("compute", 0.014),
         ("open", "result"),
         ("read", "result", 0, 50),
@@ -330,15 +330,15 @@ def test_a_driver_that_reads_results_is_cut_where_it_does(tmp_path: Path) -> Non
     assert workload.tasks[-1].launch == 0.0
 
 
-def test_a_file_read_while_it_is_written_is_read_as_it_was_before(tmp_path: Path) -> None:
+def test_a_file_read_while_it_is_written_has_its_earlier_contents(tmp_path: Path) -> None:
     calls: list[Call] = [
         (1, 2, 1, "log", "write", 0, 100),
         (3, 4, 2, "log", "read", 0, 100),
         (5, 6, 1, "log", "write", 100, 100),
     ]
     workload = traced_workload([bundle(tmp_path / "T", calls)])
-    accepted(workload)
-    assert of(workload, "p2") == [("open", "log@before"), ("read", "log@before", 0, 100)]
+    check_both(workload)
+    assert operations_of(workload, "p2") == [("open", "log@before"), ("read", "log@before", 0, 100)]
     assert workload.dependencies == ((), ())
     assert any("1 files are read while another task writes them" in n for n in workload.notes)
 
@@ -351,7 +351,7 @@ def test_written_read_and_written_again(tmp_path: Path) -> None:
         (7, 8, 4, "f", "read", 0, 100),
     ]
     workload = traced_workload([bundle(tmp_path / "T", calls)])
-    accepted(workload)
+    check_both(workload)
     assert workload.tasks[1].after == ("p1",)
     assert set(workload.tasks[3].after) == {"p1", "p3"}
 
@@ -364,7 +364,7 @@ def test_an_input_that_a_later_task_changes(tmp_path: Path) -> None:
         (7, 8, 3, "f", "read", 0, 100),
     ]
     workload = traced_workload([bundle(tmp_path / "T", calls, {"f": 100})])
-    accepted(workload)
+    check_both(workload)
     assert [t.after for t in workload.tasks] == [(), ("p1",), ("p2",)]
 
 
@@ -383,7 +383,7 @@ def test_in_the_order_observed(tmp_path: Path) -> None:
     assert after == [(), (), ("p2",), ("p2",), ("p3", "p4")]
 
 
-def test_threads_or_the_whole_command_as_tasks(tmp_path: Path) -> None:
+def test_threads_or_the_complete_command_as_tasks(tmp_path: Path) -> None:
     path = bundle(tmp_path / "T", CHAIN)
     assert len(traced_workload([path], per="thread").tasks) == 2
     (task,) = traced_workload([path], per="command").tasks
@@ -396,11 +396,11 @@ def test_threads_or_the_whole_command_as_tasks(tmp_path: Path) -> None:
         "compute",
         "write",
     ]
-    # 4 ms from the last write to the first read lie between: computing of the one task
+    # the 4 ms from the last write to the first read are computing of the one task
     assert sum(float(o.seconds) for o in task.operations) == pytest.approx(0.011)  # type: ignore[arg-type]
 
 
-def test_computing_in_sum_as_the_sampled_processor_time(tmp_path: Path) -> None:
+def test_compute_time_adds_up_to_the_sampled_cpu_time(tmp_path: Path) -> None:
     path = bundle(tmp_path / "T", CHAIN, cpu_ms=14)
     gaps = traced_workload([path])
     assert any("0.014 s of processor time in 0.007 s between calls" in n for n in gaps.notes)
@@ -412,21 +412,21 @@ def test_computing_in_sum_as_the_sampled_processor_time(tmp_path: Path) -> None:
 
 
 def test_several_bundles_are_one_workflow_on_one_clock(tmp_path: Path) -> None:
-    one = bundle(tmp_path / "split", [(1, 2, 1, "part", "write", 0, 100)], real_ms=1000)
-    two = bundle(tmp_path / "join", [(1, 2, 1, "part", "read", 0, 100)], real_ms=2000)
-    for paths in ([one, two], [two, one]):  # their clocks say which was first
+    first = bundle(tmp_path / "split", [(1, 2, 1, "part", "write", 0, 100)], real_ms=1000)
+    second = bundle(tmp_path / "join", [(1, 2, 1, "part", "read", 0, 100)], real_ms=2000)
+    for paths in ([first, second], [second, first]):  # their clocks decide the order
         workload = traced_workload(paths)
-        accepted(workload)
+        check_both(workload)
         assert [task.stage for task in workload.tasks] == ["split", "join"]
         assert workload.tasks[1].after == ("split/p1",)
-    named = traced_workload([one, two], names=["first", "second"])
+    named = traced_workload([first, second], names=["first", "second"])
     assert [task.name for task in named.tasks] == ["first/p1", "second/p1"]
     with pytest.raises(BadInput, match="1 stages for 2 bundles"):
-        traced_workload([one, two], names=["first"])
+        traced_workload([first, second], names=["first"])
 
 
 def stages(tmp_path: Path, name: str, size: int, think_ms: float) -> list[Path]:
-    """Bundles of a stage that writes `part` and of one that reads it."""
+    """Bundles of a stage that writes `part` and of a stage that reads it."""
     calls: list[Call] = [
         (1, 2, 1, "part", "write", 0, size),
         (2 + think_ms, 3 + think_ms, 1, "more", "write", 0, 10),
@@ -442,13 +442,13 @@ def stages(tmp_path: Path, name: str, size: int, think_ms: float) -> list[Path]:
     ]
 
 
-def test_stage_traced_again_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+def test_a_stage_traced_again_replaces_the_old_one(tmp_path: Path) -> None:
     old = traced_workload(stages(tmp_path, "old", 100, 5), names=["make", "use"])
     faster = traced_workload(stages(tmp_path, "fast", 100, 2)[:1], names=["make"])
     new = replaced(old, faster)
-    accepted(new)
+    check_both(new)
     assert [task.stage for task in new.tasks] == ["make", "use"]
-    assert ("compute", 0.002) in of(new, "make/p1")
+    assert ("compute", 0.002) in operations_of(new, "make/p1")
     assert new.dependencies == ((), (0,))
     assert new.tasks[1].operations == old.tasks[1].operations
 
@@ -464,7 +464,7 @@ def test_other_outputs_are_refused(tmp_path: Path) -> None:
         replaced(old, traced_workload(stages(tmp_path, "o", 100, 5)[:1], names=["other"]))
 
 
-def test_lost_events_are_told(tmp_path: Path) -> None:
+def test_lost_events_are_reported(tmp_path: Path) -> None:
     workload = traced_workload([bundle(tmp_path / "T", CHAIN, lost=3)])
     assert any("3 events were lost" in note for note in workload.notes)
 
@@ -475,23 +475,23 @@ def test_mapped_files_are_noted_if_they_are_a_good_part_of_the_bytes(tmp_path: P
         (2, 3, 1, "map", "fault_read", 0, 4096),
         (3, 4, 1, "/usr/lib/libc.so", "fault_read", 0, 1 << 20),
     ]
-    found = traced_workload([bundle(tmp_path / "few", calls)])
-    assert not unmodelled(found)
+    workload = traced_workload([bundle(tmp_path / "few", calls)])
+    assert not unmodelled(workload)
     calls.append((5, 6, 1, "map", "fault_read", 4096, 4096))
-    found = traced_workload([bundle(tmp_path / "many", calls)])
-    assert unmodelled(found) == {MAPPED: 1}
+    workload = traced_workload([bundle(tmp_path / "many", calls)])
+    assert unmodelled(workload) == {MAPPED: 1}
 
 
 def test_flushes_of_threads_in_turn_are_a_group_commit(tmp_path: Path) -> None:
-    def flushes(*of: tuple[float, int, str]) -> dict[str, int]:
+    def flushes(*syncs: tuple[float, int, str]) -> dict[str, int]:
         calls: list[Call] = [(0, 0.5, 1, "log", "write", 0, 4096)]
-        calls += [(at, at + 0.1, thread, file, "sync", 0, 0) for at, thread, file in of]
+        calls += [(at, at + 0.1, thread, file, "sync", 0, 0) for at, thread, file in syncs]
         name = f"b{len(list(tmp_path.iterdir()))}"
-        found = unmodelled(traced_workload([bundle(tmp_path / name, calls)]))
-        return {what: n for what, n in found.items() if what == GROUP_COMMITS}
+        conditions = unmodelled(traced_workload([bundle(tmp_path / name, calls)]))
+        return {kind: n for kind, n in conditions.items() if kind == GROUP_COMMITS}
 
     assert flushes((1, 1, "log"), (2, 2, "log"), (3, 1, "log")) == {GROUP_COMMITS: 3}
-    # one after the other, and of different files
+    # one thread after the other, and different files
     assert flushes((1, 1, "log"), (2, 1, "log"), (3, 2, "log"), (4, 2, "log")) == {}
     assert flushes((1, 1, "log"), (2, 2, "other"), (3, 1, "log")) == {}
 
@@ -505,8 +505,8 @@ def test_read_workload_takes_bundles_and_studies(tmp_path: Path) -> None:
 
 
 def test_a_bundle_of_counters_only_is_refused(tmp_path: Path) -> None:
-    with Bundle.create(tmp_path / "T", {"run_id": "r001"}) as made:
-        made.write_table("patterns", pa.table({"file_id": pa.array([1], pa.int64())}))
+    with Bundle.create(tmp_path / "T", {"run_id": "r001"}) as writer:
+        writer.write_table("patterns", pa.table({"file_id": pa.array([1], pa.int64())}))
     with pytest.raises(BadInput, match="trace with --mode trace"):
         traced_workload([tmp_path / "T"])
 
@@ -519,13 +519,13 @@ def test_a_broken_bundle_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"per": "cpu"}, "a task per"),
         ({"order": "any"}, "order"),
         ({"pause_s": float("nan")}, "pause"),
     ],
 )
-def test_bad_options(tmp_path: Path, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadInput, match=words):
+def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         traced_workload([bundle(tmp_path / "T", CHAIN)], **options)
