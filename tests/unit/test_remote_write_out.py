@@ -1,4 +1,4 @@
-"""Series of `penstock export X remote-write`, sent to a receiver that accepts, refuses or fails temporarily."""
+"""Series of `penstock export X remote-write`, sent to a receiver that accepts, refuses or fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures in the page: smaller than matplotlib writes them, and nothing that is written in them changed."""
+"""Figures in the page: smaller than matplotlib's output, with unchanged text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.report import style
 from penstock.report.render import inline
 
 
-def test_what_is_written_in_a_figure_keeps_its_digits() -> None:
+def test_text_of_a_figure_keeps_its_digits() -> None:
     """Planted: coordinates were rounded to hundredths, and so were labels and hover texts."""
     fig = style.figure(4, 2)
     axes = fig.subplots()
@@ -21,7 +21,7 @@ def test_what_is_written_in_a_figure_keeps_its_digits() -> None:
         assert written in text, written
     assert 'data-tip="0.00512 s"' in text
     assert 'aria-label="times above 0.00663 s"' in text
-    # where things lie is told to a hundredth of a pixel
+    # coordinates have two decimals of a pixel
     paths = " ".join(re.findall(r' d="([^"]*)"', text))
     assert re.search(r"\d\.\d", paths)
     assert not re.search(r"\d\.\d{3}", paths)

@@ -1,4 +1,4 @@
-"""The report page: complete, self-contained, and honest about what is not there."""
+"""The report page: complete, self-contained, with notes about missing tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 
 class Page(HTMLParser):
-    """Collects what a browser would load, and checks that elements are closed in order."""
+    """Collect the resources that a browser would load, and check that elements are closed in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,25 +74,25 @@ def read(path: Path) -> tuple[str, Page]:
 
 
 def reported(out: Path) -> Result:
-    """The end of `penstock report OUT`."""
+    """Result of `penstock report OUT`."""
     app = typer.Typer()
     app.command()(report_command)
     return CliRunner().invoke(app, [str(out), "--open", "no"])
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
-    """Results with their report, and what the command printed."""
+def report_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """Results with their report, and the result of the command."""
     out = write_example(tmp_path_factory.mktemp("study") / "out", events=3000, failed=("r011",))
     return out, reported(out)
 
 
 @pytest.fixture(scope="module")
-def out(done: tuple[Path, Result]) -> Path:
-    return done[0]
+def out(report_run: tuple[Path, Result]) -> Path:
+    return report_run[0]
 
 
-def test_every_section_is_there_and_drawn(out: Path) -> None:
+def test_every_section_is_present_and_plotted(out: Path) -> None:
     text, page = read(out / "report.html")
     for section in SECTIONS:
         assert section in page.ids
@@ -101,7 +101,7 @@ def test_every_section_is_there_and_drawn(out: Path) -> None:
     assert text.count('<svg class="plot"') >= 2 * 13
 
 
-def test_nothing_is_loaded_from_anywhere(out: Path) -> None:
+def test_page_loads_no_resources(out: Path) -> None:
     text, page = read(out / "report.html")
     assert page.loads == []
     assert "@import" not in text
@@ -112,7 +112,7 @@ def test_nothing_is_loaded_from_anywhere(out: Path) -> None:
     assert "default-src 'none'" in text
 
 
-def test_a_planted_request_would_be_seen(tmp_path: Path) -> None:
+def test_a_planted_request_is_detected(tmp_path: Path) -> None:
     planted = tmp_path / "planted.html"
     planted.write_text('<html><img src="https://example.org/x.png"></html>')
     _, page = read(planted)
@@ -126,7 +126,7 @@ def test_identifiers_are_unique_and_references_resolve(out: Path) -> None:
         assert target in page.ids
 
 
-def test_every_run_can_be_pointed_at(out: Path) -> None:
+def test_every_run_has_a_tooltip(out: Path) -> None:
     _, page = read(out / "report.html")
     for number in (1, 2, 9, 32):
         assert any(f"r{number:03d}" in tip for tip in page.tips)
@@ -135,8 +135,8 @@ def test_every_run_can_be_pointed_at(out: Path) -> None:
 def test_colours_are_all_themed(out: Path) -> None:
     text, _ = read(out / "report.html")
     body = text[text.index("<body>") :]
-    left = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", body))
-    assert left <= {"#000000"}
+    unthemed = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", body))
+    assert unthemed <= {"#000000"}
 
 
 def test_figures_for_publication(out: Path) -> None:
@@ -146,15 +146,15 @@ def test_figures_for_publication(out: Path) -> None:
         assert {f"{kind}.svg", f"{kind}.pdf"} <= names
 
 
-def test_a_second_that_was_not_delivered_can_be_pointed_at(out: Path) -> None:
+def test_a_second_below_its_limit_has_a_tooltip(out: Path) -> None:
     _, page = read(out / "report.html")
-    mine = [tip for tip in page.tips if "of 5.00 MB/s" in tip]
-    assert mine
-    assert all("4.50 of 5.00 MB/s (not-honoured)" in tip for tip in mine)
+    tips = [tip for tip in page.tips if "of 5.00 MB/s" in tip]
+    assert tips
+    assert all("4.50 of 5.00 MB/s (not-honoured)" in tip for tip in tips)
 
 
 @pytest.mark.long
-def test_same_tables_same_page(out: Path, tmp_path: Path) -> None:
+def test_equal_tables_give_equal_pages(out: Path, tmp_path: Path) -> None:
     again = tmp_path / "out"
     shutil.copytree(out, again)
     before = {p.name: p.read_bytes() for p in (out / "figures").iterdir()}
@@ -163,23 +163,25 @@ def test_same_tables_same_page(out: Path, tmp_path: Path) -> None:
     assert {p.name: p.read_bytes() for p in (again / "figures").iterdir()} == before
 
 
-def test_idle_processors_draw_the_same_figures(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kinds, some in ((figures.BY_RESPONSE, ["responses", "cube"]), (figures.BY_RUN, [])):
-        for kind in set(kinds) - set(some):
+def test_parallel_plotting_gives_the_same_figures(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kinds, kept_kinds in ((figures.BY_RESPONSE, ["responses", "cube"]), (figures.BY_RUN, [])):
+        for kind in set(kinds) - set(kept_kinds):
             monkeypatch.delitem(kinds, kind)
     outcome = Outcome.read(out)
     monkeypatch.setattr(all_figures, "_idle_processors", lambda: 0)
-    alone = plates(outcome, None)
+    sequential = plates(outcome, None)
     monkeypatch.setattr(all_figures, "_idle_processors", lambda: 1)
     monkeypatch.setattr(all_figures, "ALONE_S", -1.0)
     jobs: list[object] = []
     submit = ProcessPoolExecutor.submit
     monkeypatch.setattr(
-        ProcessPoolExecutor, "submit", lambda *given: jobs.append(given) or submit(*given)
+        ProcessPoolExecutor, "submit", lambda *job: jobs.append(job) or submit(*job)
     )
-    assert plates(outcome, None) == alone
-    assert len(jobs) == len(alone)
-    assert alone["responses", "p99"].drawn
+    assert plates(outcome, None) == sequential
+    assert len(jobs) == len(sequential)
+    assert sequential["responses", "p99"].drawn
 
 
 @pytest.mark.long
@@ -191,19 +193,19 @@ def test_idle_processors_draw_the_same_figures(out: Path, monkeypatch: pytest.Mo
         ("study.yaml", "runs.parquet"),
     ],
 )
-def test_missing_tables_are_said_not_a_crash(
+def test_missing_tables_are_noted_in_the_page(
     out: Path, tmp_path: Path, missing: tuple[str, ...]
 ) -> None:
     part = tmp_path / "out"
     shutil.copytree(out, part)
     for name in missing:
-        gone = part / name
-        shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+        removed = part / name
+        shutil.rmtree(removed) if removed.is_dir() else removed.unlink()
     text, _ = read(write_page(part))
     assert "Not shown" in text
 
 
-def test_only_a_plan_still_gives_a_page(out: Path, tmp_path: Path) -> None:
+def test_a_page_can_be_written_from_a_plan_only(out: Path, tmp_path: Path) -> None:
     part = tmp_path / "out"
     part.mkdir()
     shutil.copy(out / "plan.json", part)
@@ -212,7 +214,7 @@ def test_only_a_plan_still_gives_a_page(out: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_words_of_the_study_are_escaped(tmp_path: Path) -> None:
+def test_text_of_the_study_is_escaped(tmp_path: Path) -> None:
     out = write_example(tmp_path / "out", events=40)
     study = (out / "study.yaml").read_text()
     (out / "study.yaml").write_text(
@@ -222,8 +224,8 @@ def test_words_of_the_study_are_escaped(tmp_path: Path) -> None:
     assert "<script>alert" not in text
 
 
-def test_command_prints_the_page(done: tuple[Path, Result]) -> None:
-    out, result = done
+def test_command_prints_the_page(report_run: tuple[Path, Result]) -> None:
+    out, result = report_run
     assert result.exit_code == 0
     assert result.stdout.strip() == str(out / "report.html")
 
@@ -234,7 +236,7 @@ def test_the_report_of_a_killed_campaign_analyses_its_runs(
     archive = Path(__file__).parents[1] / "golden" / "access-patterns-archive"
     out = shutil.copytree(archive, tmp_path / "out")
     assert not (out / "runs.parquet").exists()
-    # the page alone, without the files of each figure for publication
+    # only the page, without the publication files of each figure
     monkeypatch.setattr(html, "plates", lambda outcome, _: plates(outcome, None))
     result = reported(out)
     assert result.exit_code == 0, result.output
@@ -244,10 +246,10 @@ def test_the_report_of_a_killed_campaign_analyses_its_runs(
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results whose tables of runs lack each column that figures need, one column in each run."""
+    """Results whose run tables lack the columns that figures need: one column in each run."""
     out = write_example(tmp_path_factory.mktemp("older") / "out", events=40)
-    lacking = [(table, column) for table, columns in tables.NEEDED.items() for column in columns]
-    for (table, column), run in zip(lacking, sorted((out / "runs").iterdir()), strict=False):
+    removed = [(table, column) for table, columns in tables.NEEDED.items() for column in columns]
+    for (table, column), run in zip(removed, sorted((out / "runs").iterdir()), strict=False):
         path = run / f"{table}.parquet"
         if path.exists():
             pq.write_table(pq.read_table(path).drop_columns([column]), path)
@@ -263,9 +265,11 @@ def test_a_table_without_a_column_counts_as_absent(
         for run_id in outcome.run_ids:
             with contextlib.suppress(style.NotDrawn):
                 figures.draw(outcome, kind, style.NARROW_INCHES, run_ids=[run_id])
-    lacking = [r for r in outcome.run_ids if not tables.has_run_table(outcome, r, "patterns")]
-    assert len(lacking) == len(tables.NEEDED["patterns"])
-    assert all(busiest(outcome, run_id) == [] for run_id in lacking)
+    without_patterns = [
+        r for r in outcome.run_ids if not tables.has_run_table(outcome, r, "patterns")
+    ]
+    assert len(without_patterns) == len(tables.NEEDED["patterns"])
+    assert all(busiest(outcome, run_id) == [] for run_id in without_patterns)
 
 
 def test_the_answer_is_printed_before_the_page_is_written(

@@ -45,10 +45,10 @@ def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
     )
 
 
-def pattern(file_id: int, requests: int, share: float | None, **more: Any) -> dict[str, Any]:
+def pattern(file_id: int, requests: int, share: float | None, **columns: Any) -> dict[str, Any]:
     row = {"file_id": file_id, "direction": "read", "basis": "calls", "consecutive_share": share}
     sums = {"bytes": 4096 * requests, "calls": requests + 1, "time_ns": 1000 * (requests + 1)}
-    return row | {"requests": requests} | sums | more
+    return row | {"requests": requests} | sums | columns
 
 
 #: latencies of the reads of a.wt [ns]
@@ -57,8 +57,8 @@ LATENCIES = np.arange(1, 102) * 1000
 
 @pytest.fixture
 def run(tmp_path: Path) -> Bundle:
-    """Reads of two tables and a library; writes, faults, requests of the device, one thread and one phase of
-    the first; flushes that take 0.5 s of a run of 2 s."""
+    """Reads of two tables and a library; writes, faults, device requests, one thread and one phase of the
+    first table; flushes that take 0.5 s of a run of 2 s."""
     bundle = Bundle.create(tmp_path / "r001", {"run_id": "r001"})
     names = {1: "/mnt/r001/data/a.wt", 2: "/mnt/r001/data/b.wt", 3: "/lib/libc.so"}
     files = [{"file_id": number, "path": path} for number, path in names.items()]
@@ -95,8 +95,8 @@ def run(tmp_path: Path) -> Bundle:
 
 def value(bundle: Bundle | None, source: str, unit: str, disk: str = DIRECTORY) -> float:
     tracer = "{mode: trace, layers: true}"
-    (one,) = study(source, unit, tracer, disk).responses
-    return measure([one], "none", Path(), "", "", 2.0, bundle)[one.name].value
+    (response,) = study(source, unit, tracer, disk).responses
+    return measure([response], "none", Path(), "", "", 2.0, bundle)[response.name].value
 
 
 @pytest.mark.parametrize(
@@ -207,10 +207,10 @@ def test_settings_of_the_tracer() -> None:
     assert not plain.filtered
 
 
-def test_a_filtered_trace_is_no_witness_of_a_disk(run: Bundle) -> None:
-    seen = RunObservation(events_path=run.path / "io_events.parquet")
-    events = seen.events(["file_id"])
+def test_a_filtered_trace_is_not_compared_with_a_disk(run: Bundle) -> None:
+    observation = RunObservation(events_path=run.path / "io_events.parquet")
+    events = observation.events(["file_id"])
     assert events is not None
     assert events.num_rows == len(LATENCIES) + 3
-    seen.manifest = {"filters": {"only": "read"}}
-    assert seen.events(["file_id"]) is None
+    observation.manifest = {"filters": {"only": "read"}}
+    assert observation.events(["file_id"]) is None

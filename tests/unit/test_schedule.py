@@ -1,4 +1,4 @@
-"""Schedules as they are written, and what they become."""
+"""Schedules: the written form and the resulting events."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from penstock.platform.schedule import for_disk, read_schedule
 from penstock.spec.cluster import Event
 
 
-def read(tmp_path: Path, written: str, name: str = "s.yaml") -> list[Event]:
+def read(tmp_path: Path, source: str, name: str = "s.yaml") -> list[Event]:
     path = tmp_path / name
-    path.write_text(written)
+    path.write_text(source)
     return read_schedule(path)
 
 
-def refusal(tmp_path: Path, written: str) -> str:
-    with pytest.raises(BadInput) as refused:
-        read(tmp_path, written)
-    return str(refused.value)
+def refusal(tmp_path: Path, source: str) -> str:
+    with pytest.raises(BadInput) as caught:
+        read(tmp_path, source)
+    return str(caught.value)
 
 
 def at_and(events: list[Event], *keys: str) -> list[tuple[float, object]]:
@@ -55,21 +55,21 @@ schedule:
     assert events[0].when.phase == "load"
 
 
-def test_one_key_twice_at_one_date_is_refused_with_its_line(tmp_path: Path):
-    why = refusal(tmp_path, """
+def test_one_key_twice_at_one_time_is_refused_with_its_line(tmp_path: Path):
+    message = refusal(tmp_path, """
 - {at: 5s, limits.read: 2MB/s}
 - {at: 5000ms, limits.write: 2MB/s}
 - {at: 5s, limits.read: 3MB/s}
 """)  # fmt: skip
-    assert ":4:" in why
-    assert "another value for limits.read_bps at 5s" in why
-    assert "entry 1 has one already" in why
+    assert ":4:" in message
+    assert "another value for limits.read_bps at 5s" in message
+    assert "entry 1 has one already" in message
     assert "limits" in refusal(tmp_path, "[{at: 1s, limits: max}, {at: 1s, limits.read: 2MB/s}]")
     assert len(read(tmp_path, "[{at: 1s, limits: max}, {at: 2s, limits.read: 2MB/s}]")) == 2
 
 
 @pytest.mark.parametrize(
-    ("entry", "words"),
+    ("entry", "expected"),
     [
         ("{at: 5s, limits.read: 2}", "unit"),
         ("{at: 5, limits.read: 2MB/s}", "duration"),
@@ -90,13 +90,13 @@ def test_one_key_twice_at_one_date_is_refused_with_its_line(tmp_path: Path):
         ("3", "a change"),
     ],
 )  # fmt: skip
-def test_mistakes_are_told_with_their_place(tmp_path: Path, entry: str, words: str):
-    why = refusal(tmp_path, f"schedule:\n  - {entry}\n")
-    assert words in why
-    assert "s.yaml:2:" in why or "nowhere" in why
+def test_mistakes_are_reported_with_their_position(tmp_path: Path, entry: str, expected: str):
+    message = refusal(tmp_path, f"schedule:\n  - {entry}\n")
+    assert expected in message
+    assert "s.yaml:2:" in message or "nowhere" in message
 
 
-def test_ramps_of_whole_numbers_and_sizes_are_whole(tmp_path: Path):
+def test_ramps_of_integers_and_sizes_are_integers(tmp_path: Path):
     events = read(tmp_path, """
 - {at: 1s, disk: d, ramp: {key: servers, from: 1, to: 5, length: 4s, steps: 4}}
 - {at: 9s, disk: d, ramp: {key: servers, from: 1, to: 2, length: 3s, steps: 3}}
@@ -110,7 +110,7 @@ def test_ramps_of_whole_numbers_and_sizes_are_whole(tmp_path: Path):
     assert [e.patch["slow"]["factor"] for e in events if "slow" in e.patch] == [1, 1.5, 2]
 
 
-def test_max_puts_back_every_flag_of_a_disk(tmp_path: Path):
+def test_max_resets_every_flag_of_a_disk(tmp_path: Path):
     flags = ("read_only", "full", "fail_stop", "volatile", "cache")
     (event,) = read(
         tmp_path, f"[{{at: 1s, disk: d, {', '.join(f'features.{f}: max' for f in flags)}}}]"
@@ -127,15 +127,15 @@ def test_a_ramp_has_its_ends_and_even_steps(tmp_path: Path):
     ]  # fmt: skip
 
 
-def test_a_pattern_comes_back(tmp_path: Path):
+def test_a_pattern_repeats(tmp_path: Path):
     events = read(tmp_path, """
 - pattern:
     period: 10s
     times: 3
     changes: [{full: true}, {at: 4s, full: false}]
 """)  # fmt: skip
-    wanted = [(0, True), (4, False), (10, True), (14, False), (20, True), (24, False)]
-    assert at_and(events, "full") == wanted
+    expected = [(0, True), (4, False), (10, True), (14, False), (20, True), (24, False)]
+    assert at_and(events, "full") == expected
 
 
 def test_a_trace_has_units_in_its_head_and_empty_cells(tmp_path: Path):
@@ -163,11 +163,13 @@ def test_a_trace_has_units_in_its_head_and_empty_cells(tmp_path: Path):
         assert at_and(events, "limits", "read_bps") == [(2.0, 1e6)]
 
 
-def test_seeded_changes_are_the_same_again_and_others_with_another_seed(tmp_path: Path):
-    written = "[{random: {seed: %d, mean: 1s, for: 2000s, between: {limits.read: [1MB/s, 9MB/s]}}}]"
-    first = at_and(read(tmp_path, written % 1), "limits", "read_bps")
-    assert first == at_and(read(tmp_path, written % 1), "limits", "read_bps")
-    assert first != at_and(read(tmp_path, written % 2), "limits", "read_bps")
+def test_random_changes_depend_only_on_the_seed(tmp_path: Path):
+    template = (
+        "[{random: {seed: %d, mean: 1s, for: 2000s, between: {limits.read: [1MB/s, 9MB/s]}}}]"
+    )
+    first = at_and(read(tmp_path, template % 1), "limits", "read_bps")
+    assert first == at_and(read(tmp_path, template % 1), "limits", "read_bps")
+    assert first != at_and(read(tmp_path, template % 2), "limits", "read_bps")
     gaps = [b[0] - a[0] for a, b in pairwise(first)]
     assert statistics.fmean(gaps) == pytest.approx(1.0, rel=0.1)
     values = [float(str(v)) for _, v in first]
@@ -176,7 +178,7 @@ def test_seeded_changes_are_the_same_again_and_others_with_another_seed(tmp_path
     assert max(values) <= 9e6
 
 
-def test_markov_states_are_held_as_long_as_they_say(tmp_path: Path):
+def test_markov_states_have_their_mean_stay(tmp_path: Path):
     events = read(tmp_path, """
 - markov:
     seed: 4
@@ -186,17 +188,17 @@ def test_markov_states_are_held_as_long_as_they_say(tmp_path: Path):
       slow: {stay: 5s, limits.read: 2MB/s, to: {fast: 100%}}
       stalled: {stay: 1s, limits.read: 1kB/s, to: {fast: 100%}}
 """)  # fmt: skip
-    seen = at_and(events, "limits", "read_bps")
-    held: dict[object, list[float]] = {None: [], 2e6: [], 1e3: []}
-    for (at_s, value), (next_s, _) in pairwise(seen):
-        held[value].append(next_s - at_s)
+    changes = at_and(events, "limits", "read_bps")
+    stays: dict[object, list[float]] = {None: [], 2e6: [], 1e3: []}
+    for (at_s, value), (next_s, _) in pairwise(changes):
+        stays[value].append(next_s - at_s)
     for value, mean_s in ((None, 10), (2e6, 5), (1e3, 1)):
-        assert statistics.fmean(held[value]) == pytest.approx(mean_s, rel=0.15)
-    share = len(held[2e6]) / (len(held[2e6]) + len(held[1e3]))
+        assert statistics.fmean(stays[value]) == pytest.approx(mean_s, rel=0.15)
+    share = len(stays[2e6]) / (len(stays[2e6]) + len(stays[1e3]))
     assert share == pytest.approx(0.75, abs=0.04)
 
 
-def test_what_a_disks_server_takes(tmp_path: Path):
+def test_events_for_the_server_of_a_disk(tmp_path: Path):
     events = read(tmp_path, """
 - {at: 2s, disk: a, full: true}
 - {at: 3s, phase: load, disk: a, full: false}
@@ -220,7 +222,7 @@ def test_what_a_disks_server_takes(tmp_path: Path):
         for_disk(logged, 0)
 
 
-def test_the_dry_run_shows_every_change_in_words_and_pictures(tmp_path: Path):
+def test_the_dry_run_shows_every_change_as_text_and_charts(tmp_path: Path):
     events = read(tmp_path, """
 - {at: 0s, disk: a, limits.read: 10MB/s}
 - {at: 10s, disk: a, limits.read: 5MB/s}
@@ -235,22 +237,22 @@ def test_the_dry_run_shows_every_change_in_words_and_pictures(tmp_path: Path):
     } in rows(events)
     shown = text(events)
     assert all(len(line) <= 100 for line in shown.splitlines())
-    picture = next(line for line in shown.splitlines() if line.startswith("a limits.read_bps"))
-    bars = picture.split()[2]
+    chart_line = next(line for line in shown.splitlines() if line.startswith("a limits.read_bps"))
+    bars = chart_line.split()[2]
     assert (bars[0], bars[30], bars[-1]) == ("█", "▄", "·")
     assert "load + 1 s" in shown
-    drawn = ElementTree.fromstring(svg(events))
-    boxes = [e for e in drawn.iter() if e.tag.endswith("rect")]
+    figure = ElementTree.fromstring(svg(events))
+    boxes = [e for e in figure.iter() if e.tag.endswith("rect")]
     heights = [float(b.get("height", "0")) for b in boxes]
     assert heights[1] == pytest.approx(2 * heights[2], abs=0.2)
 
 
-def test_a_platform_file_takes_the_short_ways_and_keeps_its_lines(tmp_path: Path):
+def test_a_platform_file_accepts_short_forms_and_keeps_its_lines(tmp_path: Path):
     from penstock.platform.cluster import cluster_spec
     from penstock.platform.hosts import load_platform
 
     path = tmp_path / "p.yaml"
-    written = """
+    template = """
 penstock_platform: 1
 name: p
 network: {bandwidth: 1 Gbit/s, loopback: 2 GB/s}
@@ -262,7 +264,7 @@ schedule:
   - {at: 20s, disk: d, limits.read: max, slow: max}
   - {at: 30s, disk: d, %s}
 """
-    path.write_text(written % "read_only: true")
+    path.write_text(template % "read_only: true")
     events = cluster_spec(load_platform(path)).events
     assert [(e.when.at_s, e.nodes, e.patch) for e in events] == [
         (5.0, ("n-0",), {"limits": {"read_bps": 4e6}}),
@@ -271,6 +273,6 @@ schedule:
         (20.0, ("*",), {"slow": None, "limits": {"read_bps": None}}),
         (30.0, ("*",), {"read_only": True}),
     ]
-    path.write_text(written % "limits.read: 3")
+    path.write_text(template % "limits.read: 3")
     with pytest.raises(BadInput, match=r"p.yaml:11:.*unit"):
         load_platform(path)

@@ -1,4 +1,4 @@
-"""Seeding leaves a platform's links as they are: what programs get of them is the model's alone."""
+"""Seeding leaves the links of a platform unchanged: only the model has their measured payload rate."""
 
 from __future__ import annotations
 
@@ -54,13 +54,17 @@ def near(mean: float) -> Interval:
 
 
 def measured(network_bps: float = 0.955 * NOMINAL_BPS, latency_s: float = 2.5e-4) -> Measurements:
-    """A store whose operations take 1 ms, and as long for each byte as the network; what a payload gets."""
+    """A store whose operations take 1 ms plus the transfer time; rate and latency of the network."""
     seconds = {}
     for local in (False, True):
         for op in ("read", "write"):
             for size in SIZES:
-                took = 1e-3 + size / (1e8 if local else network_bps)
-                seconds[Measured(op, size, local)] = [took, 1.01 * took, 0.99 * took]
+                operation_s = 1e-3 + size / (1e8 if local else network_bps)
+                seconds[Measured(op, size, local)] = [
+                    operation_s,
+                    1.01 * operation_s,
+                    0.99 * operation_s,
+                ]
     seconds[Measured("write", 0)] = [1e-3, 1.01e-3, 0.99e-3]
     trials = Trials(seconds, [0.01, 0.011], [0.02, 0.021], [0.01, 0.012], rounds=3)
     return Measurements("moosefs", trials, near(network_bps), near(1e9), near(latency_s))
@@ -74,12 +78,12 @@ def changed(**network: Any) -> Platform:
     )
 
 
-def test_a_seeded_platform_is_put_up_as_the_one_that_was_measured() -> None:
-    platform, seen = changed(), measured()
+def test_a_seeded_platform_starts_like_the_measured_one() -> None:
+    platform, measurements = changed(), measured()
     linear = Linear(1e-3, 1e-8)
     services = Identified(1e-4, linear, linear)
-    network = network_values(platform, seen)
-    document = _document(platform, seen, network, services, [services] * 2)
+    network = network_values(platform, measurements)
+    document = _document(platform, measurements, network, services, [services] * 2)
     seeded = Platform.from_dict(document)
     assert document["network"]["bandwidth"] == "100 Mbit/s"
     assert document["network"]["latency"] == "100 us"
@@ -87,22 +91,24 @@ def test_a_seeded_platform_is_put_up_as_the_one_that_was_measured() -> None:
     assert cluster_spec(seeded).nodes == cluster_spec(platform).nodes
     assert cluster_spec(seeded).networks == cluster_spec(platform).networks
     lowered = seeded.lower()
-    assert lowered["hosts"][1]["network"]["out_bps"] == pytest.approx(seen.network_bps.mean)
-    assert lowered["fabric"]["latency_s"] == pytest.approx(seen.latency_s.mean)
-    # what is measured of the seeded platform is the same, and so is what it is seeded with
-    again = network_values(seeded, seen)
-    assert again.plain() == network_values(platform, seen).plain()
+    assert lowered["hosts"][1]["network"]["out_bps"] == pytest.approx(measurements.network_bps.mean)
+    assert lowered["fabric"]["latency_s"] == pytest.approx(measurements.latency_s.mean)
+    # seeding again from the same measurements gives the same values
+    second = network_values(seeded, measurements)
+    assert second.plain() == network_values(platform, measurements).plain()
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.04])
 def test_contention_of_writers_is_in_the_platform(seconds: float) -> None:
-    platform, seen = changed(), measured()
+    platform, measurements = changed(), measured()
     for clients in (2, 3):
-        seen.trials.seconds[Measured("write", SIZES[-1], clients=clients)] = [0.4, 0.5, 0.6]
+        measurements.trials.seconds[Measured("write", SIZES[-1], clients=clients)] = [0.4, 0.5, 0.6]
     linear = Linear(1e-3, 1e-8)
     services = Identified(1e-4, linear, linear, contention_s=seconds)
     ends = [Identified(1e-4, linear, linear, contention_s=seconds * x) for x in (0.5, 1.5)]
-    document = _document(platform, seen, network_values(platform, seen), services, ends)
+    document = _document(
+        platform, measurements, network_values(platform, measurements), services, ends
+    )
     (estimate,) = [
         e for e in Platform.from_dict(document).estimates if e.path == "store.write_contention"
     ]
@@ -114,16 +120,16 @@ def test_contention_of_writers_is_in_the_platform(seconds: float) -> None:
 
 
 def test_distributions_have_the_means_that_they_replace() -> None:
-    platform, seen = changed(), measured()
+    platform, measurements = changed(), measured()
     services = Identified(1e-4, Linear(1e-3, 1e-8), Linear(2e-3, 1e-8))
-    network = network_values(platform, seen)
-    document = _document(platform, seen, network, services, [services] * 2)
-    _insert_distributions(document, seen.trials, services)
+    network = network_values(platform, measurements)
+    document = _document(platform, measurements, network, services, [services] * 2)
+    _insert_distributions(document, measurements.trials, services)
     Platform.from_dict(document).lower()
-    for which, mean_s in (("write", 1e-3), ("read", 2e-3)):
-        overhead = document["hosts"][1]["storage"][which]["overhead"]
+    for direction, mean_s in (("write", 1e-3), ("read", 2e-3)):
+        overhead = document["hosts"][1]["storage"][direction]["overhead"]
         assert mean_of(overhead) == pytest.approx(mean_s)
-        # of the smallest local operation: 1 % below and above
+        # spread of the smallest local operation: 1 % below and above
         assert overhead["quantiles"][-1][1] - mean_s == pytest.approx(1.01e-5, rel=0.02)
     assert mean_of(document["launch"]["tag"]) == pytest.approx(0.0205)
 
@@ -138,29 +144,29 @@ def test_the_read_ahead_of_the_measured_clients_is_recorded() -> None:
     assert read_ahead_of(StoreSpec("moosefs")) is None
     assert read_ahead_of(StoreSpec("cephfs", {"cache": 0})) == 2**19
     assert read_ahead_of(StoreSpec("cephfs", {"cache": 2**24, "prefetch": 2})) == 2**23
-    platform, seen = changed(), replace(measured(), read_ahead_bytes=2**19)
+    platform, measurements = changed(), replace(measured(), read_ahead_bytes=2**19)
     services = Identified(1e-4, Linear(1e-3, 1e-8), Linear(1e-3, 1e-8))
-    network = network_values(platform, seen)
-    document = _document(platform, seen, network, services, [services] * 2)
+    network = network_values(platform, measurements)
+    document = _document(platform, measurements, network, services, [services] * 2)
     assert document["facts"]["seeding"]["read_ahead_bytes"] == 2**19
 
 
 def test_a_throttled_node_and_two_modes_are_cautions() -> None:
-    seen = measured()
+    measurements = measured()
     services = Identified(1e-4, Linear(1e-3, 1e-8), Linear(1e-3, 1e-8))
-    assert _cautions(seen.trials, services, None) == []
+    assert _cautions(measurements.trials, services, None) == []
     key = Measured("read", SIZES[1], True)
     slow = [0.016 + 1e-4 * i for i in range(12)]
-    seen.trials.seconds[key] = [*(0.002 + 1e-5 * i for i in range(24)), *slow]
-    seen.trials.limited = {"storage-0": [52, 44], "client-0": [100, 1], "manager-0": [0, 0]}
-    cautions = _cautions(seen.trials, services, None)
+    measurements.trials.seconds[key] = [*(0.002 + 1e-5 * i for i in range(24)), *slow]
+    measurements.trials.limited = {"storage-0": [52, 44], "client-0": [100, 1], "manager-0": [0, 0]}
+    cautions = _cautions(measurements.trials, services, None)
     (throttled,) = [c for c in cautions if "throttled" in c]
     assert throttled.startswith("storage-0: throttled in 85 %")
     (bimodal,) = [c for c in cautions if "bimodal" in c]
     assert bimodal.startswith(
         f"{key}: bimodal, 67 % of the times around 2.11 ms and 33 % around 16.5"
     )
-    facts: Any = _facts("moosefs", seen.trials)
+    facts: Any = _facts("moosefs", measurements.trials)
     assert facts["throttled"] == {"storage-0": 0.8462, "client-0": 0.01}
     times = [t for _, t in facts["operations"][str(key)]["quantiles"]]
     assert times == sorted(times)
@@ -186,21 +192,19 @@ def test_the_window_of_delayed_reads_is_in_the_platform() -> None:
         (DelayedReads(0.05, 8, 2**18, [0.2], [0.2]), "store.window: 8 chunks took no longer"),
     ],
 )
-def test_a_window_that_was_not_measured_is_left_as_it_is(
-    delayed: DelayedReads | str, caution: str
-) -> None:
+def test_an_unmeasured_window_is_unchanged(delayed: DelayedReads | str, caution: str) -> None:
     services = Identified(1e-4, Linear(1e-3, 1e-8), Linear(1e-3, 1e-8))
     window, (text,) = _window(seeding_platform(changed()), services, delayed)
     assert window is None
     assert text.startswith(caution)
 
 
-def values(platform: Platform, **seen: float) -> NetworkValues:
-    return network_values(platform, measured(**seen))
+def values(platform: Platform, **measurements: float) -> NetworkValues:
+    return network_values(platform, measured(**measurements))
 
 
-def test_what_no_link_gives_is_not_asked_of_it() -> None:
-    found = values(changed(), network_bps=1.02 * NOMINAL_BPS, latency_s=8e-5)
-    assert (found.payload.mean, found.payload.high, found.latency_s.mean) == (1.0, 1.0, 0.0)
-    both = values(changed(out="50 Mbit/s"), network_bps=0.95 * NOMINAL_BPS / 2)
-    assert both.payload.mean == pytest.approx(0.95)
+def test_seeded_values_stay_within_the_limits_of_the_link() -> None:
+    clamped = values(changed(), network_bps=1.02 * NOMINAL_BPS, latency_s=8e-5)
+    assert (clamped.payload.mean, clamped.payload.high, clamped.latency_s.mean) == (1.0, 1.0, 0.0)
+    asymmetric = values(changed(out="50 Mbit/s"), network_bps=0.95 * NOMINAL_BPS / 2)
+    assert asymmetric.payload.mean == pytest.approx(0.95)

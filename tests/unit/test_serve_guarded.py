@@ -1,4 +1,4 @@
-"""`penstock serve` as strangers meet it: other names, other sites, no token, endless bodies, no TLS."""
+"""`penstock serve` against foreign clients: other names, other sites, no token, endless bodies, no TLS."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ SECRET = "/data/payroll.db"
 
 
 class Server:
-    """A server process with a state of its own."""
+    """A server process with its own state."""
 
-    def __init__(self, place: Path, *words: object) -> None:
+    def __init__(self, place: Path, *options: object) -> None:
         self.environment = {
             **os.environ,
             "PENSTOCK_STATE": str(place / "state"),
@@ -51,7 +51,7 @@ class Server:
         }
         self.log = open(place / "log", "w+")  # noqa: SIM115 - closed by `end`
         self.process = commands.popen(
-            [sys.executable, "-m", "penstock", "serve", *map(str, words), "--port", "0"],
+            [sys.executable, "-m", "penstock", "serve", *map(str, options), "--port", "0"],
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=self.log,
@@ -59,32 +59,32 @@ class Server:
         )
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip().rstrip("/")
-        assert self.url, self.said()
+        assert self.url, self.stderr()
         file = place / "run" / f"serve-{self.process.pid}.json"
         self.token: str = json.loads(file.read_text())["token"]
         self.port = int(self.url.rsplit(":", 1)[1])
-        self.right = {"Authorization": f"Bearer {self.token}"}
+        self.auth_headers = {"Authorization": f"Bearer {self.token}"}
 
-    def said(self) -> str:
+    def stderr(self) -> str:
         self.log.seek(0)
         return self.log.read()
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         return web.get(self.url + path, headers=headers, timeout=60)
 
-    def spoken(self, head: str, pieces: Iterator[bytes]) -> str:
-        """What it answers to a request sent as it is, before it hangs up on what follows."""
-        with socket.create_connection(("127.0.0.1", self.port), 30) as wire:
-            wire.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n")
-            wire.setblocking(True)
+    def raw_response(self, head: str, pieces: Iterator[bytes]) -> str:
+        """The response to a raw request, up to the close of the connection by the server."""
+        with socket.create_connection(("127.0.0.1", self.port), 30) as connection:
+            connection.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n")
+            connection.setblocking(True)
             with contextlib.suppress(ConnectionError):
                 for piece in pieces:
-                    wire.sendall(piece)
-            said = b""
+                    connection.sendall(piece)
+            stderr = b""
             with contextlib.suppress(ConnectionError):
-                while piece := wire.recv(65536):
-                    said += piece
-        return said.decode()
+                while piece := connection.recv(65536):
+                    stderr += piece
+        return stderr.decode()
 
     def end(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -95,33 +95,35 @@ class Server:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     place = tmp_path_factory.mktemp("guarded")
-    made = Server(place, write_bundle(place / "T", events(130_000), names={1: SECRET}))
-    yield made
-    made.end()
+    running = Server(place, write_bundle(place / "T", events(130_000), names={1: SECRET}))
+    yield running
+    running.end()
 
 
 @pytest.mark.parametrize("path", GUARDED)
-def test_nothing_but_pages_without_the_token(server: Server, path: str) -> None:
+def test_only_pages_are_public(server: Server, path: str) -> None:
     wrong = ({}, {"Authorization": f"Bearer {server.token}x"}, {"Authorization": "Bearer"})
     for headers in (*wrong, {"Authorization": server.token}, {"Cookie": f"token={server.token}"}):
-        answer = server.get(path, **headers)
-        assert answer.status_code == 401
-        assert answer.headers["WWW-Authenticate"] == "Bearer"
-        assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
-    assert server.get(path, **server.right).status_code == (404 if path == "/nothing" else 200)
+        response = server.get(path, **headers)
+        assert response.status_code == 401
+        assert response.headers["WWW-Authenticate"] == "Bearer"
+        assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
+    assert server.get(path, **server.auth_headers).status_code == (
+        404 if path == "/nothing" else 200
+    )
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_pages_hold_nothing_of_what_is_served(server: Server, path: str) -> None:
+def test_pages_contain_no_served_data(server: Server, path: str) -> None:
     page = server.get(path)
     assert page.status_code == 200
     assert "payroll" not in page.text
     assert server.token not in page.text
-    assert web.post(server.url + path, headers=server.right).status_code == 405
+    assert web.post(server.url + path, headers=server.auth_headers).status_code == 405
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_pages_run_their_own_scripts_only_and_are_nobodys_frame(server: Server, path: str) -> None:
+def test_pages_run_only_their_own_scripts_and_cannot_be_framed(server: Server, path: str) -> None:
     page = server.get(path)
     policy = dict(
         part.split(maxsplit=1) for part in page.headers["Content-Security-Policy"].split("; ")
@@ -140,20 +142,20 @@ def test_pages_run_their_own_scripts_only_and_are_nobodys_frame(server: Server, 
 @pytest.mark.parametrize("path", [*PAGES, *GUARDED])
 def test_other_names_and_other_sites_are_refused(server: Server, path: str) -> None:
     for name in ("evil.example", f"evil.example:{server.port}", "127.0.0.1.evil.example", ""):
-        assert server.get(path, Host=name, **server.right).status_code == 421, name
+        assert server.get(path, Host=name, **server.auth_headers).status_code == 421, name
     for site in (
         *("http://evil.example", "null", "", f"https://127.0.0.1:{server.port}"),
         *("http://127.0.0.1:1", f"http://localhost:{server.port}"),
     ):
-        assert server.get(path, Origin=site, **server.right).status_code == 403, site
-    own = server.get(path, Origin=server.url, **server.right).status_code
+        assert server.get(path, Origin=site, **server.auth_headers).status_code == 403, site
+    own = server.get(path, Origin=server.url, **server.auth_headers).status_code
     assert own == (404 if path == "/nothing" else 200)
     named = {"Host": f"localhost:{server.port}", "Origin": f"http://localhost:{server.port}"}
-    assert server.get(path, **named, **server.right).status_code == own
+    assert server.get(path, **named, **server.auth_headers).status_code == own
 
 
-def test_its_own_address_may_be_spelt_as_one_likes(server: Server) -> None:
-    """Breaks where another address is taken for it, or what follows its spelling is overlooked."""
+def test_the_own_address_may_have_any_spelling(server: Server) -> None:
+    """Fails if another address is accepted, or if text after the address is ignored."""
     for name, status in (
         *(("127.1", 200), ("127.0.1", 200), ("0x7f.1", 200), ("0X7F000001", 200)),
         *(("2130706433", 200), ("0177.0.0.01", 200)),
@@ -162,29 +164,29 @@ def test_its_own_address_may_be_spelt_as_one_likes(server: Server) -> None:
         *(("fade.be", 421), ("x", 421), (".", 421)),
     ):
         for port in ("", f":{server.port}"):
-            answer = server.get("/api/v1", Host=name + port, **server.right)
-            assert answer.status_code == status, name + port
+            response = server.get("/api/v1", Host=name + port, **server.auth_headers)
+            assert response.status_code == status, name + port
 
 
 @pytest.mark.parametrize("path", ["/api/v1/clusters", "/api/v1/clusters/x/exec"])
-def test_a_body_has_an_end(server: Server, path: str) -> None:
+def test_the_size_of_a_body_is_limited(server: Server, path: str) -> None:
     head = f"POST {path} HTTP/1.1\nHost: localhost:{server.port}\nContent-Type: application/json"
-    right = f"{head}\nAuthorization: Bearer {server.token}"
+    authorized = f"{head}\nAuthorization: Bearer {server.token}"
 
     def endless() -> Iterator[bytes]:
         for _ in range(1000):
             yield b"10000\r\n" + b"[" * 0x10000 + b"\r\n"
-        raise AssertionError("it took 65 MB")
+        raise AssertionError("the server accepted 65 MB")
 
-    for asked, status in ((head, 401), (right, 413)):
-        said = server.spoken(f"{asked}\nContent-Length: {1 << 40}", iter(()))
-        assert said.startswith(f"HTTP/1.1 {status}")
-        said = server.spoken(f"{asked}\nTransfer-Encoding: chunked", endless())
-        assert said == "" or said.startswith(f"HTTP/1.1 {status}")
-    long = web.post(
-        server.url + path, headers=server.right, content=b'"' + b"x" * (17 << 20) + b'"'
+    for request, status in ((head, 401), (authorized, 413)):
+        response = server.raw_response(f"{request}\nContent-Length: {1 << 40}", iter(()))
+        assert response.startswith(f"HTTP/1.1 {status}")
+        response = server.raw_response(f"{request}\nTransfer-Encoding: chunked", endless())
+        assert response == "" or response.startswith(f"HTTP/1.1 {status}")
+    too_long = web.post(
+        server.url + path, headers=server.auth_headers, content=b'"' + b"x" * (17 << 20) + b'"'
     )
-    assert long.status_code == 413
+    assert too_long.status_code == 413
 
 
 @pytest.mark.parametrize(
@@ -210,21 +212,21 @@ def test_a_client_that_sends_all_of_a_long_body_reads_the_refusal(
     head = f"POST /api/v1/clusters HTTP/1.1\r\n{''.join(lines)}\r\n"
     with socket.create_connection(("127.0.0.1", server.port), 30) as connection:
         connection.sendall(head.encode() + body)
-        answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
-    assert answer.startswith(f"HTTP/1.1 {status} ")
-    assert answer.endswith(end)
+        response = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    assert response.startswith(f"HTTP/1.1 {status} ")
+    assert response.endswith(end)
 
 
-def test_numbers_beyond_all_tables(server: Server) -> None:
+def test_numbers_out_of_range_are_refused(server: Server) -> None:
     for query in (f"first={10**30}", f"first={2**63}", "first=-1", f"most={10**30}"):
-        answer = server.get(f"/api/traces/0/tables/io_events?{query}", **server.right)
-        assert answer.status_code == 422, query
-    assert server.get(f"/api/traces/{10**17}/files", **server.right).status_code == 404
+        response = server.get(f"/api/traces/0/tables/io_events?{query}", **server.auth_headers)
+        assert response.status_code == 422, query
+    assert server.get(f"/api/traces/{10**17}/files", **server.auth_headers).status_code == 404
 
 
-def test_a_browser_shows_the_trace_to_who_has_the_token(server: Server, tmp_path: Path) -> None:
-    drawn = "document.querySelector('canvas[data-panel=number]')?.hasAttribute('width')"
-    deeper = (
+def test_a_browser_with_the_token_shows_the_trace(server: Server, tmp_path: Path) -> None:
+    plotted = "document.querySelector('canvas[data-panel=number]')?.hasAttribute('width')"
+    zoomed = (
         "performance.getEntriesByType('resource').some("
         "(e) => e.name.includes('/view?') && e.responseStatus === 200)"
     )
@@ -239,21 +241,21 @@ def test_a_browser_shows_the_trace_to_who_has_the_token(server: Server, tmp_path
         assert not browser.value(secret)
         for page in ("/traces/0", "/"):
             browser.open(f"{server.url}{page}#token={server.token}")
-            browser.awaits(drawn)
+            browser.awaits(plotted)
             assert browser.value(secret)
             assert server.token not in browser.value("location.href")
             for _ in range(12):
                 browser.value("document.querySelector('button[data-do=in]').click()")
-            browser.awaits(deeper)
+            browser.awaits(zoomed)
             assert browser.complaints == []
         browser.ask("Page.reload")  # the tab keeps the token
-        browser.awaits(drawn)
+        browser.awaits(plotted)
         browser.value(
             "document.head.append(Object.assign(document.createElement('script'), "
             "{textContent: 'window.planted = 1'}))"
         )
         assert not browser.value("window.planted")  # another script than the page's own
-        assert any("Content Security Policy" in said for said in browser.complaints)
+        assert any("Content Security Policy" in complaint for complaint in browser.complaints)
         browser.open(f"{server.url}/nodes#token={server.token}")
         browser.awaits("document.body.innerText.includes('Nothing is up')")
         assert browser.complaints == []
@@ -263,12 +265,12 @@ def certificate(place: Path, *, name: str) -> tuple[Path, Path]:
     """A self-signed certificate for 127.0.0.1 and a name, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.datetime.now(datetime.UTC)
-    named = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "penstock test")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "penstock test")])
     names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName(name)]
-    made = (
+    signed = (
         x509.CertificateBuilder()
-        .subject_name(named)
-        .issuer_name(named)
+        .subject_name(subject)
+        .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
@@ -277,57 +279,57 @@ def certificate(place: Path, *, name: str) -> tuple[Path, Path]:
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
-    cert, keyed = place / "cert.pem", place / "key.pem"
-    cert.write_bytes(made.public_bytes(pem))
+    cert, key_file = place / "cert.pem", place / "key.pem"
+    cert.write_bytes(signed.public_bytes(pem))
     plain = serialization.NoEncryption()
-    keyed.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
-    return cert, keyed
+    key_file.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    return cert, key_file
 
 
-def refused(place: Path, *words: object) -> str:
-    """What `serve` says to words that it refuses."""
+def refused(place: Path, *options: object) -> str:
+    """The error of `serve` for options that it refuses."""
     environment = {**os.environ, "PENSTOCK_RUNTIME": str(place / "run")}
-    done = commands.run(
-        [sys.executable, "-m", "penstock", "serve", *map(str, words), "--port", "0"],
+    result = commands.run(
+        [sys.executable, "-m", "penstock", "serve", *map(str, options), "--port", "0"],
         env=environment,
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
-    return done.stderr
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1), result
+    return result.stderr
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("address", ["0.0.0.0", "::"])
-def test_beyond_loopback_only_with_tls_or_openly(tmp_path: Path, address: str) -> None:
-    said = refused(tmp_path, "--host", address)
-    assert "--tls-cert" in said
-    assert "--insecure" in said
+def test_other_addresses_need_tls_or_insecure(tmp_path: Path, address: str) -> None:
+    message = refused(tmp_path, "--host", address)
+    assert "--tls-cert" in message
+    assert "--insecure" in message
 
 
 @pytest.mark.long
-def test_certificates_that_are_none(tmp_path: Path) -> None:
+def test_invalid_certificates_are_refused(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path, name="one.example")
     (tmp_path / "other").mkdir()
-    _, other = certificate(tmp_path / "other", name="two.example")
+    _, other_key = certificate(tmp_path / "other", name="two.example")
     assert "--tls-key" in refused(tmp_path, "--tls-key", key)
     assert "nowhere" in refused(tmp_path, "--tls-cert", tmp_path / "nowhere", "--tls-key", key)
-    assert "--tls-cert" in refused(tmp_path, "--tls-cert", cert, "--tls-key", other)
-    assert "--tls-cert" in refused(tmp_path, "--tls-cert", cert)  # which holds no key
+    assert "--tls-cert" in refused(tmp_path, "--tls-cert", cert, "--tls-key", other_key)
+    assert "--tls-cert" in refused(tmp_path, "--tls-cert", cert)  # a file without a key
     assert "--insecure" in refused(
         tmp_path, "--insecure", "--tls-cert", cert, "--tls-key", key, "--host", "0.0.0.0"
     )
 
 
 @pytest.mark.long
-def test_over_tls(tmp_path: Path) -> None:
+def test_serve_over_tls(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path, name="storage.example")
     server = Server(tmp_path, "--host", "0.0.0.0", "--tls-cert", cert, "--tls-key", key)
     try:
         trusting = ssl.create_default_context(cafile=str(cert))
         url = f"https://127.0.0.1:{server.port}"
-        with httpx.Client(verify=trusting, base_url=url, headers=server.right) as client:
+        with httpx.Client(verify=trusting, base_url=url, headers=server.auth_headers) as client:
             assert client.get("/api/v1").json()["api"] == 1
             for name, status in (
                 (f"storage.example:{server.port}", 200),
@@ -342,34 +344,34 @@ def test_over_tls(tmp_path: Path) -> None:
             assert client.get("/api/v1", headers={"Origin": url}).status_code == 200
         with pytest.raises(httpx.HTTPError):
             web.get(f"http://127.0.0.1:{server.port}/", timeout=20)
-        with Client(url, server.token, tls=trusting) as client_of_ours:
-            assert client_of_ours.version()["api"] == 1
+        with Client(url, server.token, tls=trusting) as penstock_client:
+            assert penstock_client.version()["api"] == 1
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
             with Client.local() as local:
                 assert local.version()["api"] == 1
-            # its certificate is trusted in the comparison of clocks, too
+            # its certificate is trusted in the comparison of clocks as well
             offset = Remote(url).clock()
             assert offset is not None
             assert abs(offset.offset_ns) <= offset.bound_ns
     finally:
         server.end()
-    assert "not encrypted" not in server_said(tmp_path)
+    assert "not encrypted" not in log_of(tmp_path)
 
 
 @pytest.mark.long
-def test_openly(tmp_path: Path) -> None:
+def test_serve_without_tls_with_insecure(tmp_path: Path) -> None:
     server = Server(tmp_path, "--host", "0.0.0.0", "--insecure")
     try:
         url = f"http://127.0.0.1:{server.port}"
-        assert web.get(f"{url}/api/v1", headers=server.right).status_code == 200
+        assert web.get(f"{url}/api/v1", headers=server.auth_headers).status_code == 200
         assert web.get(f"{url}/api/v1").status_code == 401
-        named = {"Host": "evil.example", **server.right}
+        named = {"Host": "evil.example", **server.auth_headers}
         assert web.get(f"{url}/api/v1", headers=named).status_code == 421
     finally:
         server.end()
-    assert "not encrypted" in server_said(tmp_path)
+    assert "not encrypted" in log_of(tmp_path)
 
 
-def server_said(place: Path) -> str:
+def log_of(place: Path) -> str:
     return (place / "log").read_text()

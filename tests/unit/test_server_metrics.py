@@ -1,4 +1,4 @@
-"""`/metrics` of a server: the newest numbers of what runs, to who may see it; and how they are found."""
+"""`/metrics` of a server: the newest values of running experiments, by user; reading of spools."""
 
 from __future__ import annotations
 
@@ -34,54 +34,54 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def shown(server: Server, **headers: str) -> dict[tuple[str, str], Any]:
-    """By metric and experiment the sample, as the format's own library reads it."""
-    answer = server.http.get("/metrics", headers=headers)
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    """Samples by metric and experiment, parsed with the library of the format."""
+    response = server.http.get("/metrics", headers=headers)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("application/openmetrics-text")
     return {
         (sample.name, sample.labels.get("penstock_experiment", "")): sample
-        for family in text_string_to_metric_families(answer.text)
+        for family in text_string_to_metric_families(response.text)
         for sample in family.samples
     }
 
 
-def test_the_newest_number_of_each_series_that_runs(server: Server) -> None:
+def test_the_newest_value_of_each_running_series(server: Server) -> None:
     assert shown(server)[OWN, ""].value == 0
     for name in ("a", "b"):
         assert server.http.post(f"/exp/{name}").status_code == 201
     now = time.time_ns()
-    more = {"labels": {"node.name": 'n"1\n'}, "unit": "B"}
-    # the newest is neither the last nor of the last batch alone
-    assert server.push("a", 0, [now + 1, now + 3, now + 2], [1, 3, 2], **more).status_code == 201
-    assert server.push("a", 1, [now], [7], **more).status_code == 201
+    options = {"labels": {"node.name": 'n"1\n'}, "unit": "B"}
+    # the newest point is neither the last one nor in the last batch
+    assert server.push("a", 0, [now + 1, now + 3, now + 2], [1, 3, 2], **options).status_code == 201
+    assert server.push("a", 1, [now], [7], **options).status_code == 201
     assert server.push("a", 2, [now], [5], metric="disk.reads_total").status_code == 201
     assert server.push("b", 0, [now + 9], [-4]).status_code == 201
     texts = {"source": "t", "number": 0, "metric": "state", "utc_ns": [now], "text": ["on"]}
     assert server.http.post("/api/v1/experiments/a/points", json=texts).status_code == 201
-    found = shown(server)
-    assert {key for key in found if key[1]} == {
+    samples = shown(server)
+    assert {key for key in samples if key[1]} == {
         ("m", "a#1"),
         ("m", "b#1"),
         ("disk_reads_total", "a#1"),
         *{("penstock_experiment_start_time_seconds", f"{name}#1") for name in ("a", "b")},
     }
-    sample = found["m", "a#1"]
+    sample = samples["m", "a#1"]
     assert sample.value == 3
     assert round(sample.timestamp.sec * S + sample.timestamp.nsec) == now + 3
     assert sample.labels["node_name"] == 'n"1\n'
     assert sample.labels["penstock_source"] == "s"
-    assert found["m", "b#1"].value == -4
-    assert found[OWN, ""].value == 2
-    # what came since, and what has ended
-    assert server.push("a", 3, [now + 10], [11], **more).status_code == 201
+    assert samples["m", "b#1"].value == -4
+    assert samples[OWN, ""].value == 2
+    # new points, and an experiment that has ended
+    assert server.push("a", 3, [now + 10], [11], **options).status_code == 201
     assert server.http.put("/exp/b").status_code == 201
-    found = shown(server)
-    assert found["m", "a#1"].value == 11
-    assert ("m", "b#1") not in found
-    assert found[OWN, ""].value == 1
+    samples = shown(server)
+    assert samples["m", "a#1"].value == 11
+    assert ("m", "b#1") not in samples
+    assert samples[OWN, ""].value == 1
 
 
-def test_a_scraper_takes_it_as_that_of_any_exporter(
+def test_a_scraper_reads_it_like_any_exporter(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ITS_TOKEN", server.token)
@@ -96,21 +96,23 @@ def test_a_scraper_takes_it_as_that_of_any_exporter(
     assert {r["float"] for r in sink.rows("s") if r["metric"] == "m"} == {42.0}
 
 
-def test_users_see_their_own_and_others_nothing(tmp_path: Path) -> None:
+def test_users_see_only_their_own_experiments(tmp_path: Path) -> None:
     running = Server(tmp_path)
     try:
-        told = {}
+        auth_headers = {}
         for name in ("ada", "bob"):
             token = running.cli("monitor", "token", name, PENSTOCK_SERVER="").stdout.split()[-1]
-            told[name] = {"Authorization": f"Bearer {token}"}
-            assert running.http.post(f"/exp/of-{name}", headers=told[name]).status_code == 201
+            auth_headers[name] = {"Authorization": f"Bearer {token}"}
+            assert (
+                running.http.post(f"/exp/of-{name}", headers=auth_headers[name]).status_code == 201
+            )
         assert httpx.get(f"{running.url}/metrics").status_code == 401
         wrong = {"Authorization": "Bearer nothing"}
         assert running.http.get("/metrics", headers=wrong).status_code == 401
-        for name, headers in told.items():
-            seen = {experiment for _, experiment in shown(running, **headers)} - {""}
-            assert seen == {f"of-{name}#1"}
-        assert running.http.post("/metrics", headers=told["ada"]).status_code == 405
+        for name, headers in auth_headers.items():
+            visible = {experiment for _, experiment in shown(running, **headers)} - {""}
+            assert visible == {f"of-{name}#1"}
+        assert running.http.post("/metrics", headers=auth_headers["ada"]).status_code == 405
     finally:
         running.end()
 
@@ -121,7 +123,7 @@ def batch(number: int, at: int, values: list[float]) -> Batch:
     return Batch("s", number, table)
 
 
-def test_a_look_reads_what_is_new_and_of_much_the_end(
+def test_only_new_batches_are_read_and_at_most_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(newest_module, "MOST_READ", 20_000)
@@ -130,11 +132,11 @@ def test_a_look_reads_what_is_new_and_of_much_the_end(
     for number in range(20):
         spool.write(batch(number, 1000 * number, [float(number)] * 500))
     read: list[int] = []
-    took = newest_module._take
+    original = newest_module._take
 
-    def take(values: dict[Name, Value], one: Batch) -> None:
-        read.append(one.number)
-        took(values, one)
+    def take(values: dict[Name, Value], batch_read: Batch) -> None:
+        read.append(batch_read.number)
+        original(values, batch_read)
 
     monkeypatch.setattr(newest_module, "_take", take)
     newest = Newest()
@@ -148,7 +150,7 @@ def test_a_look_reads_what_is_new_and_of_much_the_end(
     spool.write(batch(20, 1 << 40, [math.inf]))
     assert newest.of(spool.directory) == {name: Value(1 << 40, math.inf)}
     assert read == [20]
-    # one batch that is more than all that would be read is read
+    # a single batch above the limit is read
     spool.write(batch(21, 1 << 41, [1.0] * 10_000))
     assert newest.of(spool.directory)[name].value == 1.0
     newest.keep([])
@@ -156,12 +158,12 @@ def test_a_look_reads_what_is_new_and_of_much_the_end(
     assert newest.of(tmp_path / "gone.live") == {}
 
 
-def test_series_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_series_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newest_module, "MOST_SERIES", 5)
     spool = Spool.create(tmp_path / "x.live")
     labels = [canonical_labels({"n": str(n)}) for n in range(10)]
     table = points(metric=["m"] * 10, labels=labels, utc_ns=range(10), integer=range(10))
     spool.write(Batch("s", 0, table))
-    found = Newest().of(spool.directory)
-    assert len(found) == 5
-    assert {v.value for v in found.values()} <= set(map(float, range(10)))
+    values = Newest().of(spool.directory)
+    assert len(values) == 5
+    assert {v.value for v in values.values()} <= set(map(float, range(10)))

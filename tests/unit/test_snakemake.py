@@ -44,8 +44,10 @@ print([m for m in sys.modules if m.startswith("penstock") or m in ("pyarrow", "p
 
 
 def test_snakemake_loads_the_plugin_and_little_of_penstock() -> None:
-    done = commands.run([sys.executable, "-c", PLUGIN], capture_output=True, text=True, check=True)
-    options, modules = done.stdout.splitlines()
+    result = commands.run(
+        [sys.executable, "-c", PLUGIN], capture_output=True, text=True, check=True
+    )
+    options, modules = result.stdout.splitlines()
     assert "'--penstock-store'" in options
     assert "'--penstock-hints'" in options
     assert modules == "['penstock', 'penstock.errors']"
@@ -97,7 +99,7 @@ def test_hints_of_scatter_broadcast_and_gather() -> None:
     assert tags["part-0"] == {"DP": "local"}
     assert tags["list"] == {"Replication": "2"}
     assert tags["count-0"] == tags["count-3"] == {"DP": "collocation merge"}
-    # one that exists before the run, and one without reader
+    # a file from before the run, and a file without a reader
     assert "text" not in tags
     assert "result" not in tags
 
@@ -116,7 +118,7 @@ def scattered(rule_of_parts: str = "split") -> list[GraphJob]:
 
 
 def measured_jobs(size_bytes: int) -> list[MeasuredJob]:
-    """The jobs of an earlier run in other directories: means of rules apply."""
+    """The jobs of an earlier run in other directories, so that means of rules apply."""
     return [
         MeasuredJob("split", 0.5, {"/store/old/part-0.txt": size_bytes}),
         MeasuredJob("count", 0.25, {"/store/old/count-0.txt": 100}),
@@ -155,7 +157,7 @@ def test_rules_without_measurements_have_no_prediction() -> None:
     assert tags == {}
     (reason,) = reasons
     assert reason == "no hints: no run with records in .penstock has measured the rules divide"
-    # this run has since
+    # the current run has measured it since
     recent = [MeasuredJob("divide", 0.5, {"/store/part-0.txt": MIB})]
     assert choice(MIB).tags(scattered("divide"), {}, recent)[0]
     # jobs that Snakemake runs itself have no records
@@ -170,11 +172,17 @@ def test_measurements_are_those_of_the_same_files_else_means() -> None:
         MeasuredJob("count", 6.0, {"b.txt": 80}),
     ]
     measurements = Measurements(jobs)
-    again, other = (GraphJob("j", (), (f"{n}.txt",), "count") for n in "ac")
-    assert (measurements.seconds(again), measurements.size_bytes(again, "a.txt")) == (2.0, 30)
-    assert (measurements.seconds(other), measurements.size_bytes(other, "c.txt")) == (3.0, 40)
-    assert measurements.size_bytes(other, "c.log") == 0
-    assert measurements.size_bytes(other, "c.bam") is None
+    same_file, other_file = (GraphJob("j", (), (f"{n}.txt",), "count") for n in "ac")
+    assert (measurements.seconds(same_file), measurements.size_bytes(same_file, "a.txt")) == (
+        2.0,
+        30,
+    )
+    assert (measurements.seconds(other_file), measurements.size_bytes(other_file, "c.txt")) == (
+        3.0,
+        40,
+    )
+    assert measurements.size_bytes(other_file, "c.log") == 0
+    assert measurements.size_bytes(other_file, "c.bam") is None
 
 
 def test_jobs_of_earlier_runs_are_read_from_their_records(tmp_path: Path) -> None:
@@ -190,9 +198,11 @@ def test_jobs_of_earlier_runs_are_read_from_their_records(tmp_path: Path) -> Non
 
 def test_the_summary_counts_bytes_and_hints(tmp_path: Path) -> None:
     records = JobRecords(tmp_path / "new" / "jobs.jsonl")
-    one = JobRecord("a-1", "a", node="n", status=0, input_local_bytes=30, input_remote_bytes=10)
-    one.tags = [Tagged("f", "DP", "local", s) for s in (native(""), refused("no"))]
-    records.add(one)
+    with_tags = JobRecord(
+        "a-1", "a", node="n", status=0, input_local_bytes=30, input_remote_bytes=10
+    )
+    with_tags.tags = [Tagged("f", "DP", "local", s) for s in (native(""), refused("no"))]
+    records.add(with_tags)
     records.add(JobRecord("b-2", "b", node="m", status=3))
     line = records.summary()
     assert "2 jobs (1 failed) on 2 nodes" in line
@@ -203,7 +213,7 @@ def test_the_summary_counts_bytes_and_hints(tmp_path: Path) -> None:
 
 
 class Agent:
-    """The program of a node, started here."""
+    """The program of a node, started on this host."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -218,10 +228,10 @@ class Agent:
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
 
-    def job(self, name: str, command: str, cwd: Path, **more: Any) -> None:
-        base = {"env": {"PATH": "/usr/bin:/bin"}, "inputs": [], "wait_s": 5.0, "created": []}
+    def job(self, name: str, command: str, cwd: Path, **options: Any) -> None:
+        defaults = {"env": {"PATH": "/usr/bin:/bin"}, "inputs": [], "wait_s": 5.0, "created": []}
         argv = ["/bin/sh", "-c", command]
-        self.send(**{"job": name, "argv": argv, "cwd": str(cwd), **base, **more})
+        self.send(**{"job": name, "argv": argv, "cwd": str(cwd), **defaults, **options})
 
     def line(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -299,9 +309,9 @@ def test_a_job_asks_for_its_hints(agent: Agent, tmp_path: Path) -> None:
 
 def test_all_processes_of_a_job_end_with_it(agent: Agent, tmp_path: Path) -> None:
     agent.job("a", "(setsid sleep 3599.25 &); sleep 3599.25", tmp_path)
-    until = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     while len(_sleeping()) < 2:
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.01)
     agent.send(cancel="a")
     assert agent.line()["status"] == -9
@@ -309,11 +319,11 @@ def test_all_processes_of_a_job_end_with_it(agent: Agent, tmp_path: Path) -> Non
     assert not _sleeping()
 
 
-@pytest.mark.parametrize("way", ["timeout 600", "setsid"])
+@pytest.mark.parametrize("launcher", ["timeout 600", "setsid"])
 def test_processes_that_left_the_group_of_a_job_end_with_it(
-    agent: Agent, tmp_path: Path, way: str
+    agent: Agent, tmp_path: Path, launcher: str
 ) -> None:
-    script = f"{way} sh -c 'echo $$ > pid; exec sleep 600' & while ! [ -s pid ]; do :; done"
+    script = f"{launcher} sh -c 'echo $$ > pid; exec sleep 600' & while ! [ -s pid ]; do :; done"
     agent.job("a", script, tmp_path)
     assert agent.line()["status"] == 0
     status = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/status")

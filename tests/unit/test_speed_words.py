@@ -1,4 +1,4 @@
-"""How the speed of slowed disks is stated: once where all share it, else in labels; and the caution."""
+"""Statements of the speed of slowed disks: once if all share it, else in labels; and the caution."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit.planted_study import Doings, Planted
 
 
 @pytest.mark.parametrize(
-    ("scale", "words"),
+    ("scale", "label"),
     [
         (1, "sata-ssd"),
         (1.5, "sata-ssd at ⅔ speed"),
@@ -38,15 +38,15 @@ from tests.unit.planted_study import Doings, Planted
         (0.5, "sata-ssd at 2× speed"),
     ],
 )
-def test_a_disk_at_its_speed(scale: float, words: str) -> None:
-    assert at_speed("sata-ssd", scale) == words
+def test_a_disk_at_its_speed(scale: float, label: str) -> None:
+    assert at_speed("sata-ssd", scale) == label
 
 
 LOAD = {"hdd-7200": 130.0, "network-volume": 900.0, "sata-ssd": 5200.0}
 
 
 def three(processor_s: float | None = None, **scales: float) -> Planted:
-    """Three disks; `scales` by their first letters, 4 for others."""
+    """Three disks; `scales` by the first part of their names, 4 for others."""
     return Planted(
         "Which of the three disks is the fastest for this program?",
         {"disk": list(DISKS)},
@@ -57,11 +57,11 @@ def three(processor_s: float | None = None, **scales: float) -> Planted:
     )
 
 
-def analysed(planted: Planted, where: Path) -> Analysis:
-    return analyse(planted.write(where / "out"), report=False)
+def analysed(planted: Planted, directory: Path) -> Analysis:
+    return analyse(planted.write(directory / "out"), report=False)
 
 
-def said(result: Analysis, code: str) -> str:
+def statements(result: Analysis, code: str) -> str:
     assert code in CODES
     return " ".join(f.statement for f in result.findings if f.code == code)
 
@@ -103,8 +103,8 @@ def test_a_speed_is_in_labels_where_other_levels_have_no_emulated_disk() -> None
         "platform": {"nodes": [{"name": "n", "disks": [{"name": "d", "profile": "{disk}"}]}]}
     }
     rows = [({"disk": "a"}, {"n.d": {"profile": "a", "time_scale": 4}}), ({"disk": "b"}, {})]
-    found = disk_speeds(document, rows)
-    assert (found.label("disk", "a"), found.common) == (4, "")
+    speeds = disk_speeds(document, rows)
+    assert (speeds.label("disk", "a"), speeds.common) == (4, "")
     assert disk_speeds(document, rows[:1]).label("disk", "a") == 1
 
 
@@ -119,7 +119,7 @@ def test_levels_keep_their_names_in_tables(tmp_path: Path) -> None:
 def test_full_speed_has_no_suffix_and_no_caution(tmp_path: Path) -> None:
     result = analysed(three(9.0, hdd=1, network=1, sata=1), tmp_path)
     assert "speed" not in " ".join(result.answer)
-    assert said(result, "time-scale") == said(result, "time-scales-differ") == ""
+    assert statements(result, "time-scale") == statements(result, "time-scales-differ") == ""
 
 
 def test_an_archive_without_disks_in_its_manifests_has_no_labels(tmp_path: Path) -> None:
@@ -132,18 +132,20 @@ def test_an_archive_without_disks_in_its_manifests_has_no_labels(tmp_path: Path)
     assert "speed" not in " ".join(analyse(out, report=False).answer)
 
 
-def test_a_slowed_disk_is_cautioned_of(tmp_path: Path) -> None:
+def test_a_slowed_disk_causes_a_caution(tmp_path: Path) -> None:
     result = analysed(three(), tmp_path)
-    assert said(result, "time-scale").startswith(
+    assert statements(result, "time-scale").startswith(
         "The disk ran at ¼ speed, the processor at full speed: "
     )
     assert result.lines()[-1].endswith(" runs valid · disks emulated at ¼ speed")
-    assert said(result, "time-scales-differ") == ""
-    (found,) = (f for f in result.findings if f.code == "time-scale")
-    assert found.severity == "info"
+    assert statements(result, "time-scales-differ") == ""
+    (finding,) = (f for f in result.findings if f.code == "time-scale")
+    assert finding.severity == "info"
     wall = next(iter(Outcome.read(result.out).runs["wall_s"]))
-    own = f"A run of {duration(wall * 1e9)} is {duration(wall * 1e9 / 4)} of a real disk's time"
-    assert found.detail == f"{own}, and begins without its data in the page cache."
+    statement = (
+        f"A run of {duration(wall * 1e9)} is {duration(wall * 1e9 / 4)} of a real disk's time"
+    )
+    assert finding.detail == f"{statement}, and begins without its data in the page cache."
 
 
 def test_a_warm_start_is_not_called_a_cold_one(tmp_path: Path) -> None:
@@ -155,34 +157,34 @@ def test_a_warm_start_is_not_called_a_cold_one(tmp_path: Path) -> None:
     assert "of a real disk's time." in finding.detail
 
 
-def test_much_processor_time_is_told_with_its_share(tmp_path: Path) -> None:
+def test_much_processor_time_is_reported_with_its_share(tmp_path: Path) -> None:
     result = analysed(three(6.0), tmp_path)
-    (found,) = (f for f in result.findings if f.code == "time-scale")
-    assert "the program computed for 60 % of the run" in found.statement
-    assert "differences between disks shrink" in found.statement
-    assert found.severity == "warning"
-    assert "86 %" in found.detail  # 0.6 / (0.6 + 0.4 / 4)
+    (finding,) = (f for f in result.findings if f.code == "time-scale")
+    assert "the program computed for 60 % of the run" in finding.statement
+    assert "differences between disks shrink" in finding.statement
+    assert finding.severity == "warning"
+    assert "86 %" in finding.detail  # 0.6 / (0.6 + 0.4 / 4)
 
 
 def test_little_processor_time_is_no_warning(tmp_path: Path) -> None:
     result = analysed(three(0.2), tmp_path)
-    (found,) = (f for f in result.findings if f.code == "time-scale")
-    assert "for 2 % of the run" in found.statement
-    assert "shrink" not in found.statement
-    assert found.severity == "info"
+    (finding,) = (f for f in result.findings if f.code == "time-scale")
+    assert "for 2 % of the run" in finding.statement
+    assert "shrink" not in finding.statement
+    assert finding.severity == "info"
 
 
-def test_levels_at_different_scales_are_told_so(tmp_path: Path) -> None:
+def test_levels_at_different_scales_are_reported(tmp_path: Path) -> None:
     result = analysed(three(hdd=1), tmp_path)
-    differ = said(result, "time-scales-differ")
+    differ = statements(result, "time-scales-differ")
     assert (
         "The levels of disk do not share one time scale (hdd-7200 at full speed, network-volume "
         "and sata-ssd at ¼ speed)" in differ
     )
     assert result.answer[1].startswith("Unknown: ") or result.answer[2].startswith("Unknown: ")
     assert differ.rstrip(".") in " ".join(result.answer)
-    (found,) = (f for f in result.findings if f.code == "time-scales-differ")
-    assert found.severity == "warning"
+    (finding,) = (f for f in result.findings if f.code == "time-scales-differ")
+    assert finding.severity == "warning"
     assert "hdd-7200 at full speed" not in result.answer[0]
 
 
@@ -190,7 +192,7 @@ def one_disk(factors: dict[str, list[str]]) -> Planted:
     return Planted(
         "Which journal should it be?",
         factors,
-        # an interaction of the journal with how a transaction is committed, if that is a factor
+        # an interaction of the journal with the commit mode, if that is a factor
         lambda levels: {
             "throughput": 100.0
             + 50 * (levels["journal"] == "wal")
@@ -203,13 +205,13 @@ def one_disk(factors: dict[str, list[str]]) -> Planted:
 def test_one_disk_for_all_is_on_the_axis(tmp_path: Path) -> None:
     result = analysed(one_disk({"journal": ["wal", "delete"]}), tmp_path)
     assert result.answer[0].startswith("Choose wal: ")
-    assert said(result, "time-scale").startswith("The disk ran at ¼ speed")
+    assert statements(result, "time-scale").startswith("The disk ran at ¼ speed")
     outcome = Outcome.read(result.out)
     axes = effect_bars(outcome, outcome.responses[0], 7.6).axes[0]
     assert axes.get_ylabel() == "throughput (1/s),\ndisk at ¼ speed"
 
 
-def test_an_axis_with_a_speed_has_room(tmp_path: Path) -> None:
+def test_an_axis_label_with_a_speed_fits(tmp_path: Path) -> None:
     result = analysed(one_disk({"journal": ["wal", "delete"], "commit": ["full", "off"]}), tmp_path)
     outcome = Outcome.read(result.out)
     for kind in ("effects", "interactions", "pareto", "responses"):
@@ -217,13 +219,13 @@ def test_an_axis_with_a_speed_has_room(tmp_path: Path) -> None:
             fig = figures.draw(outcome, kind, width)
             assert any("disk at ¼ speed" in a.get_xlabel() + a.get_ylabel() for a in fig.axes)
             render.published(fig, "png")
-            inside = fig.get_tightbbox()
-            assert min(inside.x0, inside.y0) * fig.dpi >= -2
-            assert inside.x1 * fig.dpi <= fig.bbox.x1 + 2
-            assert inside.y1 * fig.dpi <= fig.bbox.y1 + 2
+            bounds = fig.get_tightbbox()
+            assert min(bounds.x0, bounds.y0) * fig.dpi >= -2
+            assert bounds.x1 * fig.dpi <= fig.bbox.x1 + 2
+            assert bounds.y1 * fig.dpi <= fig.bbox.y1 + 2
 
 
-def test_speeds_are_of_the_factor_that_says_the_profile() -> None:
+def test_speeds_belong_to_the_factor_of_the_profile() -> None:
     document = {
         "platform": {
             "nodes": [
@@ -244,14 +246,14 @@ def test_speeds_are_of_the_factor_that_says_the_profile() -> None:
         for disk in ("a", "b")
         for depth in ("1", "8")
     ]
-    found = disk_speeds(document, rows)
-    assert found.label("disk", "a") == 4
-    assert found.label("depth", "1") == 1
-    (words,) = found.unequal()
-    assert "disks of a run do not share one time scale" in words
+    speeds = disk_speeds(document, rows)
+    assert speeds.label("disk", "a") == 4
+    assert speeds.label("depth", "1") == 1
+    (message,) = speeds.unequal()
+    assert "disks of a run do not share one time scale" in message
 
 
-def test_disk_status_says_the_speed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_disk_status_shows_the_speed(capsys: pytest.CaptureFixture[str]) -> None:
     stats = dict.fromkeys(("reads", "writes", "flushes", "read_bytes", "written_bytes"), 0)
     stats |= {"t_ns": 2, "since_ns": 1, "busy_ns": 0, "late_count": 0}
     disk = {"mount": "/m", "profile": "sata-ssd", "time_scale": 4.0, "settings": {}, "stats": stats}
@@ -259,7 +261,7 @@ def test_disk_status_says_the_speed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sata-ssd at ¼ speed" in capsys.readouterr().out
 
 
-def test_compared_treatments_say_their_speeds(
+def test_compared_treatments_show_their_speeds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = three(hdd=1).write(tmp_path / "out")

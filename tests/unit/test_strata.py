@@ -1,4 +1,4 @@
-"""Strata of orders that keep settings: textbook cases, REML, executed order, refusal."""
+"""Strata of designs with restricted randomisation: textbook cases, REML, executed order, refusal."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from tests.unit.recorded_study import plan_of_text, record, refitted, study_text
 
 
 def analysed(out: Path) -> pd.DataFrame:
-    """The effects of a recorded study, by the command line."""
-    line = [sys.executable, "-m", "penstock", "analyse", str(out), "--json"]
-    done = commands.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    """Effects of a recorded study, analysed by the command line."""
+    argv = [sys.executable, "-m", "penstock", "analyse", str(out), "--json"]
+    result = commands.run(argv, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     return pd.read_parquet(out / "effects.parquet").set_index("term")
 
 
 def in_whole_plots(
     rows: list[PlannedRun], hard: str, data: dict[str, list[dict[str, float]]], easy: str
 ) -> dict[str, float]:
-    """Run → value: the whole plots of each level of `hard`, in the order of `data`."""
-    found, taken = {}, {}
+    """Values by run: the whole plots of each level of `hard`, in the order of `data`."""
+    values, plots_of_level = {}, {}
     for row in sorted(rows, key=lambda r: r.whole_plot):
         level = row.levels[hard]
-        mine = taken.setdefault(level, [])
-        if row.whole_plot not in mine:
-            mine.append(row.whole_plot)
-        found[row.run_id] = data[level][mine.index(row.whole_plot)][row.levels[easy]]
-    return found
+        plots = plots_of_level.setdefault(level, [])
+        if row.whole_plot not in plots:
+            plots.append(row.whole_plot)
+        values[row.run_id] = data[level][plots.index(row.whole_plot)][row.levels[easy]]
+    return values
 
 
 def pairs(*values: tuple[float, float]) -> list[dict[str, float]]:
@@ -60,7 +60,7 @@ WHOLE_AND_SUB = {
 }
 
 
-def test_whole_plots_are_judged_by_whole_plots(tmp_path):
+def test_whole_plot_factors_use_the_whole_plot_error(tmp_path):
     """Six whole plots of two runs, completely randomised: F of W on (1, 4), others by the sub-plot error."""
     text = study_text(WHOLE_AND_SUB, "{kind: full, replicates: 3, order: split-plot-random}")
     plan = plan_of_text(text, tmp_path)
@@ -73,13 +73,13 @@ def test_whole_plots_are_judged_by_whole_plots(tmp_path):
     assert table.loc[["W", "S", "W:S"], "df_error"].tolist() == [4, 4, 4]
     assert table.loc[["W", "S"], "stratum"].tolist() == ["whole_plot", "run"]
     assert table["variation_share"].sum() == pytest.approx(100)
-    # what ignoring the strata would give is offered nowhere
-    told = json.loads(json.dumps(table["p_value"].dropna().tolist()))
-    assert not any(p == pytest.approx(0.027, abs=1e-3) for p in told)
+    # the p-value without strata appears nowhere
+    p_values = json.loads(json.dumps(table["p_value"].dropna().tolist()))
+    assert not any(p == pytest.approx(0.027, abs=1e-3) for p in p_values)
 
 
-def test_ignoring_whole_plots_would_call_it_significant(tmp_path):
-    """The planted failure of the test above: the same runs as a plan without whole plots."""
+def test_without_whole_plots_the_same_effect_is_significant(tmp_path):
+    """Planted failure of the test above: the same runs in a plan without whole plots."""
     text = study_text(WHOLE_AND_SUB, "{kind: full, replicates: 3, order: split-plot-random}")
     plan = plan_of_text(text, tmp_path)
     values = in_whole_plots(plan.rows, "W", SPLIT, "S")
@@ -111,7 +111,7 @@ def frame(plan: Plan, values: dict[str, float]) -> pd.DataFrame:
 def corrosion(plan: Plan) -> dict[str, float]:
     """Corrosion resistance of coated bars by furnace temperature (whole plots) and coating, in two
     replicates: Box, Hunter & Hunter, Statistics for Experimenters, 2nd edition, section 9.1. The R package
-    BHH2 has them as `corrosion.data`; the first ten as its manual page prints them agree with these."""
+    BHH2 has the data as `corrosion.data`; the first ten values of its manual page are equal to these."""
     heats = {
         "360": [
             {"C1": 67, "C2": 73, "C3": 83, "C4": 89},
@@ -159,8 +159,8 @@ PAPER = {
 
 def test_strength_of_paper_in_blocks(tmp_path):
     """Tensile strength of paper, pulp preparation in whole plots, three days as blocks: Montgomery, Design
-    and Analysis of Experiments, the split-plot design. All 36 values agree with those that the makers of
-    Design-Expert publish with their tutorial on split plots (`pulp.dxpx`)."""
+    and Analysis of Experiments, the split-plot design. All 36 values are equal to those of the tutorial on
+    split plots of Design-Expert (`pulp.dxpx`)."""
     text = study_text(
         {
             "method": "{levels: [m1, m2, m3], change: redeploy}",
@@ -197,25 +197,25 @@ def test_one_whole_plot_for_each_level_is_refused_for_inference(tmp_path):
     )
     plan = plan_of_text(text, tmp_path)
     assert any("Nothing can be concluded about W" in c for c in plan.cautions)
-    random = np.random.default_rng(1)
-    table = effects(frame(plan, {r.run_id: float(random.normal()) for r in plan.rows}), plan, "y")
+    rng = np.random.default_rng(1)
+    table = effects(frame(plan, {r.run_id: float(rng.normal()) for r in plan.rows}), plan, "y")
     table = table.set_index("term")
     assert table.loc["W", "method"] == NO_ERROR
     assert table.loc["W", ["p_value", "ci_low", "effect_ci_high"]].isna().all()
     assert np.isfinite(table.loc["W", "effect"])
-    # the others are judged against each other, without W
+    # the other effects are compared with each other, without W
     assert table.loc["S", "method"] == "lenth"
 
 
-def test_a_run_repeated_elsewhere_has_a_setting_of_its_own(tmp_path):
+def test_a_run_repeated_later_has_its_own_whole_plot(tmp_path):
     text = study_text(WHOLE_AND_SUB, "{kind: full, replicates: 4, order: split-plot-random}")
     plan = plan_of_text(text, tmp_path)
-    random = np.random.default_rng(3)
-    runs = frame(plan, {r.run_id: float(random.normal(10)) for r in plan.rows})
+    rng = np.random.default_rng(3)
+    runs = frame(plan, {r.run_id: float(rng.normal(10)) for r in plan.rows})
     runs["start_realtime_ns"] = runs["run_order"] * 100
     planned = effects(runs, plan, "y").set_index("term")
     assert planned.loc["W", "method"] == "student"
-    runs.loc[0, "start_realtime_ns"] = 10_000  # made again after all others
+    runs.loc[0, "start_realtime_ns"] = 10_000  # repeated after all others
     moved = effects(runs, plan, "y").set_index("term")
     assert moved.loc["W", "method"] == REML
     assert moved.loc["whole_plot", "df"] == planned.loc["whole_plot", "df"] + 1
@@ -223,7 +223,7 @@ def test_a_run_repeated_elsewhere_has_a_setting_of_its_own(tmp_path):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_lost_runs_equal_mixed_models_of_statsmodels(tmp_path, seed: int):
-    """Coefficients, their errors and both variances by REML, against an independent implementation."""
+    """Coefficients, their errors and both variances by REML, compared with an independent implementation."""
     from statsmodels.regression.mixed_linear_model import MixedLM
 
     text = study_text(
@@ -231,29 +231,29 @@ def test_lost_runs_equal_mixed_models_of_statsmodels(tmp_path, seed: int):
         "{kind: full, replicates: 6, order: split-plot-random}",
     )
     plan = plan_of_text(text, tmp_path)
-    random = np.random.default_rng(seed)
-    setting = random.normal(0, 2, 1 + max(r.whole_plot for r in plan.rows))
-    values = {r.run_id: 20 + setting[r.whole_plot] + float(random.normal()) for r in plan.rows}
+    rng = np.random.default_rng(seed)
+    setting = rng.normal(0, 2, 1 + max(r.whole_plot for r in plan.rows))
+    values = {r.run_id: 20 + setting[r.whole_plot] + float(rng.normal()) for r in plan.rows}
     runs = frame(plan, values)
-    runs.loc[random.choice(len(runs), 5, replace=False), "valid"] = False
+    runs.loc[rng.choice(len(runs), 5, replace=False), "valid"] = False
     table = effects(runs, plan, "y").set_index("term")
     good = runs[runs["valid"]]
     w, s, t = ((2.0 * good[n].isin(["high", "b", "d"]) - 1).to_numpy() for n in "WST")
     columns = {"one": np.ones(len(good)), "W": w, "S": s, "T": t}
     columns |= {"W:S": w * s, "W:T": w * t, "S:T": s * t, "W:S:T": w * s * t}
     plots = {r.run_id: r.whole_plot for r in plan.rows}
-    theirs = MixedLM(
+    expected = MixedLM(
         good["y"].to_numpy(), pd.DataFrame(columns), good["run_id"].map(plots).to_numpy()
     ).fit(reml=True, method="powell")
     terms = ["W", "S", "T", "W:S", "W:T", "S:T", "W:S:T"]
     np.testing.assert_allclose(
-        table.loc[terms, "coefficient"], theirs.fe_params[1:].to_numpy(), atol=2e-4
+        table.loc[terms, "coefficient"], expected.fe_params[1:].to_numpy(), atol=2e-4
     )
     np.testing.assert_allclose(
-        table.loc[terms, "standard_error"], theirs.bse_fe[1:].to_numpy(), rtol=1e-2
-    )  # theirs are of a numerical Hessian
+        table.loc[terms, "standard_error"], expected.bse_fe[1:].to_numpy(), rtol=1e-2
+    )  # statsmodels uses a numerical Hessian
     assert table.loc["whole_plot", "variance"] == pytest.approx(
-        float(np.asarray(theirs.cov_re)[0, 0]), rel=5e-3
+        float(np.asarray(expected.cov_re)[0, 0]), rel=5e-3
     )
     assert set(table.loc[terms, "method"]) == {REML}
     assert (table.loc[terms, "df_error"] <= len(good) - 8).all()
@@ -264,8 +264,8 @@ def strip(plan: Plan, value: Callable[[PlannedRun], float]) -> pd.DataFrame:
     return frame(plan, {r.run_id: value(r) for r in plan.rows})
 
 
-def test_strips_have_an_error_each(tmp_path):
-    """Row, column and run errors of a strip-plot add up, and each catches what was planted in it."""
+def test_rows_columns_and_runs_of_a_strip_plot_have_separate_errors(tmp_path):
+    """Row, column and run errors of a strip-plot add up, and each estimates its planted variance."""
     text = study_text(
         {
             "A": "{levels: [a, b], change: redeploy, change_cost: 100s}",
@@ -274,27 +274,27 @@ def test_strips_have_an_error_each(tmp_path):
         "{kind: full, replicates: 5, order: strip-plot}",
     )
     plan = plan_of_text(text, tmp_path)
-    random = np.random.default_rng(6)
-    rows, columns = random.normal(0, 5, 99), random.normal(0, 3, 99)
-    runs = strip(plan, lambda r: rows[r.whole_plot] + columns[r.strip] + float(random.normal()))
+    rng = np.random.default_rng(6)
+    rows, columns = rng.normal(0, 5, 99), rng.normal(0, 3, 99)
+    runs = strip(plan, lambda r: rows[r.whole_plot] + columns[r.strip] + float(rng.normal()))
     table = effects(runs, plan, "y").set_index("term")
     assert table.loc[["A", "B", "A:B"], "stratum"].tolist() == ["whole_plot", "strip", "run"]
     assert table.loc[["whole_plot", "strip", "residual"], "df"].tolist() == [4, 4, 4]
     assert table.loc["block", "df"] == 4
     assert table["variation_share"].sum() == pytest.approx(100)
-    # the textbook's: interactions of block with rows, columns and both
+    # as in the textbook: interactions of block with rows, columns and both
     y = runs.assign(y=runs["y"])
     means = y.groupby(["replicate", "A"])["y"].mean().unstack()
-    inside = means.sub(means.mean(axis=1), axis=0) - (means.mean() - means.to_numpy().mean())
+    deviations = means.sub(means.mean(axis=1), axis=0) - (means.mean() - means.to_numpy().mean())
     assert table.loc["whole_plot", "sum_of_squares"] == pytest.approx(
-        2 * float((inside**2).to_numpy().sum())
+        2 * float((deviations**2).to_numpy().sum())
     )
     lost = runs.assign(valid=runs.index != 3)
     assert set(effects(lost, plan, "y").set_index("term").loc[["A", "B"], "method"]) == {NO_ERROR}
 
 
-def test_means_have_no_more_freedom_than_settings(tmp_path):
-    """The mean at a level of a kept factor: a setting's own part does not average out over its runs."""
+def test_means_have_the_degrees_of_freedom_of_settings(tmp_path):
+    """Means of a hard-to-change factor: the error of a setting does not average out over its runs."""
     text = study_text(WHOLE_AND_SUB, "{kind: full, replicates: 3, order: split-plot-random}")
     plan = plan_of_text(text, tmp_path)
     values = in_whole_plots(plan.rows, "W", SPLIT, "S")
@@ -303,8 +303,8 @@ def test_means_have_no_more_freedom_than_settings(tmp_path):
     outcome = Outcome.read(out)
     ranked = Ranking(outcome, outcome.responses[0])
     low, high = ranked.level_means("W")
-    assert low.high > high.low  # as the test by whole plots has it: not told apart
-    # the textbook's: three whole plots of each level, 4 degrees of freedom between them
+    assert low.high > high.low  # no significant difference, as in the test by whole plots
+    # as in the textbook: three whole plots of each level, 4 degrees of freedom between them
     plots = {r.run_id: r.whole_plot for r in plan.rows}
     runs = outcome.measured
     logs = np.log(runs["y"].astype(float)).groupby([runs["W"], runs["run_id"].map(plots)])
@@ -313,7 +313,7 @@ def test_means_have_no_more_freedom_than_settings(tmp_path):
     assert math.log(low.high / low.low) == pytest.approx(2 * half, rel=1e-3)
 
 
-def test_plans_go_to_json_and_back(tmp_path):
+def test_plans_survive_a_round_trip_through_json(tmp_path):
     text = study_text(WHOLE_AND_SUB, "{kind: full, replicates: 3, order: split-plot}")
     plan = plan_of_text(text, tmp_path)
     again = plan_from_json(json.loads(json.dumps(plan.to_json())))
@@ -322,9 +322,11 @@ def test_plans_go_to_json_and_back(tmp_path):
 
 
 @pytest.mark.parametrize("order", ["split-plot", "split-plot-random", "strip-plot", "interleaved"])
-def test_what_a_plan_says_is_found_is_found(tmp_path, order: str):
-    """The detectable differences of the plan, planted, are found by the analysis in 80 % of studies; breaks
-    with another stratum's error or degrees of freedom in the plan or in the analysis."""
+def test_the_detectable_difference_is_detected_with_the_planned_power(tmp_path, order: str):
+    """The analysis detects planted differences of the size in the plan in 80 % of studies.
+
+    Fails with the error or the degrees of freedom of another stratum in the plan or in the analysis.
+    """
     text = study_text(
         {
             "W": "{levels: [a, b], change_cost: 100s, change: redeploy}",
@@ -333,34 +335,34 @@ def test_what_a_plan_says_is_found_is_found(tmp_path, order: str):
         f"{{kind: full, replicates: 7, order: {order}}}",
     )
     plan = plan_of_text(text, tmp_path)
-    mine = (plan.order, plan.whole_plot_factors, plan.strip_factors)
-    (option,) = (o for o in plan.orders if (o["order"], o["hard"], o["strips"]) == mine)
-    drawn = np.random.default_rng(12)
+    key = (plan.order, plan.whole_plot_factors, plan.strip_factors)
+    (option,) = (o for o in plan.orders if (o["order"], o["hard"], o["strips"]) == key)
+    rng = np.random.default_rng(12)
     frame = pd.DataFrame(
         [
             {"run_id": r.run_id, "replicate": r.replicate, **r.levels, "valid": True}
             for r in plan.rows
         ]
     )
-    # half of a run's variance is its setting's: of whole plots and strips a part each
+    # half of the variance of a run belongs to its setting: one part for each of whole plots and strips
     groups = [
         numbers
         for name in ("whole_plot", "strip")
         if (numbers := np.array([getattr(r, name) for r in plan.rows])).any()
     ]
-    found = dict.fromkeys("WS", 0)
+    detected = dict.fromkeys("WS", 0)
     studies = 300
     base = sum(
         option["detectable"][n] / 2 * np.array([r.coded[n] for r in plan.rows]) for n in "WS"
     )
-    first = fitted(frame.assign(y=base), plan, "y")
+    base_fit = fitted(frame.assign(y=base), plan, "y")
     for _ in range(studies):
-        y = base + np.sqrt(0.5 if groups else 1.0) * drawn.normal(size=len(frame))
+        y = base + np.sqrt(0.5 if groups else 1.0) * rng.normal(size=len(frame))
         for numbers in groups:
-            y = y + np.sqrt(0.5) * drawn.normal(size=numbers.max() + 1)[numbers]
-        table = effects(frame, plan, "y", fit=refitted(first, y, plan)).set_index("term")
-        for name in found:
-            found[name] += table.loc[name, "p_value"] < 0.05
+            y = y + np.sqrt(0.5) * rng.normal(size=numbers.max() + 1)[numbers]
+        table = effects(frame, plan, "y", fit=refitted(base_fit, y, plan)).set_index("term")
+        for name in detected:
+            detected[name] += table.loc[name, "p_value"] < 0.05
     low, high = (0.8 + s * 3.3 * math.sqrt(0.8 * 0.2 / studies) for s in (-1, 1))
-    for name, count in found.items():
+    for name, count in detected.items():
         assert low <= count / studies <= high, name

@@ -1,4 +1,4 @@
-"""The study as it is read: defaults, units, templates, overrides, quick, the published schema."""
+"""Reading a study: defaults, units, templates, overrides, quick mode, the published schema."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def changed(*pairs: tuple[str, str]) -> Study:
     return read_study(text.encode(), SOUND)
 
 
-def test_levels_are_words_of_the_command_and_texts_of_the_environment(
+def test_levels_are_quoted_in_commands_and_plain_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PASSED", "a{b}")
@@ -72,7 +72,7 @@ def test_the_published_schema_is_current():
     assert published_schema() == schema_text()
 
 
-def test_the_schema_takes_a_sound_study_and_refuses_a_broken_one():
+def test_the_schema_accepts_a_valid_study_and_refuses_a_broken_one():
     document = read_source(SOUND.read_bytes(), "sound").value
     jsonschema.validate(document, study_schema())
     document["workload"]["timeuot"] = "5s"
@@ -97,7 +97,7 @@ def test_comments_do_not_change_the_hash_and_values_do():
     assert load_study(SOUND).hash != changed(("timeout: 60s", "timeout: 61s")).hash
 
 
-def test_names_that_break_formulas_are_names():
+def test_names_with_a_meaning_in_formulas_are_allowed():
     study = changed(("jobs", "C"), ("pattern", "Q"), ("{disk}", "{I}"), ("disk:", "I:"))
     assert [f.name for f in study.factors] == ["I", "Q", "C"]
 
@@ -207,7 +207,7 @@ def test_overrides():
     "text",
     ["workload.timeout=0s", "workload.timeuot=5s", "nonsense", "platform.nodes.n9.memory=1GiB"],
 )
-def test_bad_overrides_say_which(text: str):
+def test_errors_of_overrides_name_the_override(text: str):
     with pytest.raises(BadInput) as caught:
         load_study(SOUND, [text])
     (mistake,) = caught.value.mistakes
@@ -223,21 +223,21 @@ def test_quick():
     assert study.quick
 
 
-def test_a_disk_without_its_node_is_that_of_the_node_where_the_command_runs():
-    two = (
+def test_a_disk_without_a_node_belongs_to_the_node_of_the_command():
+    two_nodes = (
         "    - name: node1\n",
         "    - name: node2\n      disks: [{name: data, profile: nvme}]\n    - name: node1\n",
     )
     levels = {"disk": "hdd-7200", "pattern": "random", "jobs": "8"}
     places = {"node1.data": "/one", "node2.data": "/two"}
-    study = changed(two, ("={data}", "={node2.data}"))
+    study = changed(two_nodes, ("={data}", "={node2.data}"))
     run = resolve(study, levels)
     assert "/two" in run.filling(places, "/r").line(run.command)
-    run = resolve(changed(two), levels)
+    run = resolve(changed(two_nodes), levels)
     assert "/one" in run.filling({**places, "data": "/one"}, "/r", node="node1").line(run.command)
-    bare = ("    - name: node1\n", "    - name: node0\n    - name: node1\n")
+    diskless_node = ("    - name: node1\n", "    - name: node0\n    - name: node1\n")
     with pytest.raises(BadInput) as caught:
-        changed(bare, ("={data}", "={data} {node}"))
+        changed(diskless_node, ("={data}", "={data} {node}"))
     assert "{node1.data}" in str(caught.value)
 
 
@@ -250,7 +250,7 @@ def test_a_warm_start_drops_no_caches():
 # ---------------------------------------------------------------- units
 
 
-def test_binary_is_not_decimal():
+def test_binary_and_decimal_units_differ():
     assert parse_size("512MiB") == 512 * 1024**2
     assert parse_size("512MB") == 512 * 1000**2
     assert parse_duration("10ms") == pytest.approx(0.01)
@@ -263,7 +263,7 @@ def test_binary_is_not_decimal():
 @pytest.mark.parametrize(
     "unit", ["lookups/s", "rows/requests", "cache-misses", "s/lookups", "Schlüssel".lower()]
 )
-def test_any_word_counts(unit: str):
+def test_any_word_can_be_a_unit_of_counts(unit: str):
     count = parse_unit(unit.replace("lookups", "1"))
     assert parse_unit(unit).dimension == count.dimension
     assert convert(3, "lookups/s", "tps") == 3
@@ -273,17 +273,17 @@ def test_any_word_counts(unit: str):
     "text",
     [
         *("mib", "kib/s", "seconds", "bytes", "mbps", "percent", "ms s", "Lookups", "xs", ""),
-        # 5 kops/s would be 5 per second
+        # kops/s would be read as ops/s: 5 kops/s as 5 per second
         *("kops/s", "mreqs/s", "krows", "kbytes", "megabits/s", "micros", "s/kops"),
     ],
 )
-def test_a_word_that_is_meant_otherwise_counts_nothing(text: str):
+def test_misspelt_units_are_refused(text: str):
     with pytest.raises(ValueError, match="unit"):
         parse_unit(text)
 
 
 @pytest.mark.parametrize("text", ["1e18s", "1e300 ms", "1000000000d", "-1s", "infs", "5"])
-def test_durations_that_are_none(text: str):
+def test_invalid_durations_are_refused(text: str):
     with pytest.raises(ValueError, match="a duration"):
         parse_duration(text)
 
@@ -299,7 +299,7 @@ def test_sizes_and_durations_of_a_study_are_bounded():
 
 
 @pytest.mark.parametrize("text", ["5", "5 mb", "MiB", "-1MiB", "1.3B", "", "1e400GiB"])
-def test_sizes_that_are_none(text: str):
+def test_invalid_sizes_are_refused(text: str):
     with pytest.raises(ValueError, match="size"):
         parse_size(text)
 
@@ -311,7 +311,7 @@ def test_dimensions_do_not_mix(one: str, other: str):
 
 
 @given(st.floats(1e-3, 1e6), st.sampled_from(["B", "kB", "MiB", "GB", "TiB"]))
-def test_conversion_goes_back(value: float, unit: str):
+def test_conversion_is_invertible(value: float, unit: str):
     assert convert(convert(value, unit, "MiB"), "MiB", unit) == pytest.approx(value, rel=1e-12)
     assert parse_unit(unit).dimension == "size"
 
@@ -357,11 +357,11 @@ def test_json_form_of_a_study_is_a_study():
 
 
 @pytest.mark.parametrize("name", COMMITTED)
-def test_every_study_here_can_be_read(name: str):
-    # planted: a limit of operations without a unit, which no test had read, ended a study at its start
+def test_every_committed_study_can_be_read(name: str):
+    # planted: a limit of operations without a unit, in a study that no test read, failed only at the start
     assert load_study(ROOT / name, [], True).responses
 
 
 @pytest.mark.parametrize("name", COMMITTED)
-def test_every_study_here_can_be_planned(name: str):
+def test_every_committed_study_can_be_planned(name: str):
     assert make_plan(load_study(ROOT / name)).rows

@@ -1,4 +1,4 @@
-"""Exports are read back by readers that share nothing with the writers; row counts are equal."""
+"""Exports are read by independent readers, without code of the writers; row counts are equal."""
 
 from __future__ import annotations
 
@@ -36,19 +36,17 @@ def slices_of(trace: PerfettoTrace) -> list[dict[str, Any]]:
     return [s for s in trace.slices if s["category"] in ("read", "write", "sync", "meta")]
 
 
-def test_perfetto_holds_every_event(
-    bundle: Path, rows: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_perfetto_has_every_event(bundle: Path, rows: list[dict[str, Any]], tmp_path: Path) -> None:
     written = export(bundle, "perfetto", tmp_path / "o.pftrace")
     trace = PerfettoTrace((tmp_path / "o.pftrace").read_bytes())
-    found = sorted(
+    actual = sorted(
         (s["begin"], s["name"], s["offset_bytes"], s["size_bytes"], s["end"] - s["begin"])
         for s in slices_of(trace)
     )
     expected = sorted(
         (r["t_ns"], r["op"], r["offset_bytes"], r["size_bytes"], r["latency_ns"]) for r in rows
     )
-    assert found == expected
+    assert actual == expected
     assert written["events"] == N
     assert trace.clocks == {3: START_NS, 1: 1_700_000_000 * 10**9, 6: START_NS + 7}
     assert {s["file"] for s in slices_of(trace)} == {b"/data/x", ODD.encode()}
@@ -75,7 +73,7 @@ def test_perfetto_threads_under_processes_and_requests_on_lanes(
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
     names = {track["name"] for track in trace.tracks.values() if track["kind"] == "counter"}
     assert names == {"read throughput", "write throughput", "operations under way"}
-    # the mean number under way times its bins is the time spent, to rounding
+    # the sum of operations in progress times bin length equals the time spent, apart from rounding
     (under_way,) = (n for n, t in trace.tracks.items() if t["name"] == "operations under way")
     samples = sorted((t, v) for track, t, v in trace.counters if track == under_way)
     spent = sum(v * (b - t) for (t, v), (b, _) in itertools.pairwise(samples))
@@ -90,7 +88,7 @@ def test_perfetto_marks_losses(bundle: Path, tmp_path: Path) -> None:
     assert mark["events"] == 3
 
 
-def test_a_field_that_perfetto_does_not_have_is_found(bundle: Path, tmp_path: Path) -> None:
+def test_the_reader_detects_unknown_fields(bundle: Path, tmp_path: Path) -> None:
     """Planted: a packet with a field of number 1999."""
     export(bundle, "perfetto", tmp_path / "o.pftrace")
     planted = (tmp_path / "o.pftrace").read_bytes() + b"\x0a\x03\xf8\x7c\x01"
@@ -98,7 +96,7 @@ def test_a_field_that_perfetto_does_not_have_is_found(bundle: Path, tmp_path: Pa
         PerfettoTrace(planted)
 
 
-def test_perfetto_parts_open_alone_and_hold_all(bundle: Path, tmp_path: Path) -> None:
+def test_perfetto_parts_are_independent_and_complete(bundle: Path, tmp_path: Path) -> None:
     written = export(bundle, "perfetto", tmp_path / "o.pftrace", part_bytes=20_000)
     assert len(written["parts"]) > 3
     total = 0
@@ -110,15 +108,15 @@ def test_perfetto_parts_open_alone_and_hold_all(bundle: Path, tmp_path: Path) ->
 
 
 def test_perfetto_flows_lead_from_a_call_to_its_request(tmp_path: Path) -> None:
-    def request(t_ns: int, tid: int, **more: Any) -> dict[str, Any]:
+    def request(t_ns: int, tid: int, **columns: Any) -> dict[str, Any]:
         t = START_NS + t_ns
         row = {"t_ns": t, "done_ns": t + 100, "op": "read", "disk_id": "d"}
-        return row | {"offset_bytes": 0, "size_bytes": 4096, "tid": tid} | more
+        return row | {"offset_bytes": 0, "size_bytes": 4096, "tid": tid} | columns
 
     rows = [event(0, tid=1, pid=1), event(50_000, tid=1, pid=1), event(60_000, tid=2, pid=1)]
     requests = [
         request(5_000, 1),  # within the first call
-        request(20_000, 1),  # between calls: nobody's
+        request(20_000, 1),  # between calls: of no call
         request(52_000, 1),
         request(53_000, 1, done_ns=START_NS + 90_000),
         request(62_000, 3),  # of a thread without calls
@@ -184,7 +182,7 @@ def test_paraver(bundle: Path, rows: list[dict[str, Any]], tmp_path: Path) -> No
     pcf = (tmp_path / "o.pcf").read_text()
     types = {name: int(n) for n, name in re.findall(r"EVENT_TYPE\n\d+\s+(\d+)\s+(.+)", pcf)}
     values = dict(re.findall(r"^(\d+) {6}([a-z_0-9]+)$", pcf, re.M))
-    found = sorted(
+    actual = sorted(
         (
             t,
             values[str(e[types["I/O operation"]])],
@@ -193,7 +191,7 @@ def test_paraver(bundle: Path, rows: list[dict[str, Any]], tmp_path: Path) -> No
         )
         for _, _, t, e in prv.events
     )
-    assert found == sorted(
+    assert actual == sorted(
         (r["t_ns"] - START_NS, r["op"], r["offset_bytes"], r["latency_ns"]) for r in rows
     )
     for task, thread in {(s[0], s[1]) for s in prv.states}:
@@ -227,13 +225,13 @@ def test_json_and_jsonl(bundle: Path, rows: list[dict[str, Any]], tmp_path: Path
         assert line == row
 
 
-def test_a_dropped_event_is_noticed(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+def test_a_dropped_event_is_detected(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     path = write_bundle(tmp_path / "t", rows[:500] + rows[501:], paths={1: "/data/x", 2: ODD})
     export(path, "jsonl", tmp_path / "o.jsonl")
     assert len((tmp_path / "o.jsonl").read_text().splitlines()) != N
 
 
-def test_fio_logs_hold_each_thread_in_its_order(
+def test_fio_logs_have_each_thread_in_its_order(
     bundle: Path, rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     written = export(bundle, "fio", tmp_path / "o")
@@ -241,7 +239,7 @@ def test_fio_logs_hold_each_thread_in_its_order(
     for thread in written["threads"]:
         lines = (tmp_path / "o" / thread["log"]).read_text().splitlines()
         assert lines[0] == "fio version 3 iolog"
-        known: set[str] = set()
+        added: set[str] = set()
         calls, last = [], 0
         for line in lines[1:]:
             us, name, action, *numbers = line.split(" ")
@@ -249,11 +247,11 @@ def test_fio_logs_hold_each_thread_in_its_order(
             last = int(us)
             assert action != "wait"
             if action == "add":
-                known.add(name)
+                added.add(name)
             elif not numbers:
                 assert action in ("open", "close")
             else:
-                assert name in known
+                assert name in added
                 calls.append((int(us), name, action, *map(int, numbers)))
         expected = [
             (
@@ -283,20 +281,20 @@ def test_fio_reads_its_logs(tmp_path: Path) -> None:
     export(path, "fio", tmp_path / "o")
     for job in ("files.fio", "job.fio"):
         subprocess.run(["fio", job], cwd=tmp_path / "o", check=True, capture_output=True)
-    done = subprocess.run(
+    result = subprocess.run(
         ["fio", "replay.fio", "--output-format=json"],
         cwd=tmp_path / "o",
         check=True,
         capture_output=True,
     )
-    jobs = json.loads(done.stdout)["jobs"]
+    jobs = json.loads(result.stdout)["jobs"]
     assert [(j["read"]["total_ios"], j["write"]["total_ios"], j["error"]) for j in jobs] == [
         (101, 0, 0),
         (0, 53, 0),
     ]
 
 
-def test_fio_job_says_what_the_events_say(tmp_path: Path) -> None:
+def test_fio_job_matches_the_events(tmp_path: Path) -> None:
     rows = [event(10_000 * n, "pread64" if n % 4 else "write", size_bytes=4096 if n % 2 else 8192)
             for n in range(400)]  # fmt: skip
     verdict = {"file_id": 1, "direction": "read", "tid": None, "class": "random", "evidence": "{}"}
@@ -327,7 +325,7 @@ def test_fio_job_has_the_order_of_the_calls_not_that_of_the_device(tmp_path: Pat
     assert "rw=read" in (tmp_path / "o" / "job.fio").read_text().splitlines()
 
 
-def test_what_cannot_be_exported_is_bad_input(tmp_path: Path, bundle: Path) -> None:
+def test_missing_and_damaged_bundles_are_bad_input(tmp_path: Path, bundle: Path) -> None:
     with pytest.raises(BadInput, match="not a bundle"):
         export(tmp_path, "json", tmp_path / "o")
     with pytest.raises(BadInput, match="found format 'xml'"):
@@ -349,7 +347,9 @@ def test_operations_have_numbers() -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "jsonl", "perfetto", "paraver", "fio"])
-def test_a_command_with_a_word_that_is_not_utf_8(bundle: Path, tmp_path: Path, form: str) -> None:
+def test_a_command_with_an_argument_that_is_not_utf_8(
+    bundle: Path, tmp_path: Path, form: str
+) -> None:
     odd = tmp_path / "odd"
     shutil.copytree(bundle, odd)
     manifest = json.loads((odd / "manifest.json").read_text())
@@ -359,7 +359,7 @@ def test_a_command_with_a_word_that_is_not_utf_8(bundle: Path, tmp_path: Path, f
 
 
 def _log(writes: int, flush: str, every: int, files: int = 1) -> list[dict[str, Any]]:
-    """Writes of 4 KiB, flushed after every so many, the file made again in between."""
+    """Writes of 4 KiB with a flush after every `every`; the path is recreated `files` − 1 times."""
     rows = []
     for n in range(writes):
         file_id = 1 + n * files // writes
@@ -382,19 +382,19 @@ def test_fio_job_flushes_as_often_as_the_program(tmp_path: Path, flush: str, eve
     assert job[option] == str(every)
     assert {"fsync", "fdatasync", "sync"} & set(job) == {option}
     if shutil.which("fio"):
-        words = ["fio", "job.fio", "--output-format=json"]
-        done = subprocess.run(words, cwd=tmp_path / "o", check=True, capture_output=True)
-        (told,) = json.loads(done.stdout)["jobs"]
-        assert told["write"]["total_ios"] == 200
-        if option == "fsync":  # of the other fio keeps no count
-            assert abs(told["sync"]["total_ios"] - 200 / every) <= 1
+        argv = ["fio", "job.fio", "--output-format=json"]
+        result = subprocess.run(argv, cwd=tmp_path / "o", check=True, capture_output=True)
+        (job_report,) = json.loads(result.stdout)["jobs"]
+        assert job_report["write"]["total_ios"] == 200
+        if option == "fsync":  # fio counts no fdatasync
+            assert abs(job_report["sync"]["total_ios"] - 200 / every) <= 1
 
 
 def test_fio_job_of_synchronous_writes_and_of_none(tmp_path: Path) -> None:
     rows = [event(100_000 * n, "pwrite64", offset_bytes=4096 * n, flags=4) for n in range(50)]
     export(write_bundle(tmp_path / "s", rows), "fio", tmp_path / "o")
     assert _options(tmp_path / "o" / "job.fio")["sync"] == "1"
-    # planted: the same writes without, and flushes that failed
+    # planted: the same writes without the flag, and a failed flush
     failed = [event(9_000_000, "fsync", errno=5, size_bytes=0)]
     rows = [row | {"flags": 0} for row in rows] + failed
     export(write_bundle(tmp_path / "n", rows), "fio", tmp_path / "p")
@@ -409,5 +409,5 @@ def test_fio_job_has_one_job_per_path(tmp_path: Path) -> None:
     assert text.count("[file-") == 1
     assert "its path was made 50 times" in text
     assert _options(tmp_path / "o" / "job.fio")["io_size"] == str(200 * 4096)
-    # the calls themselves stay with their files
+    # the calls stay separate for each file
     assert (tmp_path / "o" / "files.fio").read_text().count("[file-") == 50

@@ -22,12 +22,12 @@ from tests.unit.test_trace_tables import calls
 
 _native = pytest.importorskip("penstock._native")
 
-#: control groups: node 0, node 1, another one
+#: control groups: node 0, node 1, and one of no node
 GROUPS = {0: 5001, 1: 5002, 2: 6000}
 
 
 def trace(folder: Path, host: str, events: np.ndarray, offset: Offset) -> HostTrace:
-    """Trace of nodes `HOST-0` and `HOST-1`, whose slots are 0 and 1; times of the events: of the host."""
+    """Trace of nodes `HOST-0` and `HOST-1`, whose slots are 0 and 1; times are those of the host."""
     spool = folder / f"{host}.events"
     events.tofile(spool)
     names = {n: f"/disks/data/f{n}" for n in sorted(set(events["file_id"].tolist()))}
@@ -85,16 +85,18 @@ def test_events_are_in_the_order_of_one_clock(
 
 
 def test_files_and_threads_have_their_nodes(tmp_path: Path) -> None:
-    """File 2 is of both nodes of its host; the last events are of no node."""
+    """File 2 belongs to both nodes of its host; the last event belongs to no node."""
     events = calls(6, "pwrite64", t_ns=1000 * np.arange(1, 7))
     events["file_id"] = [1, 2, 2, 3, 3, 4]
     events["cgroup_slot"] = [0, 0, 1, 1, 1, 2]
     events["tid"] = events["pid"] = [7, 7, 8, 8, 8, 9]
     events["done_bytes"][3] = -28
     clock = Offset(0, 0, 8)
-    other = calls(1, "pwrite64", t_ns=5000)
+    right_events = calls(1, "pwrite64", t_ns=5000)
     run = merged(
-        tmp_path, trace(tmp_path, "left", events, clock), trace(tmp_path, "right", other, clock)
+        tmp_path,
+        trace(tmp_path, "left", events, clock),
+        trace(tmp_path, "right", right_events, clock),
     )
     files = {row["path"]: row for row in run.table("files").to_pylist()}
     assert {path: (row["host_id"], row["node_id"]) for path, row in files.items()} == {
@@ -116,7 +118,7 @@ def test_files_and_threads_have_their_nodes(tmp_path: Path) -> None:
 
 
 def test_samples_of_all_hosts_have_one_clock(tmp_path: Path) -> None:
-    """Entities of hosts get the host's name; those of nodes are unique in the cluster."""
+    """Entities of hosts have the host's name as a prefix; those of nodes are unique in the cluster."""
     parts = []
     for number, host in enumerate(("left", "right")):
         clock = Offset(10**9 * (1 - 3 * number), 0, 8)
@@ -125,8 +127,8 @@ def test_samples_of_all_hosts_have_one_clock(tmp_path: Path) -> None:
             {"t_ns": 100 + number + clock.offset_ns, "source": s, "entity": e, "value": 1.0}
             for s, e in (("cpu", "all"), ("cgroup", f"{host}-0"), ("network", f"{host}-1 e0"))
         ]
-        with_keys = Bundle.open(part.bundle)
-        with_keys.write_table("samples", pa.Table.from_pylist(rows, TABLES["samples"].arrow))
+        part_bundle = Bundle.open(part.bundle)
+        part_bundle.write_table("samples", pa.Table.from_pylist(rows, TABLES["samples"].arrow))
         parts.append(part)
     merged_rows = merge_samples(parts, "samples").to_pylist()
     assert [(r["t_ns"], r["host_id"], r["entity"]) for r in merged_rows] == [
@@ -139,8 +141,8 @@ def test_samples_of_all_hosts_have_one_clock(tmp_path: Path) -> None:
     ]
 
 
-def test_events_outside_the_run_are_left_out(tmp_path: Path) -> None:
-    """Times of the run are those of the time base: the clock of the host is 1 s ahead."""
+def test_events_outside_the_run_are_filtered(tmp_path: Path) -> None:
+    """Times of the run are in the time base; the clock of the host is 1 s ahead."""
     ahead = 1_000_000_000
     part = trace(
         tmp_path,

@@ -65,12 +65,12 @@ def test_commands_of_each_version_are_read_and_written(version: str, tmp_path: P
             {"link": "input", "name": "a", names.size: 10},
             {"link": "output", "name": "b", names.size: 10},
         ]
-        one = {"name": "t", "type": "compute", "parents": [], names.runtime: 1}
-        workflow: dict[str, Any] = {names.tasks: [{**one, "files": files, "command": command}]}
+        base = {"name": "t", "type": "compute", "parents": [], names.runtime: 1}
+        workflow: dict[str, Any] = {names.tasks: [{**base, "files": files, "command": command}]}
     else:
-        one = {"name": "t", "id": "t", "parents": [], "children": []}
+        base = {"name": "t", "id": "t", "parents": [], "children": []}
         sizes = [{"id": name, "sizeInBytes": 10} for name in "ab"]
-        tasks = [{**one, "inputFiles": ["a"], "outputFiles": ["b"]}]
+        tasks = [{**base, "inputFiles": ["a"], "outputFiles": ["b"]}]
         run = {"id": "t", "runtimeInSeconds": 1, "command": command}
         workflow = {
             "specification": {"tasks": tasks, "files": sizes},
@@ -120,7 +120,9 @@ def test_a_journal_has_the_completed_tasks(tmp_path: Path) -> None:
     journal.note(directory="workflow-1")
     journal.append({"task": "a", "outputs": {}, "error": ""}, {"failed": "b", "error": "no"})
     journal.append({"input": "in", "size_bytes": 3, "changed": "1.0"})
-    os.write(journal.fd, b'penstock: a message\n{"task": "c", "err')  # a process was killed here
+    os.write(
+        journal.fd, b'penstock: a message\n{"task": "c", "err'
+    )  # as after the kill of a process
     with pytest.raises(BadInput, match="found an earlier run; expected another directory"):
         RunJournal.create(tmp_path, {})
     journal.close()
@@ -151,13 +153,13 @@ def test_a_journal_waits_for_the_processes_of_its_run(
 
 
 def test_only_tasks_with_needed_outputs_are_repeated() -> None:
-    done: dict[int, dict[str, Any]] = {0: {}, 1: {}, 2: {}}
+    completed: dict[int, dict[str, Any]] = {0: {}, 1: {}, 2: {}}
     everything = {"in", "x", "y", "z"}
-    assert repeated(FLOW, done, everything).keys() == {0, 1, 2}
+    assert repeated(FLOW, completed, everything).keys() == {0, 1, 2}
     # x is needed by no remaining task; y is, and x by the task that creates y again
-    assert repeated(FLOW, done, everything - {"x"}).keys() == {0, 1, 2}
-    assert repeated(FLOW, done, everything - {"x", "y"}).keys() == {2}
-    assert repeated(FLOW, done, everything - {"z"}).keys() == {0, 1}  # a result
+    assert repeated(FLOW, completed, everything - {"x"}).keys() == {0, 1, 2}
+    assert repeated(FLOW, completed, everything - {"x", "y"}).keys() == {2}
+    assert repeated(FLOW, completed, everything - {"z"}).keys() == {0, 1}  # a result
 
 
 def test_complete_lost_and_skipped_tasks_are_not_scheduled() -> None:
@@ -209,7 +211,7 @@ def test_only_outputs_of_a_single_writer_may_be_removed() -> None:
     parts = (Task("p", steps((), "shared", "own")), Task("q", steps((), "shared", "in")))
     flow = Workload("parts", (File("in", 10, preloaded=True),), parts)
     assert outputs_of_one(flow) == {"own"}
-    # the part that p has written is needed by q, which writes another
+    # q needs the part that p has written, and writes another part
     assert repeated(flow, {0: {}}, {"own", "in"}).keys() == set()
 
 
@@ -298,9 +300,9 @@ def test_attempts_of_tasks_have_logs_of_their_own(tmp_path: Path) -> None:
 
 
 def agent_answer(
-    tmp_path: Path, script: str, *, read_journal: bool = True, **more: Any
+    tmp_path: Path, script: str, *, read_journal: bool = True, **options: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    """Answer of an agent for a script, and the lines of its journal."""
+    """Response of an agent to a script, and the lines of its journal."""
     journal = tmp_path / "journal"
     line = {
         "task": "t",
@@ -312,7 +314,7 @@ def agent_answer(
         "partial": [str(tmp_path / "deep" / "out")],
         "keep_cache": True,
         "journal": True,
-        **more,
+        **options,
     }
     argv = [sys.executable, "-I", "-u", "-c", node_script(AGENT)]
     with journal.open("a") as file:
@@ -371,11 +373,11 @@ def test_processes_that_a_program_leaves_are_killed(tmp_path: Path) -> None:
     assert not status.exists() or "zombie" in status.read_text()
 
 
-@pytest.mark.parametrize("way", ["timeout 600", "setsid"])
-def test_processes_that_left_the_group_of_a_program_are_killed(tmp_path: Path, way: str) -> None:
-    script = (
-        f"{way} sh -c 'echo $$ > deep/out; exec sleep 600' & while ! [ -s deep/out ]; do :; done"
-    )
+@pytest.mark.parametrize("launcher", ["timeout 600", "setsid"])
+def test_processes_that_left_the_group_of_a_program_are_killed(
+    tmp_path: Path, launcher: str
+) -> None:
+    script = f"{launcher} sh -c 'echo $$ > deep/out; exec sleep 600' & while ! [ -s deep/out ]; do :; done"
     answer, _ = agent_answer(tmp_path, script)
     assert answer["error"] == ""
     pid = int((tmp_path / "deep" / "out").read_text())

@@ -1,4 +1,4 @@
-"""WfFormat 1.2 to 1.6: our own small instances, those of WfCommons, and what is refused."""
+"""WfFormat 1.2 to 1.6: our own small instances, instances of WfCommons, and refused files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _list(items: dict[str, Any], least: int = 0) -> dict[str, Any]:
     return {"type": "array", "items": items, "minItems": least}
 
 
-#: WfFormat 1.6 as its README tells it, in our words: what is required, of which type, which characters
+#: WfFormat 1.6 by its README: required properties, types, and characters
 SCHEMA_16 = _object(
     "name schemaVersion workflow",
     name={"type": "string", "minLength": 1},
@@ -100,7 +100,7 @@ SCHEMA_16 = _object(
 
 
 def valid(instance: Any, tmp_path: Path) -> None:
-    """Checks an instance against the schema, and by WfCommons' own semantic checks, warnings included."""
+    """Check an instance against the schema, and by the semantic checks of WfCommons, warnings included."""
     from wfcommons.wfinstances.schema import SchemaValidator
 
     schema = tmp_path / "schema.json"
@@ -117,14 +117,14 @@ def golden(version: str) -> Any:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_says_the_same(version: str) -> None:
+def test_every_version_gives_the_same_workload(version: str) -> None:
     workload = read_workload(GOLDEN / f"diamond-{version}.json")
     assert workload.name == "diamond"
     assert [task.stage for task in workload.tasks] == ["split", "sort", "sort", "merge"]
     assert workload.dependencies == ((), (0,), (0,), (1, 2))
     assert list(workload.file_sizes.values()) == [1000, 600, 400, 600, 400, 1000]
     assert [file.preloaded for file in workload.files] == [True, *[False] * 5]
-    # half of 2 s by avgCPU; two cores at 90 % each wait for nothing; no avgCPU and one of 0: all of it
+    # half of 2 s by avgCPU; two cores at 90 % each never wait; without avgCPU or at 0, all time computes
     computing = [
         [o.seconds for o in task.operations if o.op == "compute"] for task in workload.tasks
     ]
@@ -141,14 +141,16 @@ def test_every_version_says_the_same(version: str) -> None:
 
 
 @pytest.mark.parametrize(("share", "seconds"), [(0.0, 2.0), (0.25, 1.5), (1.0, 0.0)])
-def test_an_io_share_takes_the_place_of_avg_cpu(share: float, seconds: float) -> None:
+def test_an_io_share_replaces_avg_cpu(share: float, seconds: float) -> None:
     workload = read_workload(GOLDEN / "diamond-1.5.json", io_share=share)
-    found = sum(float(o.seconds) for o in workload.tasks[0].operations if o.op == "compute")  # type: ignore[arg-type]
-    assert found == seconds
+    seconds_found = sum(float(o.seconds) for o in workload.tasks[0].operations if o.op == "compute")  # type: ignore[arg-type]
+    assert seconds_found == seconds
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_written_as_1_6_it_is_valid_and_reads_the_same(version: str, tmp_path: Path) -> None:
+def test_each_version_converts_to_a_valid_and_equal_1_6_instance(
+    version: str, tmp_path: Path
+) -> None:
     workload = read_workload(GOLDEN / f"diamond-{version}.json")
     instance = instance_of(workload)
     valid(instance, tmp_path)
@@ -161,7 +163,7 @@ def test_written_as_1_6_it_is_valid_and_reads_the_same(version: str, tmp_path: P
     assert instance_of(again) == instance
 
 
-def test_unknown_properties_are_kept_on_the_way_to_1_6() -> None:
+def test_unknown_properties_survive_the_conversion_to_1_6() -> None:
     flat = instance_of(read_workload(GOLDEN / "diamond-1.4.json"))
     assert flat["house"] == {"colour": "blue"}
     assert flat["runtimeSystem"]["name"] == "by-hand"
@@ -199,7 +201,7 @@ def test_unknown_properties_are_kept_on_the_way_to_1_6() -> None:
 @pytest.mark.parametrize("version", ["1.2", "1.3"])
 def test_kilobytes_of_old_versions_are_bytes_in_1_6(version: str) -> None:
     workload = read_workload(GOLDEN / f"diamond-{version}.json")
-    # of files, too, the schema has KB, and the public instances bytes
+    # the schema has file sizes in KB as well, but the public instances have bytes
     assert any("`size` of files is read as bytes" in note for note in workload.notes)
     instance = instance_of(workload)
     execution = instance["workflow"]["execution"]
@@ -213,7 +215,7 @@ def test_kilobytes_of_old_versions_are_bytes_in_1_6(version: str) -> None:
 @pytest.mark.parametrize(
     "kind", ["pipeline", "reduce", "scatter", "gather", "checkpoint", "montage"]
 )
-def test_own_workloads_survive_wfformat_whole(kind: str, tmp_path: Path) -> None:
+def test_own_workloads_survive_a_round_trip_through_wfformat(kind: str, tmp_path: Path) -> None:
     workload = make_workload(
         kind, "small", {"optimised": True, "width": 5, "launch": 0.2, "shared": True}
     )
@@ -222,14 +224,14 @@ def test_own_workloads_survive_wfformat_whole(kind: str, tmp_path: Path) -> None
     path = tmp_path / "own.json"
     path.write_text(json.dumps(instance))
     assert read_workload(path) == workload
-    # another program made a file larger: its word counts, ours is of another file
+    # another program changed the size of a file: the standard property overrides our extension
     changed = copy.deepcopy(instance)
     changed["workflow"]["specification"]["files"][0]["sizeInBytes"] += 1
     path.write_text(json.dumps(changed))
     assert read_workload(path) != workload
 
 
-def test_a_distribution_is_its_mean_for_others_and_itself_for_us(tmp_path: Path) -> None:
+def test_a_distribution_is_exported_as_its_mean_and_read_back(tmp_path: Path) -> None:
     values = make_workload("pipeline", "small", {"width": 1}).to_dict()
     values["tasks"][0]["operations"].append(
         {"op": "compute", "seconds": {"kind": "exponential", "mean_s": 2.5}}
@@ -246,11 +248,11 @@ Change = Any
 
 
 def put(*path: Any) -> Any:
-    """Puts the last of `path` where the others lead."""
-    *way, last, value = path
+    """Change that sets the value at `path`; the last item is the value."""
+    *parents, last, value = path
 
     def change(values: Any) -> None:
-        for step in way:
+        for step in parents:
             values = values[step]
         values[last] = value
 
@@ -258,10 +260,10 @@ def put(*path: Any) -> Any:
 
 
 def drop(*path: Any) -> Any:
-    *way, last = path
+    *parents, last = path
 
     def change(values: Any) -> None:
-        for step in way:
+        for step in parents:
             values = values[step]
         del values[last]
 
@@ -272,7 +274,7 @@ SPEC = ("workflow", "specification")
 TASKS = (*SPEC, "tasks")
 FLAT = ("workflow", "tasks")
 
-#: version, what is planted, and words that the message must have
+#: version, planted mistake, and text that the message must contain
 BROKEN: list[tuple[str, Any, str]] = [
     (
         "1.5",
@@ -355,9 +357,9 @@ BROKEN: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("version", "change", "words"), BROKEN, ids=[b[2][:50] for b in BROKEN])
+@pytest.mark.parametrize(("version", "change", "message"), BROKEN, ids=[b[2][:50] for b in BROKEN])
 def test_bad_input_names_file_line_and_task(
-    version: str, change: Change, words: str, tmp_path: Path
+    version: str, change: Change, message: str, tmp_path: Path
 ) -> None:
     values = golden(version)
     change(values)
@@ -365,7 +367,7 @@ def test_bad_input_names_file_line_and_task(
     path.write_text(json.dumps(values, indent=1))
     with pytest.raises(BadInput) as caught:
         read_workload(path)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     for mistake in caught.value.mistakes:
         line = path.read_text().splitlines()[mistake.line - 1]
         assert mistake.file == str(path)
@@ -383,7 +385,7 @@ def test_the_line_is_that_of_the_mistake(tmp_path: Path) -> None:
     assert path.read_text().splitlines()[mistake.line - 1].strip() == '"sizeInBytes": "many"'
 
 
-def test_a_circle_through_files_alone_is_found(tmp_path: Path) -> None:
+def test_a_cycle_through_files_only_is_detected(tmp_path: Path) -> None:
     values = golden("1.5")
     tasks = values["workflow"]["specification"]["tasks"]
     tasks[0]["inputFiles"] = ["merged.txt"]
@@ -393,7 +395,7 @@ def test_a_circle_through_files_alone_is_found(tmp_path: Path) -> None:
         read_workload(path)
 
 
-def test_ten_terabytes_and_nothing_are_sizes(tmp_path: Path) -> None:
+def test_ten_terabytes_and_zero_are_valid_sizes(tmp_path: Path) -> None:
     values = golden("1.5")
     files = values["workflow"]["specification"]["files"]
     files[0]["sizeInBytes"], files[1]["sizeInBytes"] = 10 * 2**40, 0
@@ -403,7 +405,7 @@ def test_ten_terabytes_and_nothing_are_sizes(tmp_path: Path) -> None:
     assert list(workload.file_sizes.values())[:2] == [10 * 2**40, 0]
 
 
-def test_a_structure_without_an_execution_computes_nothing_and_says_so(tmp_path: Path) -> None:
+def test_a_structure_without_an_execution_computes_nothing_with_a_note(tmp_path: Path) -> None:
     values = golden("1.6")
     del values["workflow"]["execution"]
     path = tmp_path / "plain.json"
@@ -414,7 +416,9 @@ def test_a_structure_without_an_execution_computes_nothing_and_says_so(tmp_path:
 
 
 @pytest.mark.parametrize("runtime", [None, "missing"])
-def test_a_task_without_a_run_time_is_named(runtime: str | None, tmp_path: Path) -> None:
+def test_tasks_without_a_run_time_are_counted_in_a_note(
+    runtime: str | None, tmp_path: Path
+) -> None:
     values = golden("1.5")
     first = values["workflow"]["execution"]["tasks"][0]
     first["runtimeInSeconds"] = runtime
@@ -438,7 +442,7 @@ def test_tasks_of_one_name_in_1_4_whose_ids_differ(tmp_path: Path) -> None:
     assert instance["workflow"]["specification"]["tasks"][3]["parents"] == ["sort_1", "sort_2"]
 
 
-def test_a_file_changed_in_place_was_there_before(tmp_path: Path) -> None:
+def test_a_file_changed_in_place_is_preloaded(tmp_path: Path) -> None:
     values = golden("1.5")
     tasks = values["workflow"]["specification"]["tasks"]
     for task in tasks[:3]:
@@ -467,7 +471,7 @@ RECIPES = [
 
 
 @pytest.mark.parametrize(("name", "tasks"), RECIPES, ids=[r[0] for r in RECIPES])
-def test_instances_that_wfcommons_generates_are_read_as_they_are(
+def test_generated_instances_of_wfcommons_are_read_completely(
     name: str, tasks: int, tmp_path: Path
 ) -> None:
     from wfcommons import WorkflowGenerator
@@ -477,17 +481,19 @@ def test_instances_that_wfcommons_generates_are_read_as_they_are(
     np.random.seed(5)
     logging.getLogger("wfcommons").setLevel(logging.CRITICAL)
     recipe = getattr(recipes, f"{name}Recipe").from_num_tasks(tasks)
-    made = WorkflowGenerator(recipe).build_workflow()
+    generated = WorkflowGenerator(recipe).build_workflow()
     path = tmp_path / "made.json"
-    made.write_json(path)
+    generated.write_json(path)
     values = json.loads(path.read_text())["workflow"]
     workload = read_workload(path)
     specified = values["specification"]["tasks"]
     assert [task.name for task in workload.tasks] == [task["id"] for task in specified]
     sizes = {f["id"]: f["sizeInBytes"] for f in values["specification"]["files"]}
     read = sum(sizes[f] for task in specified for f in task["inputFiles"])
-    moved = sum(o.size_bytes for t in workload.tasks for o in t.operations if o.op == "read")
-    assert moved == read
+    read_by_tasks = sum(
+        o.size_bytes for t in workload.tasks for o in t.operations if o.op == "read"
+    )
+    assert read_by_tasks == read
     runtime = sum(t["runtimeInSeconds"] for t in values["execution"]["tasks"])
     computing = sum(
         float(o.seconds)  # type: ignore[arg-type]
@@ -503,7 +509,7 @@ def test_instances_that_wfcommons_generates_are_read_as_they_are(
     valid(instance_of(replace(workload, origin=None)), tmp_path)
 
 
-def test_the_schema_of_this_file_refuses_what_is_not_1_6() -> None:
+def test_the_schema_of_this_file_refuses_other_versions() -> None:
     jsonschema.validate(golden("1.6"), SCHEMA_16)
     for version in ("1.4", "1.5"):
         with pytest.raises(jsonschema.ValidationError):

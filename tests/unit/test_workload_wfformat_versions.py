@@ -1,4 +1,4 @@
-"""Each version of WfFormat by its own rules: what one has is a mistake in another, with its line."""
+"""Each version of WfFormat by its own rules: properties of other versions are mistakes, with their line."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ SMALL["1.6"]["workflow"]["execution"]["metrics"] = {"sumTaskRuntimesInSeconds": 
 
 FLAT, SPEC, RUN = "workflow", "workflow.specification", "workflow.execution"
 
-#: versions, where, property and value, found (words), expected (words)
+#: versions, position, property and value, parts of `found`, parts of `expected`
 FOREIGN = [
     ("1.2", FLAT, {"tasks": []}, "`tasks`, which WfFormat 1.3 has and 1.2", "`jobs` in 1.2"),
     ("1.2", FLAT, {"specification": {}}, "`specification`, which WfFormat 1.5", "`jobs`"),
@@ -154,8 +154,8 @@ FOREIGN = [
 CASES = [(v, *rest) for versions, *rest in FOREIGN for v in versions.split()]
 
 
-def at(values: Any, where: str) -> Any:
-    for step in where.split(".") if where else []:
+def at(values: Any, position: str) -> Any:
+    for step in position.split(".") if position else []:
         values = values[int(step) if step.isdecimal() else step]
     return values
 
@@ -167,7 +167,7 @@ def written(tmp_path: Path, values: Any) -> Path:
 
 
 def refused(tmp_path: Path, values: Any) -> tuple[str, str, str]:
-    """The line that the only mistake is about, what was found, what was expected."""
+    """The line of the only mistake, its `found` and its `expected`."""
     path = written(tmp_path, values)
     with pytest.raises(BadInput) as caught:
         read_workload(path)
@@ -184,23 +184,23 @@ def test_small_files_of_each_version_are_read(version: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("version", "where", "planted", "found", "expected"),
+    ("version", "position", "planted", "found", "expected"),
     CASES,
     ids=[f"{c[0]} {c[1]} {next(iter(c[2]))}" for c in CASES],
 )
-def test_what_another_version_has_is_a_mistake(
-    version: str, where: str, planted: dict[str, Any], found: str, expected: str, tmp_path: Path
+def test_properties_of_another_version_are_mistakes(
+    version: str, position: str, planted: dict[str, Any], found: str, expected: str, tmp_path: Path
 ) -> None:
     values = copy.deepcopy(SMALL[version])
-    at(values, where).update(planted)
-    line, told, wanted = refused(tmp_path, values)
-    assert found in told
-    assert expected in wanted
+    at(values, position).update(planted)
+    line, actual_found, actual_expected = refused(tmp_path, values)
+    assert found in actual_found
+    assert expected in actual_expected
     assert f'"{next(iter(planted))}"' in line
 
 
 @pytest.mark.parametrize("version", list(SMALL))
-def test_what_no_version_has_is_kept(version: str, tmp_path: Path) -> None:
+def test_properties_of_no_version_are_allowed(version: str, tmp_path: Path) -> None:
     values = copy.deepcopy(SMALL[version])
     values["house"] = values["workflow"]["house"] = {"metrics": 1, "wms": 2}
     assert read_workload(written(tmp_path, values)).dependencies == ((), (0,))
@@ -216,7 +216,7 @@ def test_a_parent_by_name_is_a_mistake_since_1_5(version: str, tmp_path: Path) -
     assert expected == f"an id in {version}, such as 'T#1'"
 
 
-def test_a_parent_by_name_is_what_1_4_has(tmp_path: Path) -> None:
+def test_a_parent_by_id_is_a_mistake_in_1_4(tmp_path: Path) -> None:
     values = copy.deepcopy(SMALL["1.4"])
     at(values, "workflow.tasks.1")["parents"] = ["T#1"]
     _, found, expected = refused(tmp_path, values)
@@ -236,22 +236,22 @@ def test_a_parent_by_name_is_what_1_4_has(tmp_path: Path) -> None:
         ("1.6", "T 1", False),
     ],
 )
-def test_characters_of_task_ids(version: str, own: str, allowed: bool, tmp_path: Path) -> None:
-    text = json.dumps(SMALL[version], indent=1).replace('"T#1"', json.dumps(own))
+def test_characters_of_task_ids(version: str, task_id: str, allowed: bool, tmp_path: Path) -> None:
+    text = json.dumps(SMALL[version], indent=1).replace('"T#1"', json.dumps(task_id))
     values = json.loads(text)
     if allowed:
-        assert read_workload(written(tmp_path, values)).tasks[0].name == own
+        assert read_workload(written(tmp_path, values)).tasks[0].name == task_id
         return
     line, found, expected = refused(tmp_path, values)
-    assert f'"id": "{own}"' in line
-    assert found == f"the text '{own}' as the id of a task"
+    assert f'"id": "{task_id}"' in line
+    assert found == f"the text '{task_id}' as the id of a task"
     assert expected.endswith(f"in {version}")
 
 
 @pytest.mark.parametrize("version", ["1.5", "1.6"])
 def test_characters_of_file_ids(version: str, tmp_path: Path) -> None:
-    fine = json.loads(json.dumps(SMALL[version]).replace('"a"', '"/data/a:1#2"'))
-    assert "/data/a:1#2" in read_workload(written(tmp_path, fine)).file_sizes
+    valid = json.loads(json.dumps(SMALL[version]).replace('"a"', '"/data/a:1#2"'))
+    assert "/data/a:1#2" in read_workload(written(tmp_path, valid)).file_sizes
     values = json.loads(json.dumps(SMALL[version]).replace('"a"', '"a file"'))
     _, found, _ = refused(tmp_path, values)
     assert found == "the text 'a file' as the id of a file"
@@ -271,10 +271,10 @@ def test_metrics_of_1_6(tmp_path: Path) -> None:
     assert "`metrics` say numberOfTasks 3; it is 2" in notes
 
 
-def test_a_version_that_a_file_only_claims_names_each_property_once(tmp_path: Path) -> None:
+def test_a_file_with_a_wrong_version_names_each_property_once(tmp_path: Path) -> None:
     values = copy.deepcopy(SMALL["1.6"]) | {"schemaVersion": "1.4"}
     path = written(tmp_path, values)
     with pytest.raises(BadInput) as caught:
         read_workload(path)
-    told = [m.found.partition(",")[0] for m in caught.value.mistakes]
-    assert told == ["`runtimeSystem`", "`specification`", "`execution`"]
+    properties = [m.found.partition(",")[0] for m in caught.value.mistakes]
+    assert properties == ["`runtimeSystem`", "`specification`", "`execution`"]
