@@ -1,4 +1,4 @@
-"""Rows that a design repeats: centre points, replicated rows, foldovers that run a treatment again."""
+"""Rows that a design repeats: centre points, replicated rows, foldovers that repeat a treatment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.study.load import load_study, read_study
 from tests.unit.test_augment import augmented
 from tests.unit.test_augment import study_of as fraction_of
 
-#: corners, five centre points, axial points: two factors, as in any textbook
+#: corners, five centre points, axial points: two factors, as in textbooks
 ROWS = "-1,-1 -1,1 1,-1 1,1 0,0 0,0 0,0 0,0 0,0 1.414,0 -1.414,0 0,1.414 0,-1.414".split()
 
 
@@ -62,13 +62,13 @@ def test_a_central_composite_table_is_thirteen_runs_of_nine_treatments(tmp_path:
     centre = {r.treatment_id for r in plan.rows if r.levels == {"x1": "0", "x2": "0"}}
     assert len(centre) == 1
     assert plan.power["degrees_of_freedom"] == 7
-    assert any("of which 4 are pure error" in said for said in plan.cautions)
-    assert not any("No pure error" in said for said in plan.cautions)
+    assert any("of which 4 are pure error" in caution for caution in plan.cautions)
+    assert not any("No pure error" in caution for caution in plan.cautions)
     assert "9 treatments, with repeated ones 13, x 1 = 13 runs" in plan_text(plan, study)
     assert plan_from_json(plan.to_json()).rows == plan.rows
 
 
-def test_lack_of_fit_is_judged_by_the_centre_points(tmp_path: Path) -> None:
+def test_lack_of_fit_is_tested_with_the_centre_points(tmp_path: Path) -> None:
     plan = make_plan(composite(tmp_path, "kind: {table: {file: ccd.csv}}, replicates: 1"))
     runs = runs_of(plan)
     tests = {t.name: t for t in surface(runs, plan, "y").tests}
@@ -81,9 +81,9 @@ def test_replicates_of_a_table_repeat_all_of_its_rows(tmp_path: Path) -> None:
     plan = make_plan(composite(tmp_path, "kind: {table: {file: ccd.csv}}, replicates: 3"))
     assert len(plan.rows) == 39
     for number in (1, 2, 3):
-        mine = [r for r in plan.rows if r.replicate == number]
-        assert len(mine) == 13
-        assert {r.block for r in mine} == {number}
+        rows = [r for r in plan.rows if r.replicate == number]
+        assert len(rows) == 13
+        assert {r.block for r in rows} == {number}
     # 39 runs, 6 coefficients, 2 differences of passes
     assert plan.power["degrees_of_freedom"] == 31
 
@@ -113,7 +113,7 @@ def test_a_resumed_study_has_the_same_runs(tmp_path: Path) -> None:
     assert [r for r in longer.rows if r.replicate == 1] == plan.rows
 
 
-def test_central_composite_designs_have_as_many_centre_points_as_wanted(tmp_path: Path) -> None:
+def test_central_composite_designs_have_the_requested_centre_points(tmp_path: Path) -> None:
     composite(tmp_path)
     place = tmp_path / "ccd.study.yaml"
     text = place.read_text().replace("[-1.414, -1, 0, 1, 1.414]", "[-1, 0, 1]")
@@ -121,15 +121,15 @@ def test_central_composite_designs_have_as_many_centre_points_as_wanted(tmp_path
     text = text.replace("{kind: {table: {file: ccd.csv}}, seed: 7}", kind)
     plan = make_plan(read_study(text.encode(), place))
     assert (plan.treatments, len(plan.rows)) == (9, 13)
-    assert any("of which 4 are pure error" in said for said in plan.cautions)
+    assert any("of which 4 are pure error" in caution for caution in plan.cautions)
 
 
 def test_a_foldover_that_repeats_treatments_has_pure_error() -> None:
     plan, _ = augmented(fraction_of(), "foldover")
     again, _ = augmented(fraction_of(), "foldover", again=True)
-    for one in (plan, again):
-        assert all(math.isfinite(v) for v in one.power.values() if isinstance(v, float))
-        assert not any("nan" in said for said in one.cautions)
+    for foldover in (plan, again):
+        assert all(math.isfinite(v) for v in foldover.power.values() if isinstance(v, float))
+        assert not any("nan" in caution for caution in foldover.cautions)
     assert len(again.rows) - again.treatments == 8
     assert again.power["degrees_of_freedom"] == 7  # eight repeated, less one for the block
     assert "No pure error" not in " ".join(again.cautions)

@@ -1,4 +1,4 @@
-"""Checks of residuals: they warn of what is planted, in passes and of two runs, and seldom of nothing."""
+"""Checks of residuals: they detect planted faults, in passes and of two runs, and have few false alarms."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def plan(name: str, place: Path) -> Plan:
     return plan_of_text(study_text(factors, design), place)
 
 
-def runs_of(made: Plan) -> pd.DataFrame:
+def runs_of(design_plan: Plan) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
@@ -47,32 +47,32 @@ def runs_of(made: Plan) -> pd.DataFrame:
                 **r.levels,
                 "valid": True,
             }
-            for r in made.rows
+            for r in design_plan.rows
         ]
     )
 
 
-def failed(made: Plan, noise: Noise, studies: int) -> Iterator[set[str]]:
-    """The checks that fail in each of several studies."""
-    runs = runs_of(made).assign(y=0.0)
-    usual = fitted(runs, made, "y")
+def failed(design_plan: Plan, noise: Noise, studies: int) -> Iterator[set[str]]:
+    """Names of failed checks, for each of several studies."""
+    runs = runs_of(design_plan).assign(y=0.0)
+    base_fit = fitted(runs, design_plan, "y")
     for seed in range(studies):
         runs = runs.assign(y=100 + noise(np.random.default_rng([17, seed]), runs))
-        fit = refitted(usual, runs["y"].to_numpy(), made)
-        found = checks(fit, usable(runs, made, "y"), [f.name for f in made.factors])
-        yield {c.name for c in found if not c.holds}
+        fit = refitted(base_fit, runs["y"].to_numpy(), design_plan)
+        results = checks(fit, usable(runs, design_plan, "y"), [f.name for f in design_plan.factors])
+        yield {c.name for c in results if not c.holds}
 
 
 def even(draws: np.random.Generator, runs: pd.DataFrame) -> Any:
-    found = draws.normal(0, 5, len(runs)) + 20 * (runs["replicate"] % 2)
-    return found + draws.normal(0, 8, int(runs["whole_plot"].max()) + 1)[runs["whole_plot"]]
+    noise = draws.normal(0, 5, len(runs)) + 20 * (runs["replicate"] % 2)
+    return noise + draws.normal(0, 8, int(runs["whole_plot"].max()) + 1)[runs["whole_plot"]]
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_normal_noise_is_seldom_warned_of(name: str, tmp_path: Path) -> None:
-    made, studies = plan(name, tmp_path), 150
-    false = sum(map(bool, failed(made, even, studies)))
-    low = stats.beta.ppf(0.005, false, studies - false + 1) if false else 0.0
+def test_normal_noise_seldom_causes_a_warning(name: str, tmp_path: Path) -> None:
+    design_plan, studies = plan(name, tmp_path), 150
+    false_alarms = sum(map(bool, failed(design_plan, even, studies)))
+    low = stats.beta.ppf(0.005, false_alarms, studies - false_alarms + 1) if false_alarms else 0.0
     assert low <= CHECK_LEVEL
 
 
@@ -85,15 +85,15 @@ def wide(draws: np.random.Generator, runs: pd.DataFrame) -> Any:
 
 
 def late(draws: np.random.Generator, runs: pd.DataFrame) -> Any:
-    """Each pass drifts by itself; what passes have in common does not."""
-    inside = runs["run_order"] - runs.groupby("replicate")["run_order"].transform("mean")
-    return draws.normal(0, 1, len(runs)) + 0.6 * inside
+    """Each pass has its own drift; common changes of all passes do not count."""
+    position = runs["run_order"] - runs.groupby("replicate")["run_order"].transform("mean")
+    return draws.normal(0, 1, len(runs)) + 0.6 * position
 
 
 def wave(draws: np.random.Generator, runs: pd.DataFrame) -> Any:
-    """One of two systems sees the host go up and down, over ten passes."""
-    seen = np.where(runs["a"] == "z", 2.5 * np.sin(2 * np.pi * runs["replicate"] / 10), 0)
-    return draws.normal(0, 1, len(runs)) + seen
+    """One of two systems follows a wave of the host over ten passes."""
+    host_effect = np.where(runs["a"] == "z", 2.5 * np.sin(2 * np.pi * runs["replicate"] / 10), 0)
+    return draws.normal(0, 1, len(runs)) + host_effect
 
 
 @pytest.mark.parametrize(
@@ -107,20 +107,23 @@ def wave(draws: np.random.Generator, runs: pd.DataFrame) -> Any:
         ("two x20", wave, "successive"),
     ],
 )
-def test_planted_faults_are_found_in_passes(
+def test_planted_faults_are_detected_in_passes(
     name: str, noise: Noise, expected: str, tmp_path: Path
 ) -> None:
-    made = plan(name, tmp_path)
-    found = sum(expected in names for names in failed(made, noise, 20))
-    # by chance one of 20; these faults are found in about half of so small studies
-    assert found >= 8, f"{expected}: {found} of 20"
+    design_plan = plan(name, tmp_path)
+    detected = sum(expected in names for names in failed(design_plan, noise, 20))
+    # 1 of 20 by chance; in studies of this size the checks detect these faults in about half
+    assert detected >= 8, f"{expected}: {detected} of 20"
 
 
-def test_what_passes_of_two_make_alike_is_not_tested(tmp_path: Path) -> None:
-    """Both runs of a pass have one residual but for its sign: their spreads cannot differ."""
-    made = plan("two x20", tmp_path)
-    runs = runs_of(made).assign(y=np.random.default_rng(2).normal(100, 5, 40))
-    names = {c.name for c in checks(fitted(runs, made, "y"), usable(runs, made, "y"), ["a"])}
+def test_spread_is_not_tested_in_passes_of_two_runs(tmp_path: Path) -> None:
+    """Both runs of a pass have the same residual with opposite signs: their spreads cannot differ."""
+    design_plan = plan("two x20", tmp_path)
+    runs = runs_of(design_plan).assign(y=np.random.default_rng(2).normal(100, 5, 40))
+    names = {
+        c.name
+        for c in checks(fitted(runs, design_plan, "y"), usable(runs, design_plan, "y"), ["a"])
+    }
     assert "spread-a" not in names
     assert {"normal", "neighbours", "drift"} <= names
 
@@ -130,14 +133,14 @@ def test_holms_step() -> None:
     assert holm([]) == []
 
 
-def test_a_box_cox_power_is_chosen_beside_the_model(tmp_path: Path) -> None:
-    """Levels of 10 and 100 with equal spread are no reason for logarithms."""
-    made = plan("two x20", tmp_path)
+def test_a_box_cox_power_is_estimated_with_the_model(tmp_path: Path) -> None:
+    """Levels of 10 and 100 with equal spread do not need logarithms."""
+    design_plan = plan("two x20", tmp_path)
     draws = np.random.default_rng(0)
-    runs = runs_of(made)
+    runs = runs_of(design_plan)
     values = np.where(runs["a"] == "z", 100, 10) + draws.normal(0, 2, len(runs))
-    fit = fitted(runs.assign(y=values), made, "y", "box-cox")
-    alone = scaled(values, "box-cox")
+    fit = fitted(runs.assign(y=values), design_plan, "y", "box-cox")
+    without_model = scaled(values, "box-cox")
     powers = np.linspace(-1, 2, 301)
 
     def nearest(transformed: Any) -> float:
@@ -146,14 +149,14 @@ def test_a_box_cox_power_is_chosen_beside_the_model(tmp_path: Path) -> None:
         )
 
     assert nearest(fit.y) == pytest.approx(1, abs=0.25)
-    assert abs(nearest(alone)) < 0.3
+    assert abs(nearest(without_model)) < 0.3
 
 
-def test_the_power_of_single_runs_is_chosen_beside_main_effects(tmp_path: Path) -> None:
+def test_the_power_of_single_runs_is_estimated_with_main_effects(tmp_path: Path) -> None:
     names = dict.fromkeys("abc", LEVELS)
-    made = plan_of_text(study_text(names, "{kind: full, replicates: 1}"), tmp_path)
-    runs = runs_of(made)
+    design_plan = plan_of_text(study_text(names, "{kind: full, replicates: 1}"), tmp_path)
+    runs = runs_of(design_plan)
     draws = np.random.default_rng(3)
     log = 1 + 2.0 * (runs["a"] == "z") + (runs["b"] == "z") + draws.normal(0, 0.05, len(runs))
-    fit = fitted(runs.assign(y=np.exp(log)), made, "y", "box-cox")
+    fit = fitted(runs.assign(y=np.exp(log)), design_plan, "y", "box-cox")
     assert np.corrcoef(fit.y, log)[0, 1] > 0.99

@@ -1,4 +1,4 @@
-"""Energy of a run by the power model: the published example, and what is refused before a run."""
+"""Energy of a run by the power model: the published example, and mistakes reported before a run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def study(
 def rows(
     kind: str, entity: str, metric: str, value: float, seconds: range
 ) -> Iterator[dict[str, Any]]:
-    """A value in some seconds of the workload, 0 in the others and in those around it."""
+    """A value in some seconds of the workload, 0 in all others."""
     for second in range(-BEGIN, 65):
         at = (BEGIN + second + 1) * S  # the end of the interval
         level = value if second in seconds else 0.0
@@ -56,17 +56,17 @@ def rows(
 
 def bundle(place: Path, table: list[dict[str, Any]]) -> Bundle:
     """A run whose workload takes 60 s."""
-    made = Bundle.create(place, {"run_id": "r001"})
+    run_bundle = Bundle.create(place, {"run_id": "r001"})
     phase = {"phase_id": "workload", "start_ns": BEGIN * S, "end_ns": (BEGIN + 60) * S}
-    made.write_table("phases", pa.Table.from_pylist([phase]))
+    run_bundle.write_table("phases", pa.Table.from_pylist([phase]))
     schema = TABLES["utilisation"].arrow
-    full = [{**dict.fromkeys(schema.names), **row} for row in table]
-    made.write_table("utilisation", pa.Table.from_pylist(full, schema=schema))
-    return made
+    complete_rows = [{**dict.fromkeys(schema.names), **row} for row in table]
+    run_bundle.write_table("utilisation", pa.Table.from_pylist(complete_rows, schema=schema))
+    return run_bundle
 
 
 def node(name: str, cores: float = 1.0) -> list[dict[str, Any]]:
-    """20 s of computing, 10 s of storage, 15 s of network; and use outside of the workload."""
+    """20 s of computing, 10 s of storage, 15 s of network; 0 outside of these."""
     return [
         *rows("cgroup_cpu", name, "cores", cores, range(20)),
         *rows("emulated_disk", f"{name}.data", "busy", 100.0, range(20, 30)),
@@ -76,8 +76,8 @@ def node(name: str, cores: float = 1.0) -> list[dict[str, Any]]:
 
 
 def energy(run: Bundle, **changed: str) -> float:
-    (one,) = study(**changed).responses
-    return measure([one], "none", run.path, "", "", 60.0, run)[one.name].value
+    (response,) = study(**changed).responses
+    return measure([response], "none", run.path, "", "", 60.0, run)[response.name].value
 
 
 def test_the_published_example(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_published_example(tmp_path: Path) -> None:
     assert energy(bundle(tmp_path / "s", table), unit="Wh") == pytest.approx(70_845 / 3600)
 
 
-def test_nodes_whose_names_begin_alike_have_their_own_disks(tmp_path: Path) -> None:
+def test_nodes_with_a_common_name_prefix_have_separate_disks(tmp_path: Path) -> None:
     table = [*node("n-1"), *rows("cgroup_cpu", "n-10", "cores", 0.0, range(0))]
     assert energy(bundle(tmp_path / "r", table)) == pytest.approx(7084.5 + 91.6 * 60)
 
@@ -96,13 +96,13 @@ def test_computing_is_a_share_of_the_processors(tmp_path: Path) -> None:
     for processor in ("all", "cpu0", "cpu1", "cpu2", "cpu3"):
         table += rows("cpu", processor, "busy", 50.0, range(60))
     run = bundle(tmp_path / "r", table)
-    other = 7084.5 - 20 * (125.2 - 91.6)
-    assert energy(run) == pytest.approx(other + 10 * (125.2 - 91.6))
-    given = f"{{energy: {POWERS}, processors: 2}}"
-    assert energy(run, source=given) == pytest.approx(7084.5)
-    # never more than all of them
-    given = f"{{energy: {POWERS}, processors: 1}}"
-    assert energy(run, source=given) == pytest.approx(7084.5)
+    without_computing = 7084.5 - 20 * (125.2 - 91.6)
+    assert energy(run) == pytest.approx(without_computing + 10 * (125.2 - 91.6))
+    source = f"{{energy: {POWERS}, processors: 2}}"
+    assert energy(run, source=source) == pytest.approx(7084.5)
+    # at most all processors
+    source = f"{{energy: {POWERS}, processors: 1}}"
+    assert energy(run, source=source) == pytest.approx(7084.5)
 
 
 def test_a_run_without_nodes_is_one_host_with_all_disks(tmp_path: Path) -> None:
@@ -126,17 +126,19 @@ def test_states_cap_and_proportional_idle_power(tmp_path: Path) -> None:
     assert energy(run, source=f"{{energy: {idle}}}") == pytest.approx(7084.5 - 15 * 91.6)
 
 
-def test_gaps_and_missing_samples_are_no_zeros(tmp_path: Path) -> None:
+def test_gaps_and_missing_samples_do_not_count_as_zero(tmp_path: Path) -> None:
     table = node("n")
     table[30]["value"] = None
     with pytest.raises(IncompleteError, match="found gaps in cgroup_cpu cores of n"):
         energy(bundle(tmp_path / "r", table))
     with pytest.raises(PenstockError, match="found no processor time of the run"):
         energy(bundle(tmp_path / "s", list(rows("cpu", "all", "busy", 1.0, range(60)))))
-    other = bundle(tmp_path / "u", node("n"))
-    other.write_table("utilisation", other.table("utilisation").drop_columns(["value"]))
+    without_values = bundle(tmp_path / "u", node("n"))
+    without_values.write_table(
+        "utilisation", without_values.table("utilisation").drop_columns(["value"])
+    )
     with pytest.raises(PenstockError, match="not as penstock writes it"):
-        energy(other)
+        energy(without_values)
     empty = Bundle.create(tmp_path / "t", {})
     with pytest.raises(PenstockError, match="found no samples of the run"):
         energy(empty)

@@ -1,4 +1,4 @@
-"""Numbers in texts: of any locale, whole or refused; in one JSON document, or in one that is named."""
+"""Numbers in texts: of any locale, complete or refused; in one JSON document, or in a selected one."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ GERMAN = "1073741824 Bytes (1,1 GB, 1,0 GiB) kopiert, 7,5 s, 143,2 MB/s\n"
         ("1.5e-3", [], 0.0015),
         ("1.234", [], 1.234),
         ("-7", [], -7.0),
-        # another number of the same text shows the mark
+        # another number of the same text shows the decimal mark
         ("1,234", ["999.5"], 1234.0),
         ("1,234", ["7,5"], 1.234),
     ],
 )
-def test_numbers_of_one_meaning(text: str, others: list[str], value: float) -> None:
+def test_unambiguous_numbers_are_read(text: str, others: list[str], value: float) -> None:
     assert numerals.number(text, "", others) == value
 
 
@@ -46,9 +46,7 @@ def test_numbers_of_one_meaning(text: str, others: list[str], value: float) -> N
     ("text", "others"),
     [("1,234", []), ("1.234", ["7,5"]), ("1,234", ["1,234", "5,678"]), ("1,234", ["7,5", "7.5"])],
 )
-def test_numbers_of_two_meanings_are_refused_until_one_is_given(
-    text: str, others: list[str]
-) -> None:
+def test_ambiguous_numbers_need_a_decimal_mark(text: str, others: list[str]) -> None:
     with pytest.raises(ValueError, match="with one meaning; state it"):
         numerals.number(text, "", others)
     assert {numerals.number(text, mark, others) for mark in numerals.MARKS} == {1.234, 1234.0}
@@ -65,7 +63,7 @@ def test_numbers_of_two_meanings_are_refused_until_one_is_given(
         ("143.2", ","),
     ],
 )
-def test_what_is_no_number_is_refused(text: str, mark: str) -> None:
+def test_texts_that_are_no_number_are_refused(text: str, mark: str) -> None:
     with pytest.raises(ValueError, match="a number"):
         numerals.number(text, mark)
 
@@ -113,9 +111,7 @@ def test_a_part_of_a_number_is_refused(pattern: str, text: str) -> None:
         ("rate: (.*) MB", "rate: 1,234.5 MB\n", 1234.5),
     ],
 )
-def test_what_stands_beside_a_number_and_is_none_of_it(
-    pattern: str, text: str, value: float
-) -> None:
+def test_text_next_to_a_number_is_not_part_of_it(pattern: str, text: str, value: float) -> None:
     if text == "took 12.5.\n":
         pattern = r"took ([0-9.]+\d)"
     assert regex.number(pattern, text, "stdout") == value
@@ -123,7 +119,7 @@ def test_what_stands_beside_a_number_and_is_none_of_it(
 
 @pytest.mark.parametrize("unit", ["k", "kB/s", "MiB/s", "Gbit/s", "Kops/s", "ms", "us", "\u00b5s"])
 def test_an_unread_unit_with_a_prefix_is_refused(unit: str) -> None:
-    """Programs choose the prefix by the size of the number, so the next run may have another one."""
+    """Programs choose the prefix by the magnitude of the number, so the next run may have another one."""
     text = f"rate=12.5{unit}, more\n"
     with pytest.raises(PenstockError, match=r"to be a part of '12\.5"):
         regex.number("rate=([0-9.]+)", text, "stdout")
@@ -133,17 +129,19 @@ def test_an_unread_unit_with_a_prefix_is_refused(unit: str) -> None:
 @pytest.mark.parametrize(
     "text", ["rate=12.5s", "rate=12.5%", "rate=12.5B", "rate=12.5, k=3", "rate=12.5 keys"]
 )
-def test_text_behind_a_number_that_is_no_prefix(text: str) -> None:
+def test_text_after_a_number_that_is_no_prefix_is_allowed(text: str) -> None:
     assert regex.number("rate=([0-9.]+)", text, "stdout") == 12.5
 
 
 @pytest.mark.parametrize(
     ("text", "value"), [("p-95", 95), ("2024-07", 7), ("--depth-32", 32), ("\x1b[32m5\x1b[0m", 5)]
 )
-def test_digits_that_no_sign_or_colour_changes(text: str, value: float, tmp_path: Path) -> None:
+def test_hyphens_and_colour_codes_do_not_change_digits(
+    text: str, value: float, tmp_path: Path
+) -> None:
     source = ResponseSource(kind="regex", expression="([0-9.]+)")
-    wanted = Response(name="r", source=source, unit="1", better="higher")
-    assert measure([wanted], "none", tmp_path, text, "", 1.0)["r"].value == value
+    response = Response(name="r", source=source, unit="1", better="higher")
+    assert measure([response], "none", tmp_path, text, "", 1.0)["r"].value == value
 
 
 def test_a_study_gives_the_decimal_mark(tmp_path: Path) -> None:
@@ -163,8 +161,8 @@ responses: {rate: {from: {regex: 'rate ([0-9.,]+)', decimal: ','}, unit: MB/s, b
 
 def value_at(path: str, text: str) -> float:
     source = ResponseSource(kind="json", expression=path)
-    wanted = Response(name="r", source=source, unit="1", better="higher")
-    return measure([wanted], "none", Path("/nonexistent"), text, "", 1.0)["r"].value
+    response = Response(name="r", source=source, unit="1", better="higher")
+    return measure([response], "none", Path("/nonexistent"), text, "", 1.0)["r"].value
 
 
 LINES = '{"ops": 1}\nnote\n{"ops": 2}\n{"ops": 3}\n'
@@ -187,12 +185,12 @@ def test_one_of_several_documents_is_named() -> None:
         '\ufeffstart\n{"ops": 3}',
     ],
 )
-def test_notes_beside_a_document_are_skipped(text: str) -> None:
+def test_text_around_a_document_is_skipped(text: str) -> None:
     assert value_at("ops", text) == 3
 
 
 @pytest.mark.parametrize("cut", ['{"ops": 3', '{"op', '{"ops": tr', "{"])
-def test_documents_whose_last_is_cut_are_refused(cut: str) -> None:
+def test_a_truncated_last_document_is_refused(cut: str) -> None:
     with pytest.raises(PenstockError, match="to end within a JSON document"):
         json.documents('{"ops": 1}\n' + cut, "stdout")
 
@@ -201,7 +199,7 @@ def test_documents_without_a_line_between_them() -> None:
     assert json.documents('{"a": 1}{"a": 2}\n[3]', "x") == [{"a": 1}, {"a": 2}, [3]]
 
 
-def test_a_key_with_dots_is_reached() -> None:
+def test_a_key_with_dots_can_be_selected() -> None:
     assert value_at("clat.99.000000", '{"clat": {"95.000000": 3, "99.000000": 4}}') == 4
 
 
@@ -216,12 +214,12 @@ def test_a_key_with_dots_is_reached() -> None:
         ("a", '{"a": -1e200}', "found -1e.200; expected a finite number below 1e.100"),
         ("a", '{"a": 1' + "0" * 400 + "}", "is too large"),
         ("a.1_0", '{"a": [1, 2, 3]}', "has no a.1_0"),
-        # the index of a document would be that of another one
+        # a skipped document would shift the index of later ones
         ("1.a", '{"a": 1}\n{"a": tru}\n{"a": 3}\n', "from line 2 on"),
         ("a", '{"a": 1} again\n{"a": 3}\n', "from line 1 on"),
     ],
 )
-def test_a_json_number_of_several_meanings_is_refused(path: str, text: str, message: str) -> None:
+def test_an_ambiguous_json_number_is_refused(path: str, text: str, message: str) -> None:
     with pytest.raises(PenstockError, match=message):
         value_at(path, text)
 
@@ -239,6 +237,6 @@ def test_a_byte_order_mark_does_not_hide_a_document() -> None:
 
 def test_a_number_that_overflows_is_refused() -> None:
     source = ResponseSource(kind="regex", expression=r"v=(\S+)")
-    wanted = Response(name="r", source=source, unit="1", better="higher")
+    response = Response(name="r", source=source, unit="1", better="higher")
     with pytest.raises(PenstockError, match="found inf; expected a finite"):
-        measure([wanted], "none", Path("/nonexistent"), "v=1e999", "", 1.0)
+        measure([response], "none", Path("/nonexistent"), "v=1e999", "", 1.0)

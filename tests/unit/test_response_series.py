@@ -1,4 +1,4 @@
-"""Responses from what was recorded of a run: the monitor's series, a collector's, an expression of them."""
+"""Responses from recorded series of a run: the monitor's, a collector's, an expression of them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ responses:
 """
 
 
-def response(said: str, unit: str) -> Response:
-    text = STUDY.replace("FROM", said).replace("UNIT", unit)
-    (one,) = read_study(text.encode(), Path("energy.study.yaml")).responses
-    return one
+def response(source: str, unit: str) -> Response:
+    text = STUDY.replace("FROM", source).replace("UNIT", unit)
+    (measured,) = read_study(text.encode(), Path("energy.study.yaml")).responses
+    return measured
 
 
 def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
@@ -45,8 +45,8 @@ def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Bundle:
-    """A run of 10 s whose workload began at 5 s: two outlets that a collector read each second, of which the
-    second misses half, and the monitor's share of a disk."""
+    """A run of 10 s whose workload began at 5 s: two outlets that a collector read each second, the second
+    with half of its samples missing, and the monitor's share of a disk."""
     bundle = Bundle.create(tmp_path / "r001", {"run_id": "r001"})
     phases = [("prepare", 0, 5), ("workload", 5, 15), ("stop", 16, 17)]
     bundle.write_table(
@@ -63,9 +63,9 @@ def run(tmp_path: Path) -> Bundle:
     bundle.write_table("clocks", pa.Table.from_pylist(clocks))
     rows, series = [], []
     for number, (outlet, verdict) in enumerate((("a", "complete"), ("b", "partial"))):
-        about = {"series_id": number, "source": "pdu", "metric": "power_watts", "kind": "time"}
+        identity = {"series_id": number, "source": "pdu", "metric": "power_watts", "kind": "time"}
         labels = json.dumps({"outlet": outlet})
-        series.append(about | {"labels": labels, "unit": "W", "verdict": verdict})
+        series.append(identity | {"labels": labels, "unit": "W", "verdict": verdict})
         rows += [
             # 100 W before, 200 W in the workload; 10 W at the other outlet
             {"series_id": number, "utc_ns": UTC + t * S, "float": power}
@@ -82,13 +82,13 @@ def run(tmp_path: Path) -> Bundle:
     return bundle
 
 
-def value(bundle: Bundle, said: str, unit: str) -> float:
-    one = response(said, unit)
-    return measure([one], "none", bundle.path, "", "", 10.0, bundle)[one.name].value
+def value(bundle: Bundle, source: str, unit: str) -> float:
+    measured = response(source, unit)
+    return measure([measured], "none", bundle.path, "", "", 10.0, bundle)[measured.name].value
 
 
 @pytest.mark.parametrize(
-    ("said", "unit", "expected"),
+    ("source", "unit", "expected"),
     [
         ("{series: 'power_watts{a}'}", "W", 200),
         ("{series: 'power_watts{a}', take: integral}", "J", 2000),
@@ -102,12 +102,12 @@ def value(bundle: Bundle, said: str, unit: str) -> float:
         ("{series: disk_busy, take: sum}", "%", sum(range(5, 16))),
     ],
 )
-def test_a_number_of_a_series(run: Bundle, said: str, unit: str, expected: float) -> None:
-    assert value(run, said, unit) == pytest.approx(expected)
+def test_a_number_of_a_series(run: Bundle, source: str, unit: str, expected: float) -> None:
+    assert value(run, source, unit) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    ("said", "unit", "words"),
+    ("source", "unit", "message"),
     [
         ("{series: power_watts}", "W", "power_watts b to be partial"),
         ("{series: 'sum(power_watts)'}", "W", "power_watts b to be partial"),
@@ -122,10 +122,10 @@ def test_a_number_of_a_series(run: Bundle, said: str, unit: str, expected: float
         ("{series: disk_busy, phase: stop}", "%", "no value"),
     ],
 )
-def test_what_cannot_be_had_is_told(run: Bundle, said: str, unit: str, words: str) -> None:
+def test_unusable_series_are_reported(run: Bundle, source: str, unit: str, message: str) -> None:
     with pytest.raises(PenstockError, match="response it: ") as raised:
-        value(run, said, unit)
-    assert words in str(raised.value)
+        value(run, source, unit)
+    assert message in str(raised.value)
 
 
 def test_several_series_are_no_number(run: Bundle) -> None:
@@ -133,7 +133,7 @@ def test_several_series_are_no_number(run: Bundle) -> None:
     run.write_table("series", table("series", [s | {"verdict": "unknown"} for s in series]))
     with pytest.raises(PenstockError, match=r"found 2 series .*sum\(power_watts\)"):
         value(run, "{series: power_watts}", "W")
-    # every other second the other outlet was read, too
+    # the other outlet was read every other second
     assert value(run, "{series: sum(power_watts)}", "W") == pytest.approx(210)
 
 
@@ -145,14 +145,14 @@ def test_a_run_that_lacks_samples_has_no_response_of_its_monitor(run: Bundle) ->
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("source", "message"),
     [
         ("{series: 'a + §'}", "an expression of series"),
         ("{series: a, take: most}", "mean"),
         ("{series: a, file: x}", "file"),
     ],
 )
-def test_what_is_wrong_in_the_study(said: str, words: str) -> None:
+def test_mistakes_in_the_study_are_reported(source: str, message: str) -> None:
     with pytest.raises(BadInput) as raised:
-        response(said, "W")
-    assert words in str(raised.value)
+        response(source, "W")
+    assert message in str(raised.value)

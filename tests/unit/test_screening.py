@@ -1,4 +1,4 @@
-"""The answer of a screening: which factors matter, which do not, what is open; no treatment to choose."""
+"""The answer of a screening: factors that matter, factors that do not, open ones; no treatment to choose."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def truth(levels: Mapping[str, str]) -> dict[str, float]:
     return {"time": 100.0 + 10 * a - 6 * b + 2.5 * c + 5 * a * b}
 
 
-def screened(out: Path, report: bool = False, **more: object) -> Analysis:
+def screened(out: Path, report: bool = False, **changes: object) -> Analysis:
     options: dict[str, object] = {
         "question": QUESTION,
         "factors": SEVEN,
@@ -32,8 +32,8 @@ def screened(out: Path, report: bool = False, **more: object) -> Analysis:
         "responses": {"time": ("s", "lower")},
         "noise": 0.005,
         "replicates": 2,
-        "fraction": 0 if "kind" in more else 3,
-        **more,
+        "fraction": 0 if "kind" in changes else 3,
+        **changes,
     }
     return analyse(Planted(**options).write(out), report=report)  # type: ignore[arg-type]
 
@@ -74,8 +74,8 @@ def test_the_headline_has_amounts_and_the_better_levels(tmp_path: Path) -> None:
     )
 
 
-def test_no_effect_takes_a_smallest_effect_that_matters(tmp_path: Path) -> None:
-    """Without `detect` an effect is not shown; with it, it is below that or open."""
+def test_no_effect_is_claimed_only_with_a_smallest_effect(tmp_path: Path) -> None:
+    """Without `detect` an effect is "not shown"; with it, the effect is smaller or open."""
     kind = "{fraction: 3}"
     for declared, label in (("", "Not shown"), (", detect: 3%", "No effect")):
         result = screened(tmp_path / label / "out", kind=kind + declared)
@@ -183,7 +183,7 @@ def test_the_report_ranks_effects(tmp_path: Path) -> None:
     page = result.report.read_text()
     assert "Effects, the largest first" in page
     assert "Treatments, the best first" not in page
-    # what a study without traces has not is one line
+    # absent sections of a study without traces are one line
     for name in ("prediction", "patterns", "utilisation"):
         assert f'id="{name}"' not in page
         assert f'href="#{name}"' not in page

@@ -1,4 +1,4 @@
-"""`tools/setup.sh` names what is missing on a machine before it installs anything."""
+"""`tools/setup.sh` names missing programs of a machine before it installs anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The poller of power outlets against the simulated power distribution unit in this process."""
+"""The poller of power outlets with the simulated power distribution unit of this process."""
 
 from __future__ import annotations
 
@@ -51,13 +51,15 @@ def test_three_outlets_of_a_simulated_unit_are_one_request_a_poll() -> None:
     values = {(r["labels"], round(float(str(r["float"])), 9), r["unit"], r["metric"]) for r in rows}
     assert values == {(f'{{"outlet":"{n}"}}', 120.0 + n, "W", "simulated_power") for n in range(3)}
     polls = len({r["utc_ns"] for r in rows})
-    assert polls <= requests <= polls + 1, "one GETBULK a poll, the last may be cut"
+    assert polls <= requests <= polls + 1, (
+        "one GETBULK for each poll; the last one may be cancelled"
+    )
     assert poller.requests == requests
-    # an outlet that it has not is no point, and counted
+    # a missing outlet gives no point, and is counted
     assert poller.intake.receipt.counted["without a value"] == polls
 
 
-def test_a_unit_that_does_not_answer_is_counted_and_wrong_settings_are_told() -> None:
+def test_failed_polls_are_counted_and_wrong_settings_are_reported() -> None:
     sink = MemorySink()
 
     async def polled() -> SnmpPoller:
@@ -78,7 +80,7 @@ def test_a_unit_that_does_not_answer_is_counted_and_wrong_settings_are_told() ->
 
 
 def values_of_agents() -> list[tuple[Any, float | None]]:
-    """Values of every SNMP type, each with the number to store; None: it is not a number."""
+    """Values of every SNMP type, each with the number to store; None for values that are no number."""
     from pysnmp.proto.api import v2c
 
     return [
@@ -104,7 +106,7 @@ def test_only_numbers_of_an_agent_are_numbers() -> None:
 
 
 class Agent:
-    """A simulated unit in an event loop of its own, with these values at its outlets."""
+    """A simulated unit with these values at its outlets, in its own event loop."""
 
     def __init__(self, values: list[Any]) -> None:
         self._loop = asyncio.new_event_loop()
@@ -124,7 +126,7 @@ class Agent:
         self.unit.stop()
 
     def stop(self) -> int:
-        """Stop answering; the number of requests that were answered."""
+        """Stop responding; return the number of requests that had a response."""
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(60)
         return self.unit.requests
 
@@ -135,7 +137,7 @@ class Agent:
 
 
 def test_values_of_an_agent_balance() -> None:
-    """For every outlet, answered polls = stored points; all else is counted without a value."""
+    """For every outlet, answered polls equal stored points; other values are counted."""
     values = values_of_agents()
     agent = Agent([value for value, _ in values])
     name = ".".join(map(str, OUTLET))
@@ -155,7 +157,7 @@ def test_values_of_an_agent_balance() -> None:
         first_ns = time.time_ns()
         until(lambda: poller.intake.receipt.stored >= 3 * len(stored))
         answered = agent.stop()
-        # the poll after the last that was answered
+        # the poll after the last answered one
         until(lambda: poller.intake.receipt.counted["failed"] >= 1)
         return Ledger([Sent(m, {}, first_ns + k) for k in range(answered) for m in stored])
 
@@ -171,7 +173,7 @@ def test_values_of_an_agent_balance() -> None:
     assert pollers[0].intake.receipt.counted["without a value"] == without_value
 
 
-def test_what_a_getbulk_asks_for_is_right_before() -> None:
+def test_a_getbulk_starts_at_the_preceding_oid() -> None:
     assert before((1, 3, 6, 5)) == (1, 3, 6, 4)
     assert before((1, 3, 6, 0)) == (1, 3, 6)
 
@@ -180,16 +182,16 @@ def test_the_simulated_power_follows_the_disk(tmp_path: Path) -> None:
     (tmp_path / "class" / "block" / "d").mkdir(parents=True)
     stat = tmp_path / "class" / "block" / "d" / "stat"
     disk = None
-    found = []
+    percentages = []
     for tenth in range(40):
-        # idle for two seconds, then busy for half of each
+        # idle for two seconds, then busy for half of the time
         busy_ms = max(0, tenth - 20) * 50
         stat.write_text(" ".join(["0"] * 9 + [str(busy_ms)] + ["0"] * 7))
         disk = disk or BusyDisk("d", tmp_path)
-        found.append(disk.percent(tenth / 10))
-    assert found[20] == 0
-    assert found[-1] == pytest.approx(50)
-    assert max(found) <= 51
+        percentages.append(disk.percent(tenth / 10))
+    assert percentages[20] == 0
+    assert percentages[-1] == pytest.approx(50)
+    assert max(percentages) <= 51
     assert power_w(50, -1) == pytest.approx(120 + 16.5 - 1)
     with pytest.raises(BadInput):
         BusyDisk("none", tmp_path)

@@ -1,4 +1,4 @@
-"""Spark's logs: rolled and compacted ones, and those that name no executor."""
+"""Spark's logs: rolled and compacted logs, and logs without executors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from penstock.workload import metrics
 AT = 1_700_000_000_000
 
 
-def event(kind: str, **more: Any) -> str:
-    return json.dumps({"Event": f"SparkListener{kind}", **more}, separators=(",", ":"))
+def event(kind: str, **fields: Any) -> str:
+    return json.dumps({"Event": f"SparkListener{kind}", **fields}, separators=(",", ":"))
 
 
 def task(kind: str, number: int, launch: int, finish: int = 0) -> str:
@@ -29,10 +29,10 @@ def task(kind: str, number: int, launch: int, finish: int = 0) -> str:
         "Executor ID": "driver",
         "Host": "localhost",
     }
-    more: dict[str, Any] = {"Stage ID": 0, "Stage Attempt ID": 0, "Task Info": info}
+    fields: dict[str, Any] = {"Stage ID": 0, "Stage Attempt ID": 0, "Task Info": info}
     if kind == "TaskEnd":
-        more |= {"Task End Reason": {"Reason": "Success"}, "Task Metrics": {}}
-    return event(kind, **more)
+        fields |= {"Task End Reason": {"Reason": "Success"}, "Task Metrics": {}}
+    return event(kind, **fields)
 
 
 def begin(executors: int = 1, tasks: int = 8, master: str = "local[4]") -> list[str]:
@@ -74,66 +74,66 @@ def write(path: Path, *lines: Iterable[str]) -> None:
 
 
 def rolled(tmp_path: Path) -> Path:
-    """Three parts of 4, 4 and no tasks; the second and all before it once more in a compact one."""
+    """Three parts with 4, 4 and no tasks; a compact part repeats the first two."""
     log = tmp_path / "eventlog_v2_app-1"
     log.mkdir()
     (log / "appstatus_app-1").touch()
     (log / ".events_1_app-1.crc").write_bytes(b"crc\0")
-    one = [line for n in range(4) for line in pair(n)]
-    two = [line for n in range(4, 8) for line in pair(n)]
-    write(log / "events_1_app-1", begin(), one)
-    write(log / "events_2_app-1", two)
-    write(log / "events_2_app-1.compact", begin(), one, two)
+    first = [line for n in range(4) for line in pair(n)]
+    second = [line for n in range(4, 8) for line in pair(n)]
+    write(log / "events_1_app-1", begin(), first)
+    write(log / "events_2_app-1", second)
+    write(log / "events_2_app-1.compact", begin(), first, second)
     write(log / "events_3_app-1", END)
     return log
 
 
-def test_a_compact_part_stands_for_those_before_it(tmp_path: Path) -> None:
+def test_a_compact_part_replaces_earlier_parts(tmp_path: Path) -> None:
     log = rolled(tmp_path)
-    found = metrics.read(log)
+    readings = metrics.read(log)
     assert metrics.reader_of(log) == "spark"
-    assert found.facts["spark"]["tasks"] == len(found.tables["spark_tasks"]) == 8
-    assert found.facts["spark"]["jobs"] == 1
-    assert found.facts["spark"]["complete"]
-    assert [note for note in found.notes if "missing" in note] == []
-    assert "compacted up to part 2" in found.notes[0]
-    # Spark deletes the parts that were compacted
+    assert readings.facts["spark"]["tasks"] == len(readings.tables["spark_tasks"]) == 8
+    assert readings.facts["spark"]["jobs"] == 1
+    assert readings.facts["spark"]["complete"]
+    assert [note for note in readings.notes if "missing" in note] == []
+    assert "compacted up to part 2" in readings.notes[0]
+    # Spark deletes compacted parts
     (log / "events_1_app-1").unlink()
     (log / "events_2_app-1").unlink()
-    assert metrics.read(log).facts == found.facts
-    # the next compaction, and one that has not ended
+    assert metrics.read(log).facts == readings.facts
+    # the next compaction, and an unfinished one
     write(log / "events_4_app-1.compact.inprogress", begin())
     (log / "events_3_app-1").rename(log / "events_3_app-1.compact")
     write(log / "events_3_app-1.compact", begin(), pair(0), END)
     assert metrics.read(log).facts["spark"]["tasks"] == 1
 
 
-def test_parts_behind_a_compact_one_may_be_missing(tmp_path: Path) -> None:
+def test_missing_parts_after_a_compact_part_are_noted(tmp_path: Path) -> None:
     log = rolled(tmp_path)
     (log / "events_3_app-1").rename(log / "events_4_app-1")
     assert "parts of the rolled log are missing: found [2, 4]" in metrics.read(log).notes
 
 
 @pytest.mark.parametrize(
-    ("master", "slots", "waves", "said"),
+    ("master", "slots", "waves", "expected_note"),
     [
         ("local[4]", 4, 2, "slots are those of spark.master"),
         ("local[3, 2]", 3, 3, "slots are those of spark.master"),
         ("local", 1, 8, "slots are those of spark.master"),
-        # 2 tasks at a time ran
+        # at most 2 tasks ran at a time
         ("local[*]", 2, 4, "tasks that ran at a time"),
         ("yarn", 2, 4, "tasks that ran at a time"),
     ],
 )
 def test_a_log_without_executors(
-    master: str, slots: int, waves: int, said: str, tmp_path: Path
+    master: str, slots: int, waves: int, expected_note: str, tmp_path: Path
 ) -> None:
-    ran = [line for n in range(8) for line in pair(n, 110 + 1000 * (n // 2))]
-    write(tmp_path / "log", begin(0, master=master), ran, END)
-    found = metrics.read(tmp_path / "log")
-    stage = found.tables["spark_stages"].iloc[0]
+    tasks = [line for n in range(8) for line in pair(n, 110 + 1000 * (n // 2))]
+    write(tmp_path / "log", begin(0, master=master), tasks, END)
+    readings = metrics.read(tmp_path / "log")
+    stage = readings.tables["spark_stages"].iloc[0]
     assert (stage["slots"], stage["waves"]) == (slots, waves)
-    assert any(said in note for note in found.notes)
+    assert any(expected_note in note for note in readings.notes)
 
 
 def test_lzf_is_refused_by_name(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_logs_of_two_applications_are_refused(tmp_path: Path) -> None:
         metrics.read(tmp_path / "log")
 
 
-def test_a_log_that_was_written_again_by_another_program(tmp_path: Path) -> None:
+def test_a_log_reformatted_by_another_program_is_read(tmp_path: Path) -> None:
     spaced = [json.dumps(json.loads(line)) for line in [*begin(), *pair(0), *END]]
     write(tmp_path / "log", spaced)
     assert metrics.reader_of(tmp_path / "log") == "spark"
@@ -184,10 +184,10 @@ def test_slots_of_a_resource_profile(tmp_path: Path) -> None:
         "Resource Profile Id": 1,
         "Task Resource Requests": {"cpus": {"Resource Name": "cpus", "Amount": 2.0}},
     }
-    own = {"Host": "h", "Total Cores": 6, "Resource Profile Id": 1}
+    executor = {"Host": "h", "Total Cores": 6, "Resource Profile Id": 1}
     lines = begin()
     lines[-1] = lines[-1].replace('"Stage ID":0,', '"Stage ID":0,"Resource Profile Id":1,')
-    added = event("ExecutorAdded", Timestamp=AT, **{"Executor ID": "1", "Executor Info": own})
+    added = event("ExecutorAdded", Timestamp=AT, **{"Executor ID": "1", "Executor Info": executor})
     write(tmp_path / "log", [event("ResourceProfileAdded", **profile), added], lines, pair(0), END)
     stage = metrics.read(tmp_path / "log", "spark").tables["spark_stages"].iloc[0]
     assert (stage["slots"], stage["waves"]) == (3, 3)

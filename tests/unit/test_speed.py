@@ -1,4 +1,4 @@
-"""What `plan` and `doctor` say of the speed of emulated disks on this host."""
+"""Statements of `plan` and `doctor` about the speed of emulated disks on this host."""
 
 from __future__ import annotations
 
@@ -49,38 +49,40 @@ design: {kind: full}
 """
 
 
-def said(where: Path, scale: float) -> list[str]:
-    path = where / "s.study.yaml"
+def warnings_of(directory: Path, scale: float) -> list[str]:
+    path = directory / "s.study.yaml"
     path.write_text(STUDY.replace("SCALE", str(scale)))
     study = load_study(path)
     return what_run_says(resolvable(study, treatments_of(make_plan(study))))
 
 
-def keep(where: Path, floor: HostFloor) -> None:
+def keep(directory: Path, floor: HostFloor) -> None:
     key = {"boot_id": boot_id(), "kernel": platform.release(), "penstock": version()}
-    where.mkdir(exist_ok=True)
-    (where / "host-floor.json").write_text(json.dumps({**key, **asdict(floor)}))
+    directory.mkdir(exist_ok=True)
+    (directory / "host-floor.json").write_text(json.dumps({**key, **asdict(floor)}))
 
 
-def test_a_plan_says_what_run_would_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_reports_what_run_would_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
-    (unknown,) = said(tmp_path, 1)
+    (unknown,) = warnings_of(tmp_path, 1)
     assert "not known: penstock doctor measures it" in unknown
     keep(tmp_path / "state", FLOOR)
-    (refused,) = said(tmp_path, 1)
+    (refused,) = warnings_of(tmp_path, 1)
     assert refused.startswith(
         "penstock run refuses this: profile sata-ssd at time_scale 1 is too fast"
     )
-    honest = time_scales(FLOOR)["sata-ssd"]
-    assert f"nearest sustainable time_scale is {honest:g}" in refused
+    sustainable = time_scales(FLOOR)["sata-ssd"]
+    assert f"nearest sustainable time_scale is {sustainable:g}" in refused
     between = time_scales(HostFloor(**{**asdict(FLOOR), "loaded_iops": 30_000}))["sata-ssd"]
-    assert between < honest
-    (warned,) = said(tmp_path, between)
+    assert between < sustainable
+    (warned,) = warnings_of(tmp_path, between)
     assert f"at time_scale {between:g} is accurate only for programs that request less" in warned
-    assert said(tmp_path, honest) == []
+    assert warnings_of(tmp_path, sustainable) == []
 
 
-def test_the_floors_of_a_busy_host_warn_of_nothing_and_are_measured_again(
+def test_floors_of_a_busy_host_cause_no_warning_and_are_remeasured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
@@ -92,33 +94,33 @@ def test_the_floors_of_a_busy_host_warn_of_nothing_and_are_measured_again(
     first = measure_floor.host_floor()
     assert first.loaded_iops == 1_000
     assert measured(first).startswith("best of 1 measurement since boot, the last on 20")
-    again = measure_floor.host_floor(refresh=True)
-    assert measured(again).startswith("best of 2 measurements ")
-    assert again.measured_s > first.measured_s > 0
+    second = measure_floor.host_floor(refresh=True)
+    assert measured(second).startswith("best of 2 measurements ")
+    assert second.measured_s > first.measured_s > 0
     fast = [load_profile("sata-ssd").scaled(25)]
     assert refuse_too_fast(fast) == []
-    assert said(tmp_path, 25) == []
+    assert warnings_of(tmp_path, 25) == []
     busy["now"] = 0.1
     assert measure_floor.host_floor() == replace(FLOOR, busy_share=0.1)
-    # and are kept then
+    # and stored from then on
     busy["now"] = 0.9
     assert measure_floor.host_floor() == replace(FLOOR, busy_share=0.1)
     assert refuse_too_fast(fast) == []
     keep(tmp_path / "state", slow)
     (warned,) = refuse_too_fast(fast)
-    assert [warned] == said(tmp_path, 25)
+    assert [warned] == warnings_of(tmp_path, 25)
 
 
-def test_a_floor_without_the_closed_loop_is_measured_again(
+def test_a_floor_without_a_closed_loop_counts_as_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     keep(tmp_path / "state", FLOOR)
-    kept = tmp_path / "state" / "host-floor.json"
-    older = json.loads(kept.read_text())
+    floor_file = tmp_path / "state" / "host-floor.json"
+    older = json.loads(floor_file.read_text())
     del older["loaded_iops"]
-    kept.write_text(json.dumps(older))
-    assert "not known" in said(tmp_path, 1)[0]
+    floor_file.write_text(json.dumps(older))
+    assert "not known" in warnings_of(tmp_path, 1)[0]
 
 
 def test_the_conclusion_of_doctor() -> None:
@@ -135,8 +137,8 @@ def test_the_conclusion_of_doctor() -> None:
     ]
     features = [Feature("g", name, "supported", "", "", "") for name in names]
     missing = [Feature("g", name, "unsupported", "", "", "") for name in ("netem", "tp_btf")]
-    found = runs_here([*features, *missing])
-    assert {purpose for purpose, there in found.items() if not there} == {
+    purposes = runs_here([*features, *missing])
+    assert {purpose for purpose, available in purposes.items() if not available} == {
         "disks throttled by the kernel",
         "links with delay and loss",
     }

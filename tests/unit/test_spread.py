@@ -1,4 +1,4 @@
-"""Intervals of the ranked table hold what they say: simulated studies, whose truth is known."""
+"""Coverage of the intervals of the ranked table, in simulated studies with a known truth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.study.load import read_study
 from tests.unit.played_studies import outcome_of
 
 STUDIES = 400
-#: share of 95 % intervals that must hold the truth
+#: bounds of the share of 95 % intervals that contain the truth
 LOW, HIGH = 0.93, 0.97
 
 
@@ -84,22 +84,24 @@ def outcome(study: Study, plan: Plan, noise: np.ndarray) -> Outcome:
                    runs, None, None, None)  # fmt: skip
 
 
-def held(study: Study, noise: Draws, studies: int = STUDIES) -> tuple[dict[int, float], float]:
-    """The share of intervals that hold the truth, by treatment, and the mean width of half of one."""
+def coverage(study: Study, noise: Draws, studies: int = STUDIES) -> tuple[dict[int, float], float]:
+    """The share of intervals that contain the truth, by treatment, and the mean half width."""
     plan = make_plan(study)
-    first = outcome(study, plan, np.zeros(len(plan.rows)))
-    spread = ranking(first, first.responses[0]).spread
+    without_noise = outcome(study, plan, np.zeros(len(plan.rows)))
+    spread = ranking(without_noise, without_noise.responses[0]).spread
     hits: dict[int, list[bool]] = {}
-    wide = []
+    half_widths = []
     for number in range(studies):
         values = noise(plan, np.random.default_rng([7, number]))
-        drawn = replace(spread, values=values)
-        for t in range(len(drawn.counts)):
-            error = drawn.of_treatment(t)
+        simulated = replace(spread, values=values)
+        for t in range(len(simulated.counts)):
+            error = simulated.of_treatment(t)
             half = special.stdtrit(error.df, 0.975) * error.size
             hits.setdefault(t, []).append(abs(values[spread.treatment == t].mean()) <= half)
-            wide.append(half)
-    return {name: float(np.mean(each)) for name, each in hits.items()}, float(np.mean(wide))
+            half_widths.append(half)
+    return {name: float(np.mean(contained)) for name, contained in hits.items()}, float(
+        np.mean(half_widths)
+    )
 
 
 @pytest.mark.parametrize("factors", [FOUR, {"a": FOUR["a"], "b": "{levels: [p, q]}"}])
@@ -118,23 +120,23 @@ def held(study: Study, noise: Draws, studies: int = STUDIES) -> tuple[dict[int, 
         ("{kind: full, replicates: 4}", blocked),
     ],
 )
-def test_intervals_of_means_hold_the_truth(
+def test_intervals_of_means_have_their_coverage(
     factors: dict[str, str], design: str, noise: Draws
 ) -> None:
-    share, _ = held(study_of(factors, design), noise)
+    share, _ = coverage(study_of(factors, design), noise)
     assert np.mean(list(share.values())) >= LOW - 0.01
     # outlying runs widen the intervals of treatments without any
     assert np.mean(list(share.values())) <= HIGH or noise is outlying
-    # of one treatment, 4 standard errors below 95 %; two runs do not show reliably that it varies more
+    # of one treatment, 4 standard errors below 95 %; two runs do not show a larger spread reliably
     assert min(share.values()) > (0.75 if noise is one_wide else 0.90)
 
 
 def test_one_spread_for_a_noisy_level_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     factors = {"a": FOUR["a"], "b": "{levels: [p, q]}"}
     design = "{kind: full, replicates: 2, order: random}"
-    widened, _ = held(study_of(factors, design), one_wide)
+    widened, _ = coverage(study_of(factors, design), one_wide)
     monkeypatch.setattr(Spread, "_by_level", None)
-    pooled, _ = held(study_of(factors, design), one_wide)
+    pooled, _ = coverage(study_of(factors, design), one_wide)
     assert np.mean(list(pooled.values())) < LOW
     assert np.mean(list(widened.values())) > LOW
 
@@ -144,7 +146,7 @@ def test_pooling_unequal_variances_would_be_detected(monkeypatch: pytest.MonkeyP
         return self.of(self._weights({treatment: 1.0}))
 
     monkeypatch.setattr(Spread, "of_treatment", pooled)
-    share, _ = held(study_of(FOUR, "{kind: full, replicates: 10, order: random}"), unequal)
+    share, _ = coverage(study_of(FOUR, "{kind: full, replicates: 10, order: random}"), unequal)
     assert min(share.values()) < 0.80
     assert max(share.values()) > HIGH
 
@@ -154,23 +156,23 @@ def test_blocks_taken_for_noise_would_be_detected(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         Spread, "of_treatment", lambda self, t: of(Spread(self.treatment, self.values), t)
     )
-    share, _ = held(study_of(FOUR, "{kind: full, replicates: 2}"), blocked)
+    share, _ = coverage(study_of(FOUR, "{kind: full, replicates: 2}"), blocked)
     assert np.mean(list(share.values())) < LOW - 0.03
 
 
-def test_settings_that_are_kept_give_no_needlessly_wide_interval() -> None:
-    """16 treatments, each setting of one factor made twice: degrees of freedom are neither those of settings
-    alone nor of runs alone."""
+def test_intervals_of_hard_to_change_factors_are_not_too_wide() -> None:
+    """16 treatments, each setting of one factor set up twice: the degrees of freedom are neither those of
+    settings only nor those of runs only."""
     factors = {"big": "{levels: [lo, hi], change_cost: 100s}"} | dict.fromkeys(
         "bcd", "{levels: [lo, hi]}"
     )
     design = "{kind: full, replicates: 2, order: split-plot-random}"
-    share, wide = held(study_of(factors, design), in_plots, 120)
+    share, half_width = coverage(study_of(factors, design), in_plots, 120)
     assert LOW - 0.02 <= np.mean(list(share.values())) <= HIGH + 0.01
     truth = np.sqrt((1 + 1.5**2) / 2)
-    assert wide < 3.5 * truth  # 1.96 if the variances were known, 5.7 times that before
-    share, wide = held(study_of(factors, design), normal, 60)
-    assert wide < 1.9 * stats.t.ppf(0.975, 16) / np.sqrt(2)
+    assert half_width < 3.5 * truth  # 1.96 with known variances; it was 5.7 times that before
+    share, half_width = coverage(study_of(factors, design), normal, 60)
+    assert half_width < 1.9 * stats.t.ppf(0.975, 16) / np.sqrt(2)
 
 
 def test_repeated_rows_lend_their_spread_to_single_ones() -> None:
@@ -182,19 +184,19 @@ def test_repeated_rows_lend_their_spread_to_single_ones() -> None:
         for t in range(9):
             error = spread.of_treatment(t)
             assert error.df == 4
-            middle = values[treatment == t].mean()
-            hits.append(abs(middle) <= stats.t.ppf(0.975, error.df) * error.size)
+            mean = values[treatment == t].mean()
+            hits.append(abs(mean) <= stats.t.ppf(0.975, error.df) * error.size)
     assert LOW <= np.mean(hits) <= HIGH
 
 
-def test_a_difference_within_a_pass_leaves_out_what_the_pass_adds() -> None:
+def test_a_difference_within_passes_excludes_the_variance_of_passes() -> None:
     treatment, block = np.tile(np.arange(4), 5), np.repeat(np.arange(5), 4)
     rng = np.random.default_rng(1)
     values = rng.normal(size=20) + 50 * rng.normal(size=5)[block]
     spread = Spread(treatment, values, [block])
     table = values.reshape(5, 4)
-    rest = table - table.mean(0) - table.mean(1)[:, None] + table.mean()
-    expected = np.sqrt((rest**2).sum() / 12 * 2 / 5)
+    residuals = table - table.mean(0) - table.mean(1)[:, None] + table.mean()
+    expected = np.sqrt((residuals**2).sum() / 12 * 2 / 5)
     assert spread.difference(0, 1).size == pytest.approx(expected)
     assert spread.difference(0, 1).df == pytest.approx(12, rel=0.01)
     assert spread.of_mean({0: 0.5, 1: 0.5}).df == 4
@@ -206,15 +208,15 @@ def test_single_runs_have_no_interval() -> None:
     assert np.isnan(error.size)
 
 
-def test_equal_values_are_a_variance_of_nothing() -> None:
+def test_equal_values_have_zero_variance() -> None:
     spread = Spread(np.repeat([0, 1], 3), np.array([5.0, 5, 5, 7, 8, 9]))
     assert (
         spread.of_treatment(0).size > 0
-    )  # not sure of a mean because three runs were rounded alike
+    )  # equal rounded values of three runs do not make the mean certain
     assert Spread(np.repeat([0, 1], 3), np.repeat([5.0, 7], 3)).of_treatment(0) == Error(0.0, 4)
 
 
-def test_unequal_variances_are_told_by_bartletts_test() -> None:
+def test_unequal_variances_are_detected_by_bartletts_test() -> None:
     rng = np.random.default_rng(2)
     values = [rng.normal(size=6), 3 * rng.normal(size=6), rng.normal(size=4)]
     variances = np.array([v.var(ddof=1) for v in values])
@@ -222,11 +224,11 @@ def test_unequal_variances_are_told_by_bartletts_test() -> None:
     assert differs(variances, np.array([5, 5, 3])) == pytest.approx(expected)
 
 
-def test_what_is_written_and_read_again_is_ranked_alike(tmp_path: Path) -> None:
+def test_a_saved_outcome_has_the_same_ranking(tmp_path: Path) -> None:
     study = study_of(FOUR, "{kind: full, replicates: 3}")
     plan = make_plan(study)
-    made = outcome(study, plan, unequal(plan, np.random.default_rng(4)))
-    assert made.runs is not None
-    again = outcome_of(tmp_path, study, plan, made.runs)
-    one, other = (ranking(o, o.responses[0]).treatments for o in (made, again))
-    assert [replace(m, levels={}) for m in one] == [replace(m, levels={}) for m in other]
+    original = outcome(study, plan, unequal(plan, np.random.default_rng(4)))
+    assert original.runs is not None
+    restored = outcome_of(tmp_path, study, plan, original.runs)
+    expected, actual = (ranking(o, o.responses[0]).treatments for o in (original, restored))
+    assert [replace(m, levels={}) for m in expected] == [replace(m, levels={}) for m in actual]

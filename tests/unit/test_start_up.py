@@ -1,4 +1,4 @@
-"""What a command line needs before it works: help, version, completion and refusals load no libraries."""
+"""Start-up of the command line: help, version, completion and refusals load no heavy libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from penstock.cli import VERBS
 
-#: each of these takes longer to load than the whole command line
+#: loading any of these takes longer than the complete command line
 HEAVY = (
     "distributed duckdb fastapi httpx jinja2 matplotlib numpy pandas penstock._native pyarrow "
     "pyroute2 rich ruamel.yaml scipy sklearn sqlalchemy statsmodels uvicorn"
@@ -34,24 +34,24 @@ print(json.dumps(found), file=sys.stderr)
 """
 
 
-#: Typer checks values with it; what has none to check does without
+#: Typer checks values with it; commands without values to check do not load it
 CHECKS = "pydantic"
 
 
 def loaded(*lines: list[str], **environment: str) -> dict[str, list[object]]:
-    """By command line: its exit status and the heavy modules that are loaded after it."""
-    done = subprocess.run(
+    """By command line: its exit status and the loaded heavy modules."""
+    result = subprocess.run(
         [sys.executable, "-c", SPY, json.dumps([[*HEAVY, CHECKS], lines])],
         capture_output=True,
         text=True,
         check=True,
         env={**os.environ, **environment},
     )
-    return dict(json.loads(done.stderr.splitlines()[-1]))
+    return dict(json.loads(result.stderr.splitlines()[-1]))
 
 
 @pytest.mark.parametrize(
-    ("words", "status"),
+    ("argv", "status"),
     [
         (["--version"], 0),
         (["--help"], 0),
@@ -64,13 +64,13 @@ def loaded(*lines: list[str], **environment: str) -> dict[str, list[object]]:
         (["disk", "up", "--wrong"], 2),
     ],
 )
-def test_what_answers_at_once(words: list[str], status: int) -> None:
-    assert loaded(words) == {" ".join(words): [status, []]}
+def test_help_version_and_refusals_load_no_heavy_modules(argv: list[str], status: int) -> None:
+    assert loaded(argv) == {" ".join(argv): [status, []]}
 
 
-def test_no_verb_needs_them_for_its_help() -> None:
-    helps = [[verb, "--help"] for verb in VERBS]
-    assert loaded(*helps) == {f"{verb} --help": [0, []] for verb in VERBS}
+def test_the_help_of_each_verb_loads_no_heavy_modules() -> None:
+    command_lines = [[verb, "--help"] for verb in VERBS]
+    assert loaded(*command_lines) == {f"{verb} --help": [0, []] for verb in VERBS}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -78,8 +78,8 @@ def test_no_verb_needs_them_for_its_help() -> None:
     ("line", "checked"),
     [("penstock ", []), ("penstock run --", [CHECKS]), ("penstock disk ", [])],
 )
-def test_nor_does_completion(shell: str, line: str, checked: list[str]) -> None:
-    done = loaded(
+def test_completion_loads_no_heavy_modules(shell: str, line: str, checked: list[str]) -> None:
+    results = loaded(
         [],
         _PENSTOCK_COMPLETE=f"complete_{shell}",
         _TYPER_COMPLETE_ARGS=line,
@@ -87,14 +87,14 @@ def test_nor_does_completion(shell: str, line: str, checked: list[str]) -> None:
         COMP_WORDS=line,
         COMP_CWORD=str(line.count(" ")),
     )
-    assert done == {"": [0, checked]}
+    assert results == {"": [0, checked]}
 
 
-def test_a_library_that_is_loaded_is_seen() -> None:
+def test_a_loaded_library_is_detected() -> None:
     assert "ruamel.yaml" in str(loaded(["plan", "no-such-file"]))
 
 
-#: what a run needs when it has ended, and not before
+#: modules that only the analysis after a run needs
 AFTER = ["duckdb", "jinja2", "matplotlib", "pandas", "scipy.stats", "sklearn", "statsmodels"]
 
 START = """
@@ -130,11 +130,13 @@ responses: {time: {from: wall_s, unit: s, better: lower}}
 """
 
 
-def test_a_study_is_planned_and_frozen_without_what_only_its_analysis_needs(tmp_path: Path) -> None:
+def test_planning_loads_no_modules_of_the_analysis(tmp_path: Path) -> None:
     (tmp_path / "s.study.yaml").write_text(STUDY)
-    line = [sys.executable, "-c", START, str(tmp_path), json.dumps([*AFTER, "numpy"])]
-    done = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == ["numpy"]  # which it does need: what is loaded is seen
+    argv = [sys.executable, "-c", START, str(tmp_path), json.dumps([*AFTER, "numpy"])]
+    result = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout) == [
+        "numpy"
+    ]  # needed: it shows that loaded modules are detected
     assert json.loads((tmp_path / "out" / "plan.json").read_text())["treatments"] == 4
 
 
@@ -159,10 +161,10 @@ main()
 
 def test_the_tracer_starts_before_the_libraries_that_read_its_records(tmp_path: Path) -> None:
     environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path)}
-    line = [sys.executable, "-c", TRACE, json.dumps(HEAVY)]
-    done = subprocess.run(line, capture_output=True, text=True, env=environment, check=False)
-    assert done.stderr == 'penstock: ["pattern", []]\n'
-    assert done.returncode == 125
+    argv = [sys.executable, "-c", TRACE, json.dumps(HEAVY)]
+    result = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False)
+    assert result.stderr == 'penstock: ["pattern", []]\n'
+    assert result.returncode == 125
 
 
 DAEMON = """
@@ -173,10 +175,10 @@ print([name for name in ("ctypes", *sys.argv[1:]) if name in sys.modules])
 
 
 def test_a_native_daemon_starts_without_the_libraries_of_its_starter() -> None:
-    others = ["dataclasses", "penstock.errors", "socket", "subprocess"]
-    line = [sys.executable, "-c", DAEMON, *others]
-    done = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert done.stdout == "['ctypes']\n"  # which it does need: what is loaded is seen
+    unneeded = ["dataclasses", "penstock.errors", "socket", "subprocess"]
+    argv = [sys.executable, "-c", DAEMON, *unneeded]
+    result = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert result.stdout == "['ctypes']\n"  # needed: it shows that loaded modules are detected
 
 
 GUEST = """
@@ -190,9 +192,9 @@ print(sorted(new), sorted(p for p in parts if hasattr(sys.modules[p], "__path__"
 """
 
 
-def test_back_ends_load_what_a_guest_has() -> None:
-    """`tests/guest` carries these packages into a virtual machine, and no library."""
-    done = subprocess.run(
+def test_back_ends_load_only_packages_of_the_guest() -> None:
+    """`tests/guest` copies these packages into a virtual machine, without any library."""
+    stdout = subprocess.run(
         [sys.executable, "-c", GUEST], capture_output=True, text=True, check=True
     ).stdout
-    assert done == "['penstock'] ['penstock.emulate', 'penstock.host', 'penstock.spec']\n"
+    assert stdout == "['penstock'] ['penstock.emulate', 'penstock.host', 'penstock.spec']\n"

@@ -1,4 +1,4 @@
-"""The station through its Python names: the published shapes of flash drives, and arrays in and out."""
+"""The station through its Python interface: published rates of flash drives, and arrays in and out."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def test_a_profile_fitted_from_a_published_row_gives_its_eight_cells(model: str)
     for (op, sequential), values in PUBLISHED[model].items():
         for block, mb_per_s in zip(BLOCKS, values, strict=True):
             rw = op if sequential else f"rand{op}"
-            found = rate_bps(fit.profile.json, rw, block, 1) / 1e6
-            assert found == pytest.approx(mb_per_s, rel=0.10), (op, sequential, block)
+            rate_mb_per_s = rate_bps(fit.profile.json, rw, block, 1) / 1e6
+            assert rate_mb_per_s == pytest.approx(mb_per_s, rel=0.10), (op, sequential, block)
 
 
-def test_flash_penalty_of_random_reads_goes_with_jobs_and_with_block_size() -> None:
+def test_flash_penalty_of_random_reads_falls_with_jobs_and_block_size() -> None:
     ssd = load_profile("sata-ssd").json
 
     def penalty(block: int, jobs: int) -> float:
@@ -85,7 +85,7 @@ def test_flash_penalty_of_random_reads_goes_with_jobs_and_with_block_size() -> N
     assert penalty(4096, 16) <= 1.1
     assert penalty(64 * 1024, 1) <= 1.1
     assert penalty(256 * 1024, 1) <= 1.1
-    # and writes coincide
+    # random and sequential writes have equal rates
     assert rate_bps(ssd, "write", 4096, 1) == pytest.approx(
         rate_bps(ssd, "randwrite", 4096, 1), rel=0.05
     )
@@ -93,12 +93,12 @@ def test_flash_penalty_of_random_reads_goes_with_jobs_and_with_block_size() -> N
 
 def test_flash_without_read_ahead_reads_streams_as_slowly_as_random() -> None:
     values = load_profile("sata-ssd").to_dict()
-    with_it = rate_bps(json.dumps(values), "read", 4096, 1)
+    with_streams = rate_bps(json.dumps(values), "read", 4096, 1)
     values["sequential_streams"] = 0
     without = rate_bps(json.dumps(values), "read", 4096, 1)
     random = rate_bps(json.dumps(values), "randread", 4096, 1)
     assert without / random == pytest.approx(1.0, abs=0.1)
-    assert without < with_it
+    assert without < with_streams
 
 
 def serve(profile: str, t_ns: list[int], op: list[int], offset: list[int]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def test_arrays_in_and_out() -> None:
     assert served["visit"] == [0, 0, 0]
 
 
-def test_arrays_that_make_no_sense_are_refused() -> None:
+def test_invalid_arrays_are_refused() -> None:
     with pytest.raises(ValueError, match="operation code 7"):
         serve("service-5ms", [0], [7], [0])
     with pytest.raises(ValueError, match="differ in length"):
@@ -139,21 +139,21 @@ def test_ready_profiles_give_their_rows_eight_cells(model: str) -> None:
     for (op, sequential), values in PUBLISHED[model].items():
         for block, mb_per_s in zip(BLOCKS, values, strict=True):
             rw = op if sequential else f"rand{op}"
-            found = rate_bps(profile, rw, block, 1) / 1e6
-            assert found == pytest.approx(mb_per_s, rel=0.10), (op, sequential, block)
+            rate_mb_per_s = rate_bps(profile, rw, block, 1) / 1e6
+            assert rate_mb_per_s == pytest.approx(mb_per_s, rel=0.10), (op, sequential, block)
 
 
 def ratio_of_reads(block: int, jobs: int, **changes: object) -> tuple[float, float]:
-    """Sequential over random reads of the px05smb040 with changes, and the sequential rate."""
+    """Ratio of sequential to random reads of the px05smb040 with changes, and the sequential rate."""
     values = load_profile("px05smb040").to_dict()
-    seen = []
+    rates = []
     for kind in ("sequential", "random"):
         pattern = {"kind": kind, "op": "read", "block_bytes": block, "file_bytes": 4 << 30}
         spec = {"profile": values, "seed": 4, "operations": 2000,
                 "clients": [{"count": jobs, "pattern": pattern}],
                 "changes": [{"t_ns": 0, "patch": changes}]}  # fmt: skip
-        seen.append(json.loads(native.simulate_closed(json.dumps(spec)))["read"]["rate_bps"])
-    return seen[0] / seen[1], seen[0]
+        rates.append(json.loads(native.simulate_closed(json.dumps(spec)))["read"]["rate_bps"])
+    return rates[0] / rates[1], rates[0]
 
 
 def test_flash_pages_and_the_drives_own_readahead() -> None:
@@ -164,7 +164,7 @@ def test_flash_pages_and_the_drives_own_readahead() -> None:
     assert slow < fast / 2
     for block, jobs in ((4096, 16), (28 * 1024, 16), (65536, 1), (65536, 16), (1 << 20, 1)):
         assert ratio_of_reads(block, jobs)[0] <= 1.1, (block, jobs)
-    # the published rates of 16 clients, within what reading them off a figure allows
+    # the published rates of 16 clients, within the precision of reading them from a figure
     for block, mb_per_s in ((4096, 432), (28 * 1024, 950), (65536, 964)):
         assert ratio_of_reads(block, 16)[1] / 1e6 == pytest.approx(mb_per_s, rel=0.1)
 
@@ -176,7 +176,7 @@ def operations_in(values: dict[str, Any], seconds: float, block: int, pattern: s
     return float(json.loads(native.simulate_closed(json.dumps(spec)))["read"]["operations"])
 
 
-def test_a_cloud_volumes_burst_ends_when_its_credits_do() -> None:
+def test_a_burst_of_a_cloud_volume_ends_with_its_credits() -> None:
     ssd = load_profile("cloud-burst-ssd").to_dict()
     bucket = ssd["credits"]["iops"]
     assert bucket == {"baseline": 300.0, "burst": 3000.0, "capacity": 5.4e6}
@@ -202,7 +202,7 @@ def test_a_cloud_volumes_burst_ends_when_its_credits_do() -> None:
     assert operations_in(hdd, 20, 4096, "random") == pytest.approx(500 * 20, rel=0.03)
 
 
-def test_a_provisioned_volume_is_the_same_at_any_time() -> None:
+def test_a_provisioned_volume_has_a_constant_rate() -> None:
     values = load_profile("cloud-provisioned-ssd").to_dict()
     for seconds in (5, 30):
         assert operations_in(values, seconds, 4096, "random") == pytest.approx(
@@ -211,7 +211,7 @@ def test_a_provisioned_volume_is_the_same_at_any_time() -> None:
     assert operations_in(values, 10, MIB, "sequential") == pytest.approx(500 * 10, rel=0.03)
 
 
-def test_changes_amid_requests_are_served_as_arrays() -> None:
+def test_changes_between_requests_apply_to_later_ones() -> None:
     n = 100
     t_ns = np.zeros(n, np.uint64)
     arrays = (t_ns, np.zeros(n, np.uint8), np.arange(n, dtype=np.uint64) << 20,
@@ -221,7 +221,7 @@ def test_changes_amid_requests_are_served_as_arrays() -> None:
     slow = json.dumps({"slow": {"factor": 10}})
     changed = native.station_serve(profile, 1, *arrays, [(n, 250_000_000, slow)])
     before, after = (np.frombuffer(a["due_ns"], np.uint64) for a in (plain, changed))
-    # 50 are done, the 51st has begun and ends as promised, 49 take ten times as long
+    # 50 are done, the 51st has begun and keeps its end, 49 take ten times as long
     assert (before[:51] == after[:51]).all()
     assert after[-1] == 255_000_000 + 49 * 50_000_000
     with pytest.raises(ValueError, match=r"slow\.factor is 0;"):
@@ -230,7 +230,7 @@ def test_changes_amid_requests_are_served_as_arrays() -> None:
         native.station_serve(profile, 1, *arrays, [(5, 0, slow), (3, 0, slow)])
 
 
-def test_streams_cost_no_more_than_random_requests_on_any_ready_profile() -> None:
+def test_sequential_requests_take_at_most_as_long_as_random_ones() -> None:
     for name in ready_names():
         profile = load_profile(name)
         for op in ("read", "write"):

@@ -1,4 +1,4 @@
-"""Stores without nodes: hints, what a platform file asks for, what is refused, patterns of kept files."""
+"""Stores without nodes: hints, platform files, refused settings, patterns of files to keep."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def platform(tmp_path: Path, text: str = PLATFORM) -> Path:
     return path
 
 
-def test_a_platform_file_says_what_is_put_up(tmp_path: Path) -> None:
+def test_a_platform_file_decides_the_deployment(tmp_path: Path) -> None:
     loaded = load_platform(platform(tmp_path), predicted=False)
     nodes, spec, roles = deployment(loaded, keep=("log",))
     assert [n.name for n in nodes.nodes] == [
@@ -52,10 +52,10 @@ def test_a_platform_file_says_what_is_put_up(tmp_path: Path) -> None:
     assert roles == Roles(("head-0",), ("store-0", "store-1", "store-2"), ("app-0", "app-1"))
     assert (spec.engine, spec.mount, spec.kept) == ("moosefs", "/shared", ("out/*", "log"))
     assert spec.parameters == {"replicas": 2, "cache": 64 << 20, "prefetch": 2}
-    granted = with_privileges(nodes, roles, MooseFS())
-    may = {n.name: n.privileges for n in granted.nodes}
-    assert may["app-0"] == ("SYS_ADMIN", "/dev/fuse")
-    assert may["store-0"] == may["head-0"] == ()
+    with_rights = with_privileges(nodes, roles, MooseFS())
+    privileges = {n.name: n.privileges for n in with_rights.nodes}
+    assert privileges["app-0"] == ("SYS_ADMIN", "/dev/fuse")
+    assert privileges["store-0"] == privileges["head-0"] == ()
 
 
 def test_without_an_engine_it_is_the_default(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_without_an_engine_it_is_the_default(tmp_path: Path) -> None:
     assert deployment(loaded, "glusterfs")[1].engine == "glusterfs"
 
 
-def test_service_times_are_not_needed_to_put_a_store_up(tmp_path: Path) -> None:
+def test_service_times_are_not_needed_to_start_a_store(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="found no manager in group 'head'"):
         load_platform(platform(tmp_path))
     load_platform(platform(tmp_path), predicted=False)
@@ -81,19 +81,19 @@ def test_service_times_are_not_needed_to_put_a_store_up(tmp_path: Path) -> None:
         (("roles: [storage]", "roles: []"), "found no node with the role storage"),
     ],
 )
-def test_what_no_engine_could_be_is_refused(
+def test_impossible_deployments_are_refused(
     tmp_path: Path, change: tuple[str, str], expected: str
 ) -> None:
-    def asked() -> None:
+    def check_platform() -> None:
         loaded = load_platform(platform(tmp_path, PLATFORM.replace(*change)), predicted=False)
         _, spec, roles = deployment(loaded)
         check(MooseFS(), spec, roles)
 
     with pytest.raises(BadInput, match=expected):
-        asked()
+        check_platform()
 
 
-def test_what_an_engine_refuses_is_told_or_an_error() -> None:
+def test_refusals_of_an_engine_are_warnings_or_errors() -> None:
     roles = Roles(("m",), ("a", "b"), ("a",))
     spec = StoreSpec("moosefs", {"chunk": 1 << 20, "replicas": 2})
     assert check(MooseFS(), spec, roles) == [
@@ -104,7 +104,7 @@ def test_what_an_engine_refuses_is_told_or_an_error() -> None:
     assert len(check(Directory(), spec, roles)) == 2
 
 
-def test_an_engine_that_is_not_installed_says_how_to_get_it(
+def test_the_error_of_a_missing_engine_names_its_package(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(packages.shutil, "which", lambda name, path=None: None)
@@ -134,21 +134,21 @@ def test_patterns_of_kept_files() -> None:
     assert not matches("a", [])
 
 
-def test_tags_that_nobody_was_told_of() -> None:
-    mine = {"user.penstock.DP": "local", "user.other": "x"}
-    assert untaken(mine, "a", empty=True)
+def test_tags_are_untaken_until_an_engine_has_taken_them() -> None:
+    attributes = {"user.penstock.DP": "local", "user.other": "x"}
+    assert untaken(attributes, "a", empty=True)
     assert not untaken({"user.other": "x", "user.penstock_taken": "y"}, "a", empty=True)
-    taken = {**mine, TAKEN: f"{digest(own(mine))} a"}
+    taken = {**attributes, TAKEN: f"{digest(own(attributes))} a"}
     assert not untaken(taken, "a", empty=True)
-    # who opens it empty on another node will be the one that writes it
+    # a node that opens the empty file will be its writer
     assert untaken(taken, "b", empty=True)
     assert not untaken(taken, "b", empty=False)
-    # `store tag` named the node, whoever opens it
-    told = {**mine, TAKEN: f"{digest(own(mine))} *"}
-    assert not untaken(told, "b", empty=True)
+    # `store tag` took the tags for all nodes
+    taken_by_all = {**attributes, TAKEN: f"{digest(own(attributes))} *"}
+    assert not untaken(taken_by_all, "b", empty=True)
     # another tag since then
-    assert untaken({**told, "user.penstock.Replication": "2"}, "b", empty=False)
-    assert own(told) == {"DP": "local"}
+    assert untaken({**taken_by_all, "user.penstock.Replication": "2"}, "b", empty=False)
+    assert own(taken_by_all) == {"DP": "local"}
 
 
 def test_an_engine_that_cannot_watch_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""CephFS without nodes: layouts, CRUSH maps, the hash of an object's name, what is refused before a start."""
+"""CephFS without nodes: layouts, CRUSH maps, hashes of object names, and settings refused before a start."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def site(**parameters: Any) -> Site:
     return Site("s", StoreSpec("cephfs", parameters), nodes[:1], nodes, nodes, Path("/none"))
 
 
-def test_the_roots_layout_is_what_the_platform_says() -> None:
+def test_the_layout_of_the_root_follows_the_platform() -> None:
     plain = root_layout(site())
     assert (plain["stripe_unit"], plain["stripe_count"], plain["object_size"]) == (
         4 * MIB,
@@ -42,13 +42,13 @@ def test_the_roots_layout_is_what_the_platform_says() -> None:
     )
     assert root_layout(site(chunk=256 * KIB, stripe=4))["object_size"] == 256 * KIB
     narrow = root_layout(site(chunk=192 * KIB, stripe=2))
-    # two objects as large as they may be, so that a file has no third; an integer number of chunks
+    # two objects of maximal size, so that a file has no third; an integer number of chunks
     assert narrow["stripe_count"] == 2
     assert narrow["object_size"] % (192 * KIB) == 0
     assert 2**30 - 192 * KIB < narrow["object_size"] <= 2**30
 
 
-def test_a_chunks_size_keeps_how_many_lie_together() -> None:
+def test_a_change_of_chunk_size_keeps_the_chunks_of_an_object() -> None:
     layout = root_layout(site())
     assert with_chunk(layout, 256 * KIB) == ""
     assert with_chunks_together(layout, 8) == ""
@@ -75,12 +75,12 @@ def test_a_chunks_size_keeps_how_many_lie_together() -> None:
         ({"chunk": 64 * KIB, "replication": "parallel"}, ""),
     ],
 )
-def test_what_cannot_be_had_is_said_before_a_start(
+def test_unsupported_settings_are_refused_before_a_start(
     parameters: dict[str, Any], expected: str
 ) -> None:
-    said = CephFS().refusal(site(**parameters))
-    assert expected in said
-    assert bool(said) == bool(expected)
+    message = CephFS().refusal(site(**parameters))
+    assert expected in message
+    assert bool(message) == bool(expected)
 
 
 @pytest.mark.parametrize(
@@ -103,16 +103,16 @@ def test_at_most_half_of_the_cache_is_read_ahead(
 
 
 @pytest.mark.parametrize(("among", "copies", "groups"), [([0, 1, 2], 1, 32), ([1, 3], 2, 16)])
-def test_placement_groups_lie_on_all_nodes_alike(
+def test_placement_groups_are_balanced_over_nodes(
     among: list[int], copies: int, groups: int
 ) -> None:
     placed = in_turn(among, copies, groups)
     assert all(len(set(on)) == copies for on in placed)
-    held = Counter(n for on in placed for n in on)
-    assert set(held) == set(among)
-    assert max(held.values()) - min(held.values()) <= copies
-    first = Counter(on[0] for on in placed)
-    assert max(first.values()) - min(first.values()) <= 1
+    groups_of_node = Counter(n for on in placed for n in on)
+    assert set(groups_of_node) == set(among)
+    assert max(groups_of_node.values()) - min(groups_of_node.values()) <= copies
+    primaries = Counter(on[0] for on in placed)
+    assert max(primaries.values()) - min(primaries.values()) <= 1
 
 
 @pytest.mark.long
@@ -124,58 +124,58 @@ def test_crush_puts_copies_where_a_rule_says(tmp_path: Path) -> None:
         {"first": 0, "others": []},
     ]
     (tmp_path / "map.txt").write_text(crush_map(4, rules))
-    words = ["crushtool", "-c", "map.txt", "-o", "map"]
-    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    argv = ["crushtool", "-c", "map.txt", "-o", "map"]
+    subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True)
 
     def mapped(rule: int, copies: int) -> list[list[int]]:
-        words = ["crushtool", "-i", "map", "--test", "--show-mappings", "--rule", str(rule)]
-        words += ["--num-rep", str(copies), "--min-x", "0", "--max-x", "199"]
-        said = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True)
-        found = re.findall(r"\[([0-9,]*)\]", said.stdout)
-        return [[int(n) for n in one.split(",")] for one in found]
+        argv = ["crushtool", "-i", "map", "--test", "--show-mappings", "--rule", str(rule)]
+        argv += ["--num-rep", str(copies), "--min-x", "0", "--max-x", "199"]
+        result = subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True, text=True)
+        mappings = re.findall(r"\[([0-9,]*)\]", result.stdout)
+        return [[int(n) for n in mapping.split(",")] for mapping in mappings]
 
     for rule, copies in ((0, 1), (0, 3), (1, 1), (1, 4), (2, 2), (3, 1)):
         first, others = rules[rule]["first"], rules[rule]["others"]
         placed = mapped(rule, copies)
         assert len(placed) == 200
-        for one in placed:
-            assert len(set(one)) == copies
-            assert first is None or one[0] == first
-            assert set(one) - {first} <= set(others)
+        for nodes in placed:
+            assert len(set(nodes)) == copies
+            assert first is None or nodes[0] == first
+            assert set(nodes) - {first} <= set(others)
         if first is None:
-            assert {n for one in placed for n in one} == set(others)
+            assert {n for nodes in placed for n in nodes} == set(others)
 
 
 def test_the_hash_of_an_objects_name() -> None:
-    """As `ceph osd map` of 16.2.15 gave them."""
+    """Equal to the output of `ceph osd map` of 16.2.15."""
     script = ceph_layout._LOCATE
-    found: dict[str, Any] = {}
-    exec(script[script.index("def mixed") : script.index("cluster = ")], found)
-    assert found["hashed"](b"100000001f6.00000000") == 0xACAE7FEA
-    assert found["hashed"](b"100000001f6.00000001") == 0xD20DB6BC
+    namespace: dict[str, Any] = {}
+    exec(script[script.index("def mixed") : script.index("cluster = ")], namespace)
+    assert namespace["hashed"](b"100000001f6.00000000") == 0xACAE7FEA
+    assert namespace["hashed"](b"100000001f6.00000001") == 0xD20DB6BC
 
 
-def test_a_pool_that_a_client_has_not_heard_of_is_known_by_its_number(
+def test_a_pool_that_is_new_to_a_client_is_identified_by_its_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The attribute says `pool=7` until the client's map of OSDs has the new pool."""
-    said = "stripe_unit=4194304 stripe_count=1 object_size=4194304 pool=7"
-    monkeypatch.setattr(ceph_layout, "python", lambda *_: said)
-    up = site()
-    up.state["pools"] = {"data": {"number": 2}, "rule1_1": {"number": 7}}
+    """The attribute is `pool=7` until the client's OSD map has the new pool."""
+    layout = "stripe_unit=4194304 stripe_count=1 object_size=4194304 pool=7"
+    monkeypatch.setattr(ceph_layout, "python", lambda *_: layout)
+    running = site()
+    running.state["pools"] = {"data": {"number": 2}, "rule1_1": {"number": 7}}
     node: Any = object()
-    assert ceph_layout.layout_of(up, node, "/f")["pool"] == "rule1_1"
-    monkeypatch.setattr(ceph_layout, "python", lambda *_: said.replace("=7", "=data"))
-    assert ceph_layout.layout_of(up, node, "/f")["pool"] == "data"
+    assert ceph_layout.layout_of(running, node, "/f")["pool"] == "rule1_1"
+    monkeypatch.setattr(ceph_layout, "python", lambda *_: layout.replace("=7", "=data"))
+    assert ceph_layout.layout_of(running, node, "/f")["pool"] == "data"
 
 
-def test_two_pools_that_are_asked_for_at_once_both_have_their_rule(
+def test_pools_created_concurrently_all_keep_their_rules(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Hints of several files are set at the same time; each map of rules must have those before it."""
+    """Hints of several files are set at the same time; each CRUSH map must contain all earlier rules."""
     maps: list[str] = []
 
-    def asked(_: Site, *commands: dict[str, Any], **__: Any) -> list[Any]:
+    def fake_ask(_: Site, *commands: dict[str, Any], **__: Any) -> list[Any]:
         if commands[0]["prefix"] == "osd pool create":
             assert f"rule {commands[0]['rule']} " in maps[-1]
             return [None, [{"poolname": commands[0]["pool"], "poolnum": len(maps)}]]
@@ -190,17 +190,17 @@ def test_two_pools_that_are_asked_for_at_once_both_have_their_rule(
             ]
         return [None] * len(commands)
 
-    def written(_: Site, __: Any, at: str, text: str) -> None:
-        time.sleep(0.05)  # another one could come between reading the rules and setting the map
+    def fake_write(_: Site, __: Any, at: str, text: str) -> None:
+        time.sleep(0.05)  # time for another thread between reading the rules and setting the map
         maps.append(text)
 
-    monkeypatch.setattr(ceph_pools, "ask", asked)
+    monkeypatch.setattr(ceph_pools, "ask", fake_ask)
     monkeypatch.setattr(ceph_pools, "home", lambda *_: str(tmp_path))
-    monkeypatch.setattr(Site, "write", written)
+    monkeypatch.setattr(Site, "write", fake_write)
     monkeypatch.setattr(Site, "run", lambda *_, **__: None)
-    up = site()
-    up.state.update({"pools": {}, "rules": [], "osds": ["a", "b", "c", "d"]})
-    with ThreadPoolExecutor(4) as together:
-        names = list(together.map(lambda n: ceph_pools.pool(up, n, [n], 1), range(4)))
+    running = site()
+    running.state.update({"pools": {}, "rules": [], "osds": ["a", "b", "c", "d"]})
+    with ThreadPoolExecutor(4) as executor:
+        names = list(executor.map(lambda n: ceph_pools.pool(running, n, [n], 1), range(4)))
     assert len(set(names)) == 4
     assert maps[-1].count("\nrule rule") == 4

@@ -1,4 +1,4 @@
-"""The straggler of a study on several nodes: named where the tables show it, with the planted reason."""
+"""The straggler of a study on several nodes: named if the tables show it, with the planted cause."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ platform:
 """
 
 
-def out(
+def write_runs(
     path: Path,
     *runs: dict[str, tuple[float, float, int]],
     wall_s: float = 10.0,
     profiles: dict[str, str] | None = None,
     cpu: dict[str, float] | None = None,
 ) -> Path:
-    """Runs of one treatment: node → seconds at work, MiB, requests of its disk."""
+    """Runs of one treatment; by node: seconds at work, MiB and requests of its disk."""
     path.mkdir()
     (path / "study.yaml").write_text(STUDY)
     rows = [{"run_id": f"r{n:03}", "treatment_id": "t01"} for n in range(1, len(runs) + 1)]
@@ -73,12 +73,12 @@ def out(
     return path
 
 
-def said(path: Path) -> list[Finding]:
+def stragglers(path: Path) -> list[Finding]:
     return [f for f in findings(path) if f.code.startswith("straggler")]
 
 
-def test_the_group_of_the_whole_run_is_no_second_node(tmp_path: Path) -> None:
-    assert said(out(tmp_path / "o", {"n1": (9.0, 20, 160)}, cpu={"run": 5.0})) == []
+def test_the_control_group_of_the_run_is_no_second_node(tmp_path: Path) -> None:
+    assert stragglers(write_runs(tmp_path / "o", {"n1": (9.0, 20, 160)}, cpu={"run": 5.0})) == []
 
 
 FAIR = {"n1": (1.0, 20, 160), "n2": (1.0, 20, 160), "n3": (1.0, 20, 160)}
@@ -86,65 +86,69 @@ FAIR = {"n1": (1.0, 20, 160), "n2": (1.0, 20, 160), "n3": (1.0, 20, 160)}
 
 def test_a_slow_disk_is_named_with_its_limit(tmp_path: Path) -> None:
     runs = [FAIR | {"n2": (8.0, 20, 160)}, FAIR | {"n2": (7.0, 20, 160)}]
-    (found,) = said(out(tmp_path / "o", *runs))
-    assert found.code == "straggler"
-    assert found.evidence["node"] == "n2"
-    assert "n2 is the straggler with 3 MB/s slow (2 of 2 runs)" in found.statement
-    assert "8.0 times as long" in found.statement
-    assert "done 7 s after the other disks" in found.statement
-    assert "it is 8.0 times as slow (its limits are read 3 MB/s)" in found.statement
-    assert "as much to serve" not in found.statement
+    (finding,) = stragglers(write_runs(tmp_path / "o", *runs))
+    assert finding.code == "straggler"
+    assert finding.evidence["node"] == "n2"
+    assert "n2 is the straggler with 3 MB/s slow (2 of 2 runs)" in finding.statement
+    assert "8.0 times as long" in finding.statement
+    assert "done 7 s after the other disks" in finding.statement
+    assert "it is 8.0 times as slow (its limits are read 3 MB/s)" in finding.statement
+    assert "as much to serve" not in finding.statement
     tables = nodes(Outcome.read(tmp_path / "o"))
     assert tables is not None
     assert tables["stragglers"] is not None
     assert [row["cells"][-1] for row in tables["stragglers"]["rows"]] == ["n2, 8.0×", "n2, 7.0×"]
 
 
-def test_more_to_serve_is_told_from_a_slower_disk(tmp_path: Path) -> None:
-    (found,) = said(out(tmp_path / "o", FAIR | {"n1": (6.0, 120, 960)}))
-    assert "n1 is the straggler" in found.statement
-    assert "it has 6.0 times as much to serve" in found.statement
-    assert "as slow" not in found.statement
+def test_more_load_is_distinguished_from_a_slower_disk(tmp_path: Path) -> None:
+    (finding,) = stragglers(write_runs(tmp_path / "o", FAIR | {"n1": (6.0, 120, 960)}))
+    assert "n1 is the straggler" in finding.statement
+    assert "it has 6.0 times as much to serve" in finding.statement
+    assert "as slow" not in finding.statement
 
 
-def test_another_profile_and_smaller_requests_are_told(tmp_path: Path) -> None:
-    (found,) = said(out(tmp_path / "a", FAIR | {"n3": (6.0, 20, 160)}, profiles={"n3": "worn"}))
-    assert "(its profile is worn, theirs hdd-7200)" in found.statement
-    (found,) = said(out(tmp_path / "b", FAIR | {"n3": (6.0, 20, 5120)}))
-    assert "its requests are of 4 KiB in the mean, theirs of 128 KiB" in found.statement
-    (found,) = said(out(tmp_path / "c", FAIR | {"n3": (6.0, 20, 160)}))
-    assert "why is in none of the run's tables" in found.statement
+def test_another_profile_and_smaller_requests_are_reported(tmp_path: Path) -> None:
+    (finding,) = stragglers(
+        write_runs(tmp_path / "a", FAIR | {"n3": (6.0, 20, 160)}, profiles={"n3": "worn"})
+    )
+    assert "(its profile is worn, theirs hdd-7200)" in finding.statement
+    (finding,) = stragglers(write_runs(tmp_path / "b", FAIR | {"n3": (6.0, 20, 5120)}))
+    assert "its requests are of 4 KiB in the mean, theirs of 128 KiB" in finding.statement
+    (finding,) = stragglers(write_runs(tmp_path / "c", FAIR | {"n3": (6.0, 20, 160)}))
+    assert "why is in none of the run's tables" in finding.statement
 
 
-def test_processors_count_against_what_the_node_has(tmp_path: Path) -> None:
+def test_processor_use_is_a_share_of_the_limit_of_the_node(tmp_path: Path) -> None:
     # 22.5 % of two processors are 90 % of the half that n3 has
-    (found,) = said(out(tmp_path / "o", FAIR, cpu={"n1": 10.0, "n2": 12.0, "n3": 22.5}))
-    assert "n3 is the straggler" in found.statement
-    assert "its processors are busy for 90 % of the run" in found.statement
+    (finding,) = stragglers(
+        write_runs(tmp_path / "o", FAIR, cpu={"n1": 10.0, "n2": 12.0, "n3": 22.5})
+    )
+    assert "n3 is the straggler" in finding.statement
+    assert "its processors are busy for 90 % of the run" in finding.statement
 
 
 @pytest.mark.parametrize(
     "loads",
     [
         FAIR,
-        FAIR | {"n1": (7.0, 20, 160), "n2": (8.0, 20, 160)},  # two alike
+        FAIR | {"n1": (7.0, 20, 160), "n2": (8.0, 20, 160)},  # two equally slow
         FAIR | {"n1": (4.0, 80, 640)},  # not at work for half of the run
     ],
 )
-def test_none_is_named_where_none_stands_out(tmp_path: Path, loads: Any) -> None:
-    (found,) = said(out(tmp_path / "o", loads))
-    assert found.code == "straggler-none"
-    assert "no node limits the run" in found.statement
+def test_no_straggler_is_named_without_a_clear_one(tmp_path: Path, loads: Any) -> None:
+    (finding,) = stragglers(write_runs(tmp_path / "o", loads))
+    assert finding.code == "straggler-none"
+    assert "no node limits the run" in finding.statement
 
 
-def test_runs_that_differ_name_nobody(tmp_path: Path) -> None:
+def test_no_straggler_is_named_if_runs_differ(tmp_path: Path) -> None:
     runs = [FAIR | {n: (8.0, 20, 160)} for n in ("n1", "n2")]
-    (found,) = said(out(tmp_path / "o", *runs))
-    assert found.code == "straggler-none"
+    (finding,) = stragglers(write_runs(tmp_path / "o", *runs))
+    assert finding.code == "straggler-none"
 
 
-def test_nothing_is_said_of_one_node_or_without_tables(tmp_path: Path) -> None:
-    assert said(out(tmp_path / "a", {"n1": (8.0, 20, 160)})) == []
-    path = out(tmp_path / "b", FAIR)
+def test_no_finding_for_one_node_or_without_tables(tmp_path: Path) -> None:
+    assert stragglers(write_runs(tmp_path / "a", {"n1": (8.0, 20, 160)})) == []
+    path = write_runs(tmp_path / "b", FAIR)
     (path / "runs" / "r001" / "disk_stats.parquet").unlink()
-    assert said(path) == []
+    assert stragglers(path) == []

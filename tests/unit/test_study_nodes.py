@@ -1,4 +1,4 @@
-"""What a study says of its nodes, in words; and time-outs that its speeds make unreachable."""
+"""Nodes of a study as text, and time-outs that its speeds will trip."""
 
 from __future__ import annotations
 
@@ -54,15 +54,20 @@ def test_speed_that_trips_a_time_out_is_named_before_the_run():
     assert any("data-1.d" in w and "limit 5 MB/s" in w for w in warnings)
 
 
-def test_nothing_is_said_of_a_speed_that_will_do():
+def test_a_sufficient_speed_causes_no_warning():
     fast = STUDY.replace("120 MB/s, 5 MB/s", "max, 190 MB/s").replace("write: 1 MB/s", "write: max")
     loaded = study(fast)
     assert time_out_warnings(resolvable(loaded, treatments_of(make_plan(loaded)))) == []
-    other = study(STUDY.replace("hadoop jar x terasort", "cp").replace("hdfs datanode", "cat"))
-    assert time_out_warnings(resolvable(other, treatments_of(make_plan(other)))) == []
+    other_programs = study(
+        STUDY.replace("hadoop jar x terasort", "cp").replace("hdfs datanode", "cat")
+    )
+    assert (
+        time_out_warnings(resolvable(other_programs, treatments_of(make_plan(other_programs))))
+        == []
+    )
 
 
-def test_the_least_rate_counts_that_a_disk_has_at_any_time():
+def test_the_lowest_scheduled_rate_of_a_disk_counts():
     run = resolve(study(), {"limit": "5 MB/s", "port": "1"})
     assert slowest_rates(run) == {"data-0.d": 1e6, "data-1.d": 5e6}
 
@@ -75,7 +80,7 @@ def test_the_least_rate_counts_that_a_disk_has_at_any_time():
         {"credits": {"bytes": {"baseline": 4e6, "burst": 5e7, "capacity": 1e9}}},
     ],
 )
-def test_what_the_profile_itself_is_held_to_counts(slow, tmp_path):
+def test_limits_of_the_profile_count(slow, tmp_path):
     profile = json.loads(load_profile("hdd-7200").json)
     (tmp_path / "slow.json").write_text(json.dumps({**profile, **slow}))
     text = STUDY.replace("profile: hdd-7200", "profile: slow.json")
@@ -84,7 +89,7 @@ def test_what_the_profile_itself_is_held_to_counts(slow, tmp_path):
     assert slowest_rates(run)["data-1.d"] == 4e6
 
 
-def test_services_and_places_are_filled_in_with_factors():
+def test_services_and_commands_are_filled_in_with_levels():
     run = resolve(study(), {"limit": "5 MB/s", "port": "2"})
     assert run.services[0].command == "hdfs datanode {d} 2"
     assert run.on == ("boss",)
@@ -94,7 +99,7 @@ def test_services_and_places_are_filled_in_with_factors():
 def test_the_plan_shows_nodes_links_schedule_services_and_hosts():
     loaded = study()
     text = plan_text(make_plan(loaded), loaded)
-    for words in (
+    for expected in (
         "data-… (2): d: hdd-7200, limits read {limit}; net",
         "boss: cpu ratio 0.5; net",
         "net: bandwidth 1 Gbit/s",
@@ -103,11 +108,11 @@ def test_the_plan_shows_nodes_links_schedule_services_and_hosts():
         "command: boss; hadoop jar x terasort {data-1.d}",
         "a, b: each block of runs takes place on one of them.",
     ):
-        assert words in text, text
+        assert expected in text, text
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "message"),
     [
         ("on: boss", "on: bos", "did you mean 'boss'"),
         ("on: \"data-*\"", "on: \"date-*\"", "a node, a pattern or all"),
@@ -120,26 +125,26 @@ def test_the_plan_shows_nodes_links_schedule_services_and_hosts():
         ("ssh: root@a", "ssh: root@a, netns: x", "one of them"),
     ],
 )  # fmt: skip
-def test_bad_input_is_named_with_its_line(old, new, words):
+def test_bad_input_is_named_with_its_line(old, new, message):
     assert old in STUDY
     with pytest.raises(BadInput) as error:
         study(STUDY.replace(old, new))
     line = STUDY.count("\n", 0, STUDY.index(old)) + 1
-    found = [(m.line, m.expected) for m in error.value.mistakes]
-    assert any(at == line and words in expected for at, expected in found), found
+    mistakes = [(m.line, m.expected) for m in error.value.mistakes]
+    assert any(at == line and message in expected for at, expected in mistakes), mistakes
 
 
 def test_a_treatment_is_predicted_with_its_limits_and_links():
     from penstock.study.as_platform import platform_of
 
     text = STUDY.replace("bandwidth: 1 Gbit/s", "bandwidth: 1 Gbit/s, latency: 2ms")
-    made = platform_of(study(text), {"limit": "5 MB/s", "port": "1"})
-    lowered = made.lower()
+    platform = platform_of(study(text), {"limit": "5 MB/s", "port": "1"})
+    lowered = platform.lower()
     by_name = {h["name"]: h for h in lowered["hosts"]}
     assert by_name["data-0-0"]["storage"]["profile"]["limits"]["read_bps"] == 5e6
     assert by_name["boss-0"]["network"]["out_bps"] == 125e6
     assert lowered["fabric"]["latency_s"] == pytest.approx(0.002)
-    assert all("network.bandwidth" not in a.path for a in made.assumed)
+    assert all("network.bandwidth" not in a.path for a in platform.assumed)
 
 
 SHORT = """\
@@ -165,7 +170,7 @@ def faster(loaded: Study) -> ClusterSpec | None:
     return resolve(loaded, next(t for t in treatments if t["limit"] == "120 MB/s")).cluster
 
 
-def test_study_takes_the_short_ways_of_a_schedule(tmp_path: Path):
+def test_a_study_accepts_the_short_forms_of_a_schedule(tmp_path: Path):
     loaded = short('limits.read: "{limit}"', tmp_path)
     spec = faster(loaded)
     assert spec is not None
@@ -178,12 +183,12 @@ def test_study_takes_the_short_ways_of_a_schedule(tmp_path: Path):
         (60.0, ("*",), {"limits": {"read_bps": 9e6}}),
         (65.0, ("*",), {"limits": {"read_bps": None}}),
     ]
-    (tmp_path / "speeds.csv").unlink()  # what is archived says it all
+    (tmp_path / "speeds.csv").unlink()  # the archived text is sufficient
     again = read_study(loaded.source_text.encode(), Path("s.yaml"), base_dir=tmp_path)
     assert faster(again) == spec
 
 
-def test_and_says_where_a_short_way_is_wrong(tmp_path: Path):
+def test_mistakes_in_short_forms_have_their_line(tmp_path: Path):
     with pytest.raises(BadInput, match=r"s.yaml:17:.*unit"):
         short("limits.read: 3", tmp_path)
     with pytest.raises(BadInput, match=r"s.yaml:17:.*limit.*a duration"):
@@ -207,21 +212,21 @@ responses: {wall: {from: wall_s, unit: s, better: lower}}
 """
 
 
-def test_where_a_shared_store_is_mounted_is_what_its_name_stands_for():
+def test_the_name_of_a_shared_store_is_its_mount_point():
     loaded = study(STORED)
-    found = resolve(loaded, {"copies": "1"})
-    values = found.filling({"data": "/disks/data"}, "/r", "node-0").values
+    run = resolve(loaded, {"copies": "1"})
+    values = run.filling({"data": "/disks/data"}, "/r", "node-0").values
     assert values["store"] == "/store"
     assert values["data"] == "/disks/data"
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "message"),
     [
         (STORED.replace("name: data", "name: store"), 9, "the disk name 'store'"),
         (STORED.replace("copies", "store"), 4, "the factor 'store'"),
     ],
 )
-def test_nothing_else_has_the_name_of_the_shared_store(text: str, line: int, said: str):
-    with pytest.raises(BadInput, match=rf"s\.yaml:{line}:\d+: found {said} with a shared store"):
+def test_the_name_of_the_shared_store_is_reserved(text: str, line: int, message: str):
+    with pytest.raises(BadInput, match=rf"s\.yaml:{line}:\d+: found {message} with a shared store"):
         study(text)

@@ -1,4 +1,4 @@
-"""`penstock analyse` of a trace: verdicts with their own basis, findings, and status 3 where one is grave."""
+"""`penstock analyse` of a trace: verdicts with their basis, findings, and status 3 for a severe one."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from tests.examples.trace import START_NS, Row, event, write_bundle
 from tests.unit.test_trace_import import blktrace
 
 
-class Said:
-    """What the command line said and how it ended."""
+class CommandLine:
+    """Run `penstock analyse`; return its status, stdout and stderr."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
         self._monkeypatch, self._capsys = monkeypatch, capsys
 
-    def __call__(self, *words: object) -> tuple[int, str, str]:
-        self._monkeypatch.setattr(sys, "argv", ["penstock", "analyse", *map(str, words)])
+    def __call__(self, *argv: object) -> tuple[int, str, str]:
+        self._monkeypatch.setattr(sys, "argv", ["penstock", "analyse", *map(str, argv)])
         with pytest.raises(SystemExit) as end:
             cli.main()
-        told = self._capsys.readouterr()
-        return int(end.value.code or 0), told.out, told.err
+        output = self._capsys.readouterr()
+        return int(end.value.code or 0), output.out, output.err
 
 
 @pytest.fixture
-def analyse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Said:
-    return Said(monkeypatch, capsys)
+def analyse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capsys)
 
 
 def scattered(path: Path, lost: int = 0) -> Path:
     """A run that waits for random reads."""
-    draw = np.random.default_rng(5)
+    rng = np.random.default_rng(5)
     rows: list[Row] = [
-        event(100_000 * n, offset_bytes=int(draw.integers(0, 1 << 20)) * 4096, latency_ns=90_000)
+        event(100_000 * n, offset_bytes=int(rng.integers(0, 1 << 20)) * 4096, latency_ns=90_000)
         for n in range(500)
     ]
     verdict: dict[str, Any] = {"file_id": 1, "path": "/data/x", "direction": "read", "tid": None}
@@ -56,21 +56,21 @@ def scattered(path: Path, lost: int = 0) -> Path:
     return path
 
 
-def test_findings_are_told_and_can_fail_a_check(tmp_path: Path, analyse: Said) -> None:
+def test_findings_are_reported_and_can_fail_a_check(tmp_path: Path, analyse: CommandLine) -> None:
     bundle = scattered(tmp_path / "t")
-    status, said, _ = analyse(bundle)
+    status, stdout, _ = analyse(bundle)
     assert status == 0
-    assert "/data/x read (calls):" in said
-    assert "trace-random-reads: " in said
+    assert "/data/x read (calls):" in stdout
+    assert "trace-random-reads: " in stdout
     assert analyse(bundle, "--fail-on", "warning")[0] == 3
     assert analyse(bundle, "--fail-on", "error")[0] == 0
-    found = json.loads(analyse(bundle, "--json")[1])
-    assert {row["code"] for row in found["findings"]} >= {"trace-random-reads"}
-    assert [row["class"] for row in found["verdicts"]] == ["random"]
+    document = json.loads(analyse(bundle, "--json")[1])
+    assert {row["code"] for row in document["findings"]} >= {"trace-random-reads"}
+    assert [row["class"] for row in document["verdicts"]] == ["random"]
 
 
-def test_the_conclusion_comes_first_and_what_is_too_little_is_counted(
-    tmp_path: Path, analyse: Said
+def test_the_conclusion_comes_first_and_small_groups_are_counted(
+    tmp_path: Path, analyse: CommandLine
 ) -> None:
     bundle = scattered(tmp_path / "t")
     manifest = json.loads((bundle / "manifest.json").read_text())
@@ -84,21 +84,23 @@ def test_the_conclusion_comes_first_and_what_is_too_little_is_counted(
     assert analyse(short)[1].splitlines()[-1].startswith("and 1 with too few requests to evaluate")
 
 
-def test_without_single_calls_the_recorded_verdicts_stand(tmp_path: Path, analyse: Said) -> None:
+def test_without_events_the_recorded_verdicts_are_used(
+    tmp_path: Path, analyse: CommandLine
+) -> None:
     bundle = scattered(tmp_path / "t")
     (bundle / "io_events.parquet").unlink()
-    status, said, told = analyse(bundle, "--fail-on", "warning")
+    status, stdout, stderr = analyse(bundle, "--fail-on", "warning")
     assert status == 3
-    assert "\n/data/x read (calls): random\n" in said
-    assert "--mode trace" in told
+    assert "\n/data/x read (calls): random\n" in stdout
+    assert "--mode trace" in stderr
 
 
-def test_an_imported_device_trace_stays_one(tmp_path: Path, analyse: Said) -> None:
+def test_an_imported_device_trace_keeps_its_basis(tmp_path: Path, analyse: CommandLine) -> None:
     blktrace(tmp_path, 211, "<")
     import_trace([tmp_path / "sda"], tmp_path / "b")
     rows = json.loads(analyse(tmp_path / "b", "--json")[1])["verdicts"]
     assert {row["direction"]: row["basis"] for row in rows} == {"read": "device", "write": "device"}
-    # the log of an emulated disk names files in its requests: they are not judged a second time
+    # the log of an emulated disk names files in its requests: they are not classified a second time
     requests = Bundle.open(tmp_path / "b").table("device_requests")
     requests = requests.append_column("offset_bytes", requests["device_offset_bytes"])
     names = pa.array(["device 8:0"] * requests.num_rows)
@@ -109,8 +111,10 @@ def test_an_imported_device_trace_stays_one(tmp_path: Path, analyse: Said) -> No
 
 
 @pytest.mark.parametrize("name", ["files", "io_events", "patterns"])
-def test_a_damaged_table_is_one_line(tmp_path: Path, analyse: Said, name: str) -> None:
+def test_a_damaged_table_is_an_error_of_one_line(
+    tmp_path: Path, analyse: CommandLine, name: str
+) -> None:
     bundle = scattered(tmp_path / "t")
     (bundle / f"{name}.parquet").write_bytes(b"PAR1 nothing PAR1")
-    status, _, told = analyse(bundle)
-    assert (status, told.count("\n"), "traceback" in told.lower()) == (2, 1, False)
+    status, _, stderr = analyse(bundle)
+    assert (status, stderr.count("\n"), "traceback" in stderr.lower()) == (2, 1, False)

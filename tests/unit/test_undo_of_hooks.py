@@ -1,4 +1,4 @@
-"""A study's own `undo`: journalled before anything it would put right, run by whoever puts the host back."""
+"""The `undo` command of a study: journalled before each change, run by the recovery of the host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.host.processes.command import Command, plan_command
 from penstock.study.load import load_study
 from penstock.study.resolve import resolved_treatments
 
-#: puts up "changed" as a hook would, then waits to be killed; $1 journal, $2 place
+#: applies "changed" as a hook would, then waits to be killed; $1 journal, $2 directory
 CHILD = """
 import sys, time
 from pathlib import Path
@@ -40,7 +40,7 @@ time.sleep(60)
 
 @pytest.fixture(autouse=True)
 def no_control_groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Commands run without a control group here: nothing of this host is changed."""
+    """Run commands without a control group, so that the host stays unchanged."""
     nothing = cgroup.Hierarchies()
     monkeypatch.setattr(cgroup, "hierarchies", lambda: nothing)
     monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
@@ -53,11 +53,11 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def command(place: Path, line: str, **changed: object) -> Command:
-    said: dict[str, object] = {"env": {}, "cwd": str(place), "user": None, "timeout_s": 20.0}
-    return Command(line, **{**said, **changed})  # type: ignore[arg-type]
+    defaults: dict[str, object] = {"env": {}, "cwd": str(place), "user": None, "timeout_s": 20.0}
+    return Command(line, **{**defaults, **changed})  # type: ignore[arg-type]
 
 
-def test_what_a_killed_campaign_changed_is_put_right_by_its_own_command(
+def test_changes_of_a_killed_campaign_are_undone_by_its_command(
     journal: Journal, tmp_path: Path
 ) -> None:
     child = subprocess.Popen(
@@ -69,7 +69,7 @@ def test_what_a_killed_campaign_changed_is_put_right_by_its_own_command(
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert [(u.kind, u.outcome) for u in undo(journal)] == [("command", "undone")]
-    # of the levels that were set last, and of no others
+    # undone with the levels that were set last, and no others
     assert (tmp_path / "right").read_text() == "put right two\n"
     assert sorted(p.name for p in tmp_path.glob("*o*")) == ["one"]
     (tmp_path / "right").unlink()
@@ -79,23 +79,23 @@ def test_what_a_killed_campaign_changed_is_put_right_by_its_own_command(
 
 
 def test_a_command_outlives_the_boot_and_its_directory(journal: Journal, tmp_path: Path) -> None:
-    gone = tmp_path / "work"
-    plan_command(journal, "s", command(gone, f"pwd > {tmp_path}/right"))
+    missing = tmp_path / "work"
+    plan_command(journal, "s", command(missing, f"pwd > {tmp_path}/right"))
     line = json.loads(journal.path.read_text())
     journal.path.write_text(json.dumps(line | {"boot_id": "another boot"}) + "\n")
     assert [u.outcome for u in undo(journal)] == ["undone"]
-    was = Path((tmp_path / "right").read_text().strip())
-    assert was.parent == tmp_path / "run"
-    assert not was.exists()
+    directory = Path((tmp_path / "right").read_text().strip())
+    assert directory.parent == tmp_path / "run"
+    assert not directory.exists()
 
 
-def test_one_that_fails_stays_and_is_tried_again_or_given_up(
+def test_a_failed_command_stays_and_is_repeated_or_forgotten(
     journal: Journal, tmp_path: Path
 ) -> None:
     plan_command(journal, "s", command(tmp_path, "test -e now || { echo not yet >&2; exit 3; }"))
     (failed,) = undo(journal, own=True)
     assert (failed.outcome, "ended with status 3: not yet" in failed.note) == ("failed", True)
-    with pytest.raises(BadInput, match="of a dead command"):  # it is ours, and we live
+    with pytest.raises(BadInput, match="of a dead command"):  # its owner is this live process
         forget(journal, failed.id)
     (tmp_path / "now").touch()
     assert [u.outcome for u in undo(journal, own=True)] == ["undone"]
@@ -107,7 +107,7 @@ def test_one_that_fails_stays_and_is_tried_again_or_given_up(
     assert undo(journal) == []
 
 
-def test_on_a_full_disk_it_is_run_all_the_same(
+def test_a_command_is_run_even_on_a_full_disk(
     journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan_command(journal, "s", command(tmp_path, "touch right"))
@@ -120,40 +120,40 @@ def test_on_a_full_disk_it_is_run_all_the_same(
     assert (tmp_path / "right").exists()
 
 
-def test_one_that_does_not_end_is_ended(journal: Journal, tmp_path: Path) -> None:
+def test_a_command_beyond_its_timeout_is_killed(journal: Journal, tmp_path: Path) -> None:
     plan_command(journal, "s", command(tmp_path, "sleep 600", timeout_s=0.2))
     (failed,) = undo(journal, own=True)
     assert "took longer than 0.2 s" in failed.note
 
 
-@pytest.mark.parametrize("what", ["file", "directory", "link"])
-def test_no_command_is_run_out_of_a_journal_that_others_may_write_to(
-    journal: Journal, tmp_path: Path, what: str
+@pytest.mark.parametrize("kind", ["file", "directory", "link"])
+def test_no_command_is_run_from_a_journal_that_others_may_write(
+    journal: Journal, tmp_path: Path, kind: str
 ) -> None:
-    told = command(tmp_path, "touch ran")
-    plan_command(journal, "s", told)
-    if what == "link":
+    undo_command = command(tmp_path, "touch ran")
+    plan_command(journal, "s", undo_command)
+    if kind == "link":
         journal.path.rename(tmp_path / "theirs")
         journal.path.symlink_to(tmp_path / "theirs")
         with pytest.raises(JournalFailure):
             undo(journal, own=True)
     else:
-        (journal.path if what == "file" else journal.path.parent).chmod(0o777)
+        (journal.path if kind == "file" else journal.path.parent).chmod(0o777)
         (failed,) = undo(journal, own=True)
         assert failed.outcome == "failed"
         assert "no user other than" in failed.note
         with pytest.raises(PenstockError, match="no user other than"):
-            plan_command(journal, "s", told)
+            plan_command(journal, "s", undo_command)
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(
-    "said", [None, [], {"line": "true"}, {"line": 1, "env": {}, "cwd": "/", "user": None, "timeout_s": 1},
+    "value", [None, [], {"line": "true"}, {"line": 1, "env": {}, "cwd": "/", "user": None, "timeout_s": 1},
              {"line": "true", "env": {"A": 1}, "cwd": "/", "user": None, "timeout_s": 1},
              {"line": "true", "env": {}, "cwd": "/", "user": None, "timeout_s": 0}],
 )  # fmt: skip
-def test_what_is_no_command_is_not_run(journal: Journal, said: object) -> None:
-    journal.plan("command", "s", new=said)
+def test_an_invalid_command_is_not_run(journal: Journal, value: object) -> None:
+    journal.plan("command", "s", new=value)
     (failed,) = undo(journal, own=True)
     assert (failed.outcome, "no command in the journal" in failed.note) == ("failed", True)
 
@@ -181,7 +181,7 @@ def test_the_levels_that_were_set_last_are_undone_once(journal: Journal, tmp_pat
     study = load_study(tmp_path / "hooked.study.yaml")
     treatments = resolved_treatments(study, make_plan(study).rows)
     hook = UndoHook(journal, study.name, tmp_path)
-    assert hook.pay() == ""  # nothing was begun
+    assert hook.pay() == ""  # no hook was applied
     for resolved in treatments.values():
         hook.owe(resolved)
         (owed,) = journal.open_entries()
@@ -189,6 +189,6 @@ def test_the_levels_that_were_set_last_are_undone_once(journal: Journal, tmp_pat
     last = list(treatments.values())[-1].command.split()[-1]
     assert hook.pay() == ""
     assert hook.pay() == ""
-    # a variable that names a disk is left out: the disk may be gone
+    # a variable that names a disk is omitted, because the disk may be gone
     assert (tmp_path / "said").read_text() == f"{last} {last} none\n"
     assert journal.open_entries() == []

@@ -1,4 +1,4 @@
-"""Why equal runs differ: the recorded quantity that the response follows within treatments, or none."""
+"""Causes of differences between equal runs: a recorded quantity that the response follows, or none."""
 
 from __future__ import annotations
 
@@ -46,17 +46,19 @@ def outcome(
     replicates: int = 8,
     seed: int = 3,
 ) -> Outcome:
-    """A study whose runs have a hidden number x in 0…1: `time` of treatment and x, tables and entries of x.
-    Runs are in random order."""
+    """A study whose runs have a hidden number x in 0…1, in random order.
+
+    `time` depends on the treatment and x, tables and manifest depend on x.
+    """
     draws = np.random.default_rng(seed)
-    orders = iter(draws.permutation(treatments * replicates) + 1)
+    run_orders = iter(draws.permutation(treatments * replicates) + 1)
     rows = []
     for number in range(treatments):
         for replicate in range(replicates):
             x, name = float(draws.random()), f"r{len(rows) + 1:03d}"
-            about = {"run_id": name, "treatment_id": f"t{number}", "replicate": replicate + 1}
-            rows.append({**about, "valid": True, "time": time(number, x)})
-            entries = {**about, "run_order": int(next(orders)), **manifest(x)}
+            identity = {"run_id": name, "treatment_id": f"t{number}", "replicate": replicate + 1}
+            rows.append({**identity, "valid": True, "time": time(number, x)})
+            entries = {**identity, "run_order": int(next(run_orders)), **manifest(x)}
             with Bundle.create(place / "runs" / name, entries) as bundle:
                 for kind, content in tables(x).items():
                     bundle.write_table(kind, table(kind, content))
@@ -66,8 +68,8 @@ def outcome(
     return Outcome.read(place)
 
 
-def only(found: Outcome) -> Finding:
-    (finding,) = differences(found)
+def only(outcome_of_study: Outcome) -> Finding:
+    (finding,) = differences(outcome_of_study)
     return finding
 
 
@@ -86,18 +88,18 @@ def test_time_that_follows_the_order_of_accesses(tmp_path: Path) -> None:
     assert first["p_value"] < 0.01
 
 
-def test_treatments_that_differ_are_no_reason(tmp_path: Path) -> None:
-    """Time and order differ between treatments alone; within them time is noise."""
+def test_differences_between_treatments_are_no_cause(tmp_path: Path) -> None:
+    """Time and order differ only between treatments; within them time is noise."""
     noise, treatment = np.random.default_rng(6), [0]
 
     def time(number: int, x: float) -> float:
         treatment[0] = number
         return (1, 40)[number] * float(np.exp(noise.normal(0, 0.3)))
 
-    found = outcome(
+    study_outcome = outcome(
         tmp_path, time, lambda x: {"patterns": [pattern(0.1 + 0.7 * treatment[0] + 0.2 * x)]}
     )
-    finding = only(found)
+    finding = only(study_outcome)
     assert finding.code == "runs-differ-open"
     assert {abs(row["correlation"]) < 0.6 for row in finding.evidence["followed"]} == {True}
 
@@ -106,8 +108,8 @@ def test_libraries_do_not_hide_the_order_on_the_disk(tmp_path: Path) -> None:
     def tables(x: float) -> Tables:
         files = [{"file_id": 1, "disk_id": "n.data"}, {"file_id": 2, "disk_id": None}]
         # the share of all files is constant
-        other = pattern(1 - x, file_id=2)
-        return {"patterns": [pattern(x), other], "files": files}
+        of_library = pattern(1 - x, file_id=2)
+        return {"patterns": [pattern(x), of_library], "files": files}
 
     finding = only(outcome(tmp_path, slow_if_disordered, tables))
     assert finding.code == "runs-differ"
@@ -148,29 +150,29 @@ def test_other_causes(
 
 def test_the_correlation_is_that_of_residuals(tmp_path: Path) -> None:
     noise = np.random.default_rng(8)
-    seen: list[tuple[int, float, float]] = []
+    observations: list[tuple[int, float, float]] = []
 
     def time(number: int, x: float) -> float:
         value = 10 * (1 + number) * float(np.exp(0.4 * x + noise.normal(0, 0.15)))
-        seen.append((number, x, value))
+        observations.append((number, x, value))
         return value
 
-    found = outcome(tmp_path, time, lambda x: {"patterns": [pattern(x)]})
-    frame = pd.DataFrame(seen, columns=["t", "x", "y"]).assign(y=lambda f: np.log(f["y"]))
+    study_outcome = outcome(tmp_path, time, lambda x: {"patterns": [pattern(x)]})
+    frame = pd.DataFrame(observations, columns=["t", "x", "y"]).assign(y=lambda f: np.log(f["y"]))
     residuals = frame[["x", "y"]] - frame.groupby("t")[["x", "y"]].transform("mean")
     expected = spearmanr(residuals["x"], residuals["y"]).statistic
-    rows = {row["cause"]: row for row in only(found).evidence["followed"]}
-    one = rows["the order of their accesses (share that is consecutive)"]
-    assert one["correlation"] == pytest.approx(expected)
-    assert one["interval"][0] < expected < one["interval"][1]
+    rows = {row["cause"]: row for row in only(study_outcome).evidence["followed"]}
+    row_of_order = rows["the order of their accesses (share that is consecutive)"]
+    assert row_of_order["correlation"] == pytest.approx(expected)
+    assert row_of_order["interval"][0] < expected < row_of_order["interval"][1]
 
 
-def test_chance_is_no_reason(tmp_path: Path) -> None:
-    """Of 60 studies without a reason at most as many have one as the level allows."""
-    wrong = 0
+def test_chance_is_no_cause(tmp_path: Path) -> None:
+    """At most the share of the level of 60 studies without a cause names one."""
+    false_positives = 0
     for seed in range(60):
         noise = np.random.default_rng(1000 + seed)
-        found = outcome(
+        study_outcome = outcome(
             tmp_path / str(seed),
             lambda number, x, noise=noise: float(np.exp(noise.normal(0, 0.3))),
             lambda x: {"patterns": [pattern(x)]},
@@ -178,8 +180,8 @@ def test_chance_is_no_reason(tmp_path: Path) -> None:
             replicates=10,
             seed=seed,
         )
-        wrong += only(found).code == "runs-differ"
-    assert wrong <= 9  # 3 expected; more than 9 has a probability of 0.1 %
+        false_positives += only(study_outcome).code == "runs-differ"
+    assert false_positives <= 9  # 3 expected; more than 9 has a probability of 0.1 %
 
 
 @pytest.mark.parametrize(
@@ -194,23 +196,25 @@ def test_chance_is_no_reason(tmp_path: Path) -> None:
 def test_no_finding_without_a_difference_or_enough_runs(
     tmp_path: Path, time: Callable[[int, float], float], treatments: int, replicates: int
 ) -> None:
-    found = outcome(
+    study_outcome = outcome(
         tmp_path,
         time,
         lambda x: {"patterns": [pattern(x)]},
         treatments=treatments,
         replicates=replicates,
     )
-    assert list(differences(found)) == []
+    assert list(differences(study_outcome)) == []
 
 
 def test_a_quantity_that_hardly_differs_or_is_missing_is_no_cause(tmp_path: Path) -> None:
-    found = outcome(
+    study_outcome = outcome(
         tmp_path / "a", slow_if_disordered, lambda x: {"patterns": [pattern(0.5 + 0.01 * x)]}
     )
-    assert only(found).code == "runs-differ-open"
-    assert [row["cause"] for row in only(found).evidence["followed"]] == ["the order of the runs"]
-    found = outcome(
+    assert only(study_outcome).code == "runs-differ-open"
+    assert [row["cause"] for row in only(study_outcome).evidence["followed"]] == [
+        "the order of the runs"
+    ]
+    study_outcome = outcome(
         tmp_path / "b", slow_if_disordered, lambda x: {"patterns": [pattern(x)]} if x < 0.8 else {}
     )
-    assert only(found).code == "runs-differ-open"
+    assert only(study_outcome).code == "runs-differ-open"

@@ -1,4 +1,4 @@
-"""Utilisations against their formulas; the oracle of the specification to 1e-9; resets; the spool."""
+"""Utilisations: their formulas, the published example to 1e-9, counter resets, the spool."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def table(rows: list[Row]) -> pa.Table:
 
 
 def oracle_samples(base: float = 1000.0) -> list[Row]:
-    """Two samples one second apart whose differences are the oracle's."""
+    """Two samples one second apart with the differences of the example."""
     rows: list[Row] = []
     for second in (0, 1):
         t = 5_000_000_000 + second * 1_000_000_000
@@ -69,7 +69,7 @@ def test_oracle_formulas() -> None:
 
 @pytest.mark.parametrize("base", [0.0, 1000.0, 987_654_321.0])
 def test_oracle_through_the_table(base: float) -> None:
-    found = values(utilisation(table(oracle_samples(base)), hz=100, link_bps={"eth0": GIGABIT}))
+    by_metric = values(utilisation(table(oracle_samples(base)), hz=100, link_bps={"eth0": GIGABIT}))
     expected = {
         ("cpu", "all", "busy"): 50.0,
         ("disk", "vda", "busy"): 37.0,
@@ -81,17 +81,17 @@ def test_oracle_through_the_table(base: float) -> None:
         ("cgroup_cpu", "run", "busy"): 25.0,  # one second of four processors
     }
     for key, value in expected.items():
-        assert found[key] == pytest.approx(value, abs=1e-9), key
+        assert by_metric[key] == pytest.approx(value, abs=1e-9), key
 
 
-def test_time_taken_by_other_machines_and_time_spent_waiting_for_a_processor() -> None:
+def test_stolen_time_and_waiting_for_a_processor() -> None:
     rows = oracle_samples()
     for second in (0, 1):
         t = 5_000_000_000 + second * 1_000_000_000
         rows.append((t, "psi", "host", "cpu_some", "us", 7e6 + second * 250_000, True))
-    found = values(utilisation(table(rows), hz=100, cpus=4))
-    assert found["cpu", "all", "stolen"] == pytest.approx(100 * 5 / 400)
-    assert found["cpu", "all", "waited_for"] == pytest.approx(25.0)
+    by_metric = values(utilisation(table(rows), hz=100, cpus=4))
+    assert by_metric["cpu", "all", "stolen"] == pytest.approx(100 * 5 / 400)
+    assert by_metric["cpu", "all", "waited_for"] == pytest.approx(25.0)
 
 
 def test_full_duplex_reaches_200_percent() -> None:
@@ -116,15 +116,15 @@ def test_a_counter_that_goes_backwards_gives_an_empty_cell_and_a_mark() -> None:
 
 
 def test_interfaces_without_a_known_speed_get_rates_only() -> None:
-    found = values(utilisation(table(oracle_samples()), hz=100))
-    assert found["network", "eth0", "send_rate"] == pytest.approx(20e6)
-    assert not any(metric.startswith("used") for _, _, metric in found)
+    by_metric = values(utilisation(table(oracle_samples()), hz=100))
+    assert by_metric["network", "eth0", "send_rate"] == pytest.approx(20e6)
+    assert not any(metric.startswith("used") for _, _, metric in by_metric)
 
 
 def test_no_samples_no_rows() -> None:
     assert utilisation(SAMPLES_SCHEMA.empty_table()).num_rows == 0
-    alone = [r for r in oracle_samples() if r[0] == 5_000_000_000]
-    assert utilisation(table(alone)).num_rows == 0
+    first_sample = [r for r in oracle_samples() if r[0] == 5_000_000_000]
+    assert utilisation(table(first_sample)).num_rows == 0
 
 
 def spooled(path: Path, names: list[str], records: list[tuple[int, int, float]]) -> Path:
@@ -149,9 +149,9 @@ def test_a_spool_becomes_a_table_and_its_torn_tail_is_dropped(tmp_path: Path) ->
     spool = spooled(tmp_path, ["user", "idle"], [(5, 0, 1.5), (5, 1, 2.5), (6, 0, 3.5)])
     with open(spool, "ab") as file:
         file.write(b"torn by a crash")
-    found = read_samples(spool)
-    assert found.schema == SAMPLES_SCHEMA
-    assert found.select(["t_ns", "metric", "value"]).to_pydict() == {
+    samples = read_samples(spool)
+    assert samples.schema == SAMPLES_SCHEMA
+    assert samples.select(["t_ns", "metric", "value"]).to_pydict() == {
         "t_ns": [5, 5, 6],
         "metric": ["user", "idle", "user"],
         "value": [1.5, 2.5, 3.5],
@@ -164,7 +164,7 @@ def test_a_record_without_a_name_is_refused(tmp_path: Path) -> None:
         read_samples(spool)
 
 
-#: of each counter, what is computed from it
+#: metrics computed from each counter
 COMPUTED = {
     ("disk", "io_time"): {"busy", "busy_of_time"},
     ("disk", "queue_time"): {"queue_depth"},
@@ -178,10 +178,8 @@ COMPUTED = {
 
 
 @pytest.mark.parametrize(("source", "counter"), COMPUTED)
-def test_a_counter_that_is_reset_empties_what_is_computed_from_it_alone(
-    source: str, counter: str
-) -> None:
-    """Breaks where one counter of an interface takes the other's rate with it."""
+def test_a_counter_reset_empties_only_its_own_metrics(source: str, counter: str) -> None:
+    """Fails if a reset of one counter of an interface empties the rate of the other."""
     counters = {
         "disk": ["io_time", "queue_time", "read_bytes", "written_bytes", "reads", "writes"],
         "network": ["sent_bytes", "received_bytes"],
@@ -192,13 +190,13 @@ def test_a_counter_that_is_reset_empties_what_is_computed_from_it_alone(
     for second in (0, 1):
         t = 5_000_000_000 + second * 1_000_000_000
         for name in counters[source]:
-            back = second and name == counter
-            rows.append((t, source, entity, name, "B", 10.0 if back else 1e6 + second, True))
+            was_reset = second and name == counter
+            rows.append((t, source, entity, name, "B", 10.0 if was_reset else 1e6 + second, True))
     result = utilisation(table(rows), hz=100, link_bps={"eth0": GIGABIT}).to_pandas()
-    mine = result[(result.kind == source) & (result.entity == entity)]
+    entity_rows = result[(result.kind == source) & (result.entity == entity)]
     empty = COMPUTED[source, counter]
-    assert set(mine[mine.value.isna()].metric) == empty
-    assert set(mine[mine.reset].metric) == empty
-    assert len(mine) > len(empty)
-    others = result[(result.kind != source) | (result.entity != entity)]
-    assert not others.reset.any()
+    assert set(entity_rows[entity_rows.value.isna()].metric) == empty
+    assert set(entity_rows[entity_rows.reset].metric) == empty
+    assert len(entity_rows) > len(empty)
+    other_rows = result[(result.kind != source) | (result.entity != entity)]
+    assert not other_rows.reset.any()

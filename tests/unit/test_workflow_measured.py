@@ -1,4 +1,4 @@
-"""Runs of a workflow as rows that `penstock check` takes: what they say, and which node they name."""
+"""Runs of a workflow as rows for `penstock check`: their contents, and the nodes that they name."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ PLATFORM = {
 
 
 def executed(seconds: dict[str, float], noise: float = 0.0) -> Executed:
-    """Every node reads a file of 8 MiB from its neighbour, which takes what the neighbour's name says."""
+    """Every node reads a file of 8 MiB from its neighbour, which takes `seconds` of the neighbour's name."""
     tasks, operations, extents = [], [], {}
     for number, holder in enumerate(NODES):
-        reader, took = NODES[(number + 1) % 4], seconds[holder] * (1 + noise)
+        reader, duration_s = NODES[(number + 1) % 4], seconds[holder] * (1 + noise)
         name, begin = f"t{number}", 0.1
-        times = {"ready_s": 0.0, "sent_s": 0.05, "start_s": begin, "end_s": begin + took}
+        times = {"ready_s": 0.0, "sent_s": 0.05, "start_s": begin, "end_s": begin + duration_s}
         tasks.append({"task": name, "stage": "read", "host": reader, **times})
         operations.append(
             {
@@ -53,7 +53,7 @@ def executed(seconds: dict[str, float], noise: float = 0.0) -> Executed:
                 "offset_bytes": 0,
                 "size_bytes": 8 * MIB,
                 "start_s": begin,
-                "end_s": begin + took,
+                "end_s": begin + duration_s,
             }
         )
         extents[f"f{number}"] = [Extent(0, 8 * MIB, (holder,))]
@@ -73,28 +73,28 @@ def workload() -> Workload:
     return Workload("reads", files, tasks)
 
 
-def test_each_operation_has_its_client_and_what_a_mib_took_its_holder() -> None:
+def test_operations_name_their_client_and_transfers_their_storage_node() -> None:
     rows = measured_rows([executed(dict.fromkeys(NODES, 0.8))]).to_pylist()
     assert rows[0]["metric"] == "makespan"
     assert rows[0]["value"] == pytest.approx(0.9)
     (client,) = [r for r in rows if r["module"] == "client" and r["node"] == "node-1"]
     assert (client["operation"], client["value"]) == ("read", pytest.approx(0.8))
-    (held,) = [r for r in rows if r["module"] == "storage" and r["node"] == "node-0"]
-    assert (held["operation"], held["metric"]) == ("remote read", "transfer_time")
-    assert held["value"] == pytest.approx(0.1)
+    (transfer,) = [r for r in rows if r["module"] == "storage" and r["node"] == "node-0"]
+    assert (transfer["operation"], transfer["metric"]) == ("remote read", "transfer_time")
+    assert transfer["value"] == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize(("slower", "named"), [(1.25, True), (1.05, False)])
-def test_a_link_that_delivers_four_fifths_is_named(slower: float, named: bool) -> None:
+@pytest.mark.parametrize(("slower", "reported"), [(1.25, True), (1.05, False)])
+def test_a_link_at_four_fifths_of_its_rate_is_reported(slower: float, reported: bool) -> None:
     seconds = dict.fromkeys(NODES, 0.7) | {"node-2": 0.7 * slower}
     runs = [executed(seconds, noise) for noise in (-0.01, 0.0, 0.01)]
-    look = Comparison(Expectation("none", ()), measured_of(measured_rows(runs), "runs"), ())
-    found = uneven_nodes(look)
-    assert found is not None
-    assert [f.evidence["node"] for f in found] == (["node-2"] if named else [])
+    comparison = Comparison(Expectation("none", ()), measured_of(measured_rows(runs), "runs"), ())
+    findings = uneven_nodes(comparison)
+    assert findings is not None
+    assert [f.evidence["node"] for f in findings] == (["node-2"] if reported else [])
 
 
-def test_files_with_copies_or_parts_on_several_nodes_name_nobody() -> None:
+def test_files_on_several_nodes_name_no_node() -> None:
     run = executed(dict.fromkeys(NODES, 0.8))
     run.extents["f0"] = [Extent(0, 8 * MIB, ("node-0", "node-3"))]
     run.extents["f1"] = [Extent(0, MIB, ("node-1",)), Extent(MIB, 7 * MIB, ("node-2",))]
@@ -102,12 +102,12 @@ def test_files_with_copies_or_parts_on_several_nodes_name_nobody() -> None:
     assert sorted(r["node"] for r in rows if r["module"] == "storage") == ["node-2", "node-3"]
 
 
-def test_where_runs_differ_from_what_was_predicted_is_said_in_words() -> None:
+def test_differences_from_the_prediction_are_described() -> None:
     prediction = predict(workload(), Platform.from_dict(PLATFORM), explained=False)
     mean_s = prediction.operations["read"]["mean_s"]
     even = [executed(dict.fromkeys(NODES, mean_s), n) for n in (-0.01, 0.0, 0.01)]
     assert not [s for s in differences(prediction, even) if "client read" in s]
     slow = dict.fromkeys(NODES, 1.5 * mean_s) | {"node-2": 2.2 * mean_s}
-    said = " ".join(differences(prediction, [executed(slow, n) for n in (-0.01, 0.0, 0.01)]))
-    assert "client read: " in said
-    assert "node-2 takes 47 % longer for storage/remote read than others" in said
+    text = " ".join(differences(prediction, [executed(slow, n) for n in (-0.01, 0.0, 0.01)]))
+    assert "client read: " in text
+    assert "node-2 takes 47 % longer for storage/remote read than others" in text

@@ -1,4 +1,4 @@
-"""Page and figures of measured workflows: beside a prediction, without one, of two stores, of many stages."""
+"""Page and figures of measured workflows: with a prediction, without one, of two stores, of many stages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.examples.prediction import STAGES, prediction
 
 
 def executed(stage_s: dict[str, float], factor: float = 1.0) -> Executed:
-    """A run of one stage after the other, a task each, on node-10 and node-2 in turn."""
+    """A run of consecutive stages with one task each, on node-10 and node-2 in turn."""
     tasks, at = [], 0.0
     for number, (stage, seconds) in enumerate(stage_s.items()):
         times = {"ready_s": at, "sent_s": at, "start_s": at, "end_s": at + factor * seconds}
@@ -44,7 +44,7 @@ def executed(stage_s: dict[str, float], factor: float = 1.0) -> Executed:
 
 
 def measured(predicted: Prediction | None, *factors: float) -> Result:
-    """Runs that took `factors` times what `prediction()` predicts for each stage."""
+    """Runs that took `factors` times the predicted time of each stage."""
     stage_s = {s["name"]: s["end_s"] - s["start_s"] for s in prediction().stages}
     runs = [executed(stage_s, factor) for factor in factors]
     return Result("montage", "cluster", "moosefs", runs, prediction=predicted)
@@ -65,7 +65,7 @@ def test_stages_have_measured_and_predicted_times() -> None:
     assert timed(measured(unknown, 1.0))[1].predicted_s is None
 
 
-def test_the_page_shows_the_prediction_beside_the_runs(tmp_path: Path) -> None:
+def test_the_page_shows_the_prediction_next_to_the_runs(tmp_path: Path) -> None:
     result = measured(prediction(), 1.9, 2.1)
     assert (
         write_report(contents(result), tmp_path / "out", "result") == tmp_path / "out/result.html"

@@ -1,4 +1,4 @@
-"""Which node runs which task next, where its data lie, and hints from a workflow's graph."""
+"""Assignment of tasks to nodes, locations of their data, and hints from the graph of a workflow."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def scheduler(*, by_data: bool = False, hosts: dict[str, int] = HOSTS) -> Schedu
     return Scheduler(FLOW, hosts, GROUPS, by_data)
 
 
-def test_tasks_wait_for_those_whose_files_they_read() -> None:
+def test_tasks_wait_for_the_writers_of_their_inputs() -> None:
     queue = scheduler()
     assert queue.next() == [(0, "n-0"), (1, "n-1")]
     assert queue.next() == []
@@ -69,7 +69,7 @@ def test_tasks_spread_over_hosts_or_fill_the_first() -> None:
     assert [host for _, host in packed.next()] == ["n-0", "n-0", "n-1", "n-1", "n-2"]
 
 
-def test_a_task_that_is_not_to_begin_yet_takes_no_slot() -> None:
+def test_a_task_before_its_earliest_start_takes_no_slot() -> None:
     jobs = Workload(
         "jobs",
         (),
@@ -94,28 +94,30 @@ def test_a_task_that_is_not_to_begin_yet_takes_no_slot() -> None:
     assert [number for number, _ in staggered.next(3.0)] == [1, 2]
 
 
-def test_a_task_goes_where_most_of_what_it_reads_lies() -> None:
+def test_a_task_runs_on_the_node_with_most_of_its_input() -> None:
     queue = scheduler(by_data=True)
     started = queue.next()
     for number, host in started:
         queue.ended(number, host)
     queue.extents["x"] = [Extent(0, 100, ("n-0",))]
     queue.extents["y"] = [Extent(0, 60, ("n-1",)), Extent(60, 40, ("n-1", "n-0"))]
-    # n-0 holds 140 of its bytes, n-1 100
+    # n-0 has 140 of its bytes, n-1 100
     assert (2, "n-0") in queue.next()
 
 
-def test_only_bytes_that_are_read_count() -> None:
+def test_only_bytes_read_by_the_task_count() -> None:
     task = Task("t", (reads("big", 10, at=95),))
     extents = {"big": [Extent(0, 100, ("left",)), Extent(100, 1000, ("right",))]}
     assert bytes_by_node(task, extents) == {"left": 5, "right": 5}
 
 
 def test_hints_from_the_graph() -> None:
-    found = {f.name: f.hints for f in derived(FLOW, 4).files}
-    assert found["x"] == found["y"] == Hints(placement="collocate", group="join")
-    assert found["in"] is None or found["in"].placement is None  # two readers: one copy will do
-    assert "z" not in found
+    hints = {f.name: f.hints for f in derived(FLOW, 4).files}
+    assert hints["x"] == hints["y"] == Hints(placement="collocate", group="join")
+    assert (
+        hints["in"] is None or hints["in"].placement is None
+    )  # one copy is enough for two readers
+    assert "z" not in hints
     chain = Workload("chain", (), (Task("p", (writes("f"),)), Task("q", (reads("f"),))))
     assert [f.hints for f in derived(chain, 4).files] == [Hints(placement="local")]
     wide = Workload(
@@ -139,7 +141,7 @@ def test_hints_as_tags() -> None:
     }
 
 
-def test_a_run_is_what_predictions_are_held_against() -> None:
+def test_a_run_can_be_compared_with_predictions() -> None:
     rows = [
         {
             "task": n,

@@ -1,4 +1,4 @@
-"""The own description of a workload: what is read, what is refused, and where it says so."""
+"""The native description of a workload: contents, mistakes and their positions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def written(tmp_path: Path, text: str, name: str = "w.json") -> Path:
     return path
 
 
-def test_everything_of_the_schema_is_read_and_written_again(tmp_path: Path) -> None:
+def test_every_property_of_the_schema_survives_a_round_trip(tmp_path: Path) -> None:
     workload = read_workload(written(tmp_path, TEXT))
     assert workload.files == (File("in", 4096, True, Hints(placement="local")),)
     first, second = workload.tasks
@@ -78,7 +78,7 @@ def changed(old: str, new: str) -> str:
     return TEXT.replace(old, new)
 
 
-#: what is planted; the line of the mistake, and words of the message
+#: planted change; line of the mistake, and text of the message
 PLANTED: list[tuple[str, str, int, str]] = [
     (
         '"file": "in", "offset_bytes": 0',
@@ -134,19 +134,21 @@ PLANTED: list[tuple[str, str, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "line", "words"), PLANTED, ids=[p[3][:40] for p in PLANTED])
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"), PLANTED, ids=[p[3][:40] for p in PLANTED]
+)
 def test_bad_input_names_line_and_task(
-    tmp_path: Path, old: str, new: str, line: int, words: str
+    tmp_path: Path, old: str, new: str, line: int, message: str
 ) -> None:
     path = written(tmp_path, changed(old, new))
     with pytest.raises(BadInput) as caught:
         read_workload(path)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith(f"{path}:{line}:")
 
 
 @pytest.mark.parametrize("text", ["", "   ", "[]", "3", "{}", "[1, 2", "\x00", '{"schema": 3}'])
-def test_what_is_no_workload_is_refused(tmp_path: Path, text: str) -> None:
+def test_files_that_are_no_workload_are_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(BadInput, match="expected"):
         read_workload(written(tmp_path, text))
 
@@ -158,12 +160,12 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         read_workload(path)
 
 
-def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="No such file"):
         read_workload(tmp_path / "none.json")
 
 
-def one(*operations: dict[str, Any], files: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+def one_task(*operations: dict[str, Any], files: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
     task = {"name": "t", "operations": list(operations)}
     return {"schema": "penstock/workload/1", "files": list(files), "tasks": [task]}
 
@@ -171,16 +173,16 @@ def one(*operations: dict[str, Any], files: tuple[dict[str, Any], ...] = ()) -> 
 def test_files_of_no_bytes_and_of_ten_terabytes_are_allowed() -> None:
     write = {"op": "write", "file": "f", "offset_bytes": 0}
     for size in (0, 10 * 2**40, 2**60):
-        workload = workload_from_dict(one(write | {"size_bytes": size}))
+        workload = workload_from_dict(one_task(write | {"size_bytes": size}))
         assert workload.file_sizes == {"f": size}
         assert json.loads(workload.to_json())["tasks"][0]["operations"][0]["size_bytes"] == size
 
 
 def test_a_size_that_the_writers_contradict_is_refused() -> None:
     write = {"op": "write", "file": "f", "offset_bytes": 5, "size_bytes": 5}
-    workload_from_dict(one(write, files=({"name": "f", "size_bytes": 10},)))
+    workload_from_dict(one_task(write, files=({"name": "f", "size_bytes": 10},)))
     with pytest.raises(BadInput, match="found 11 bytes of 'f'; expected 10"):
-        workload_from_dict(one(write, files=({"name": "f", "size_bytes": 11},)))
+        workload_from_dict(one_task(write, files=({"name": "f", "size_bytes": 11},)))
 
 
 def test_check_of_a_workload_made_in_python_names_the_task() -> None:
@@ -205,7 +207,7 @@ def test_a_file_changed_in_place_waits_for_the_writers_ahead_in_the_list() -> No
     assert workload.dependencies == ((), (0,), (1,), (0, 1, 2))
 
 
-def test_an_input_that_is_written_later_is_not_waited_for() -> None:
+def test_a_reader_does_not_wait_for_later_writers_of_an_input() -> None:
     write, read = Operation("write", "f", 0, 1), Operation("read", "f", 0, 1)
     files = (File("f", 1, preloaded=True),)
     workload = Workload("w", files, (Task("a", (read,)), Task("b", (write,)), Task("c", (read,))))
@@ -213,7 +215,7 @@ def test_an_input_that_is_written_later_is_not_waited_for() -> None:
     assert workload.dependencies == ((), (), (1,))
 
 
-def test_a_yaml_that_is_too_long_is_told_to_be_json(
+def test_json_is_suggested_for_a_long_yaml_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.spec.source._MOST", 100)

@@ -1,4 +1,4 @@
-"""Size models: the sum kept, the spread asked for, the same seed the same sizes; generated files told."""
+"""Size models: exact sums, the requested spread, reproducible sizes; a note about generated files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.parts.prediction.workloads.sizes import SizeModel, suffix_of
 
 
 def instance(tmp_path: Path, tasks: int = 400, same: bool = True) -> Path:
-    """Tasks that each read a `.raw` and write a `.fits`, of sizes all alike or all different."""
+    """Tasks that each read a `.raw` and write a `.fits` file, with equal or with distinct sizes."""
     rows, files = [], []
     for i in range(tasks):
         rows.append(
@@ -45,13 +45,13 @@ def by_suffix(sizes: dict[str, int], suffix: str) -> list[int]:
     return [size for name, size in sizes.items() if name.endswith(suffix)]
 
 
-def test_files_all_alike_are_told_and_others_are_not(tmp_path: Path) -> None:
-    told = read_workload(instance(tmp_path)).notes
+def test_files_of_equal_size_are_noted(tmp_path: Path) -> None:
+    notes = read_workload(instance(tmp_path)).notes
     assert any(
-        "800 of 800 files are exactly as large as all others of their kind" in n for n in told
+        "800 of 800 files are exactly as large as all others of their kind" in n for n in notes
     )
     assert not any("as large" in n for n in read_workload(instance(tmp_path, same=False)).notes)
-    # a few files say nothing
+    # too few files for a note
     assert not any("as large" in n for n in read_workload(instance(tmp_path, 4)).notes)
 
 
@@ -62,20 +62,20 @@ def test_lognormal_keeps_every_kinds_sum_exactly_and_has_the_spread(tmp_path: Pa
     after = workload.file_sizes
     for suffix in (".raw", ".fits"):
         assert sum(by_suffix(after, suffix)) == sum(by_suffix(before, suffix))
-    drawn = np.log(by_suffix(after, ".fits"))
-    # the standard error of a standard deviation is s/sqrt(2n): five of them
-    assert abs(drawn.std() - 0.5) < 5 * 0.5 / np.sqrt(800)
+    log_sizes = np.log(by_suffix(after, ".fits"))
+    # the standard error of a standard deviation is s/sqrt(2n); the limit is five of them
+    assert abs(log_sizes.std() - 0.5) < 5 * 0.5 / np.sqrt(800)
     operations = [o for task in workload.tasks for o in task.operations if o.op == "write"]
     assert [o.size_bytes for o in operations] == by_suffix(after, ".fits")
     assert not any("as large" in note for note in workload.notes)
 
 
-def test_the_seed_alone_says_what_is_drawn(tmp_path: Path) -> None:
+def test_sizes_depend_only_on_the_seed(tmp_path: Path) -> None:
     path = instance(tmp_path)
-    one, same, other = (
+    first, same, different = (
         read_workload(path, size_model=SizeModel(0.5, seed=seed)).file_sizes for seed in (3, 3, 4)
     )
-    assert one == same != other
+    assert first == same != different
 
 
 def test_no_spread_changes_nothing(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_new_sizes_reach_the_instance_that_is_written(tmp_path: Path) -> None:
     assert specification["metrics"]["sumOfFileSizesInBytes"] == sum(written.values())
 
 
-def test_sizes_beyond_what_floats_hold_exactly(tmp_path: Path) -> None:
+def test_sizes_beyond_exact_floats_keep_their_sum(tmp_path: Path) -> None:
     path = instance(tmp_path, 6)
     values = json.loads(path.read_text())
     for file in values["workflow"]["specification"]["files"]:
@@ -154,5 +154,5 @@ def test_bad_tables_are_refused(tmp_path: Path, table: Any) -> None:
         ("x.1", ""),
     ],
 )
-def test_the_end_of_a_name_tells_what_it_is(name: str, suffix: str) -> None:
+def test_the_suffix_of_a_name(name: str, suffix: str) -> None:
     assert suffix_of(name) == suffix

@@ -1,4 +1,4 @@
-"""Synthetic workloads: their graphs, bytes and hints, by arithmetic of their own."""
+"""Synthetic workloads: graphs, bytes and hints, computed independently."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bytes_of(workload: Workload, op: str) -> int:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("optimised", [False, True])
 @pytest.mark.parametrize("staged", [False, True])
-def test_every_kind_can_be_run_and_survives_its_schema(
+def test_every_kind_is_valid_and_survives_a_round_trip(
     kind: str, optimised: bool, staged: bool
 ) -> None:
     workload = make_workload(kind, "small", {"optimised": optimised, "staged": staged, "width": 4})
@@ -63,8 +63,8 @@ def test_pipeline() -> None:
     assert bytes_of(workload, "read") == bytes_of(workload, "write") == 57 * 100 * MIB
 
 
-def test_reduce_is_the_seeds() -> None:
-    # Costa 2014: stage in, N files, and a result of N times a file; read as much as written
+def test_reduce_matches_the_published_workload() -> None:
+    # Costa 2014: stage in, N files, and a result of N times a file; bytes read equal bytes written
     for size, file in (("medium", 10 * MIB), ("large", 100 * MIB)):
         workload = make_workload("reduce", size, {"width": 20, "staged": True})
         assert bytes_of(workload, "write") == bytes_of(workload, "read") == 3 * 20 * file
@@ -88,8 +88,8 @@ def test_broadcast_scatter_and_gather() -> None:
     gather = make_workload("gather", "medium", {"width": 3, "optimised": True})
     assert edges(gather) == {(f"produce-{i}", "collect") for i in range(3)}
     assert gather.file_sizes["whole"] == 30 * MIB
-    whole = next(file for file in gather.files if file.name == "whole")
-    assert whole.hints == Hints(placement="collocate", group="gather")
+    combined = next(file for file in gather.files if file.name == "whole")
+    assert combined.hints == Hints(placement="collocate", group="gather")
 
 
 @pytest.mark.parametrize(("kind", "options"), [("scatter", {}), ("checkpoint", {"shared": True})])
@@ -110,8 +110,8 @@ def test_scatter_takes_the_chunk_of_a_platform(tmp_path: Path) -> None:
     )
     target = tmp_path / "workload.json"
     arguments = ["make", "scatter", "--optimised", "--file-bytes", str(MIB), "-o", str(target)]
-    done = CliRunner().invoke(app, [*arguments, "--platform", str(platform)])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(app, [*arguments, "--platform", str(platform)])
+    assert result.exit_code == 0, result.output
     assert read_workload(target).files[0].hints == Hints(placement="scatter", scatter=4)
 
 
@@ -131,17 +131,17 @@ def test_checkpoint(shared: bool) -> None:
     assert steps == [("compute", 5.0), ("write", 2 * MIB if shared else 0)] * 3
 
 
-def test_blast_is_the_seeds() -> None:
-    # Costa 2014: one database for all, a query file and an answer for each, joined at the end
+def test_blast_matches_the_published_workload() -> None:
+    # Costa 2014: one common database, a query file and an answer for each task, joined at the end
     workload = make_workload("blast", "small", {"width": 5, "queries": 7, "compute_s": 2.0})
     assert edges(workload) == {(f"search-{i}", "join") for i in range(5)}
     assert bytes_of(workload, "read") == 5 * (100 * MIB + 7 * 1000) + 5 * 7 * 5000
-    found = document_of(workload)
-    assert found["compute_s"] == 5 * 7 * 2.0
+    document = document_of(workload)
+    assert document["compute_s"] == 5 * 7 * 2.0
     assert next(file.name for file in workload.files if file.preloaded) == "database"
 
 
-#: Costa 2014, Table 3.4: stage, tasks, files, bytes (of files: the published rounding, two digits)
+#: Costa 2014, Table 3.4: stage, tasks, files, bytes (rounded to two digits, as published)
 TABLE = [
     ("stageIn", 1, 957, 1.9e9),
     ("mProject", 955, 1910, 8e9),
@@ -162,7 +162,7 @@ def test_montage_has_the_tasks_files_and_bytes_of_the_table() -> None:
     rows = {row["stage"]: row for row in document_of(workload)["stages"]}
     for stage, tasks, files, size in TABLE:
         assert rows[stage]["tasks"] == tasks, stage
-        # the table's own counts of mDiff and mFitPlane do not fit their tasks (5,640 of 2 each; 1,420)
+        # the published counts of mDiff and mFitPlane do not match their tasks (5,640 of 2 each; 1,420)
         assert rows[stage]["files_written"] == pytest.approx(files, rel=0.006), stage
         assert rows[stage]["written_bytes"] == pytest.approx(size, rel=0.05), stage
     assert rows["stageOut"]["read_bytes"] == pytest.approx(3.047e9, rel=0.01)
@@ -176,7 +176,7 @@ def test_montage_has_the_tasks_files_and_bytes_of_the_table() -> None:
     order = [s for s in workload.stages if s.startswith("m")]
     levels = [rows[stage]["first_level"] for stage in order]
     assert levels == sorted(levels)
-    assert len(set(levels)) == 10  # ten stages one behind the other
+    assert len(set(levels)) == 10  # ten consecutive stages
 
 
 @pytest.mark.parametrize(
@@ -202,6 +202,6 @@ def test_bad_options_are_refused(kind: str, size: str, options: dict[str, Any]) 
         make_workload(kind, size, options)
 
 
-def test_files_of_nothing_and_of_ten_terabytes() -> None:
+def test_files_of_zero_bytes_and_of_ten_terabytes() -> None:
     check_workload(make_workload("pipeline", "medium", {"file_bytes": 0}))
     check_workload(make_workload("pipeline", "medium", {"file_bytes": 10 * 2**40}))
