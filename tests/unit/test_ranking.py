@@ -1,4 +1,4 @@
-"""Orders of means: ties are ties, and all pairs together are wrong in 5 % of cases at most."""
+"""Rankings of means: ties, and a family-wise error rate of at most 5 % over all pairs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scipy import stats
 from penstock.analyse.treatments.ranking import Measured, order, welch
 from penstock.errors import BadInput
 
-#: seconds, mean and deviation of five runs of four programs on six storages (IOStack D2.1, table 3.3a)
+#: mean and standard deviation [s] of five runs of four programs on six storages (IOStack D2.1, table 3.3a)
 STORAGES = ("guest", "host", "host-volume", "remote", "remote-volume", "object")
 TABLE = {
     "WordCount": (
@@ -33,66 +33,68 @@ def measured(program: str) -> list[Measured]:
 
 
 def test_local_storages_are_a_tie_for_word_count() -> None:
-    found = order(measured("WordCount"))
-    pair = found.pair("guest", "host")
+    ranking = order(measured("WordCount"))
+    pair = ranking.pair("guest", "host")
     assert abs(pair.difference) == pytest.approx(3.37)
     assert pair.p_value == pytest.approx(0.13, abs=0.005)
     assert not pair.apart
-    assert {"guest", "host", "remote"} <= set(found.groups[0])
-    assert str(found).startswith("1-4: host = remote = guest")
+    assert {"guest", "host", "remote"} <= set(ranking.groups[0])
+    assert str(ranking).startswith("1-4: host = remote = guest")
 
 
 @pytest.mark.parametrize("program", TABLE)
 def test_the_object_store_is_alone_in_last_place(program: str) -> None:
-    found = order(measured(program))
-    last = found.places[-1]
+    ranking = order(measured(program))
+    last = ranking.places[-1]
     assert last.measured.name == "object"
     assert (last.rank_low, last.rank_high) == (6, 6)
-    assert found.groups[-1] == ["object"]
-    assert all(p.apart for p in found.pairs if "object" in (p.first, p.second))
+    assert ranking.groups[-1] == ["object"]
+    assert all(p.apart for p in ranking.pairs if "object" in (p.first, p.second))
 
 
-def test_welch_is_that_of_scipy_and_holm_that_of_statsmodels() -> None:
+def test_welch_equals_scipy_and_holm_equals_statsmodels() -> None:
     from statsmodels.stats.multitest import multipletests
 
     rng = np.random.default_rng(5)
     values = {
         n: rng.normal(m, s, k) for n, m, s, k in (("a", 9, 1, 4), ("b", 10, 3, 7), ("c", 13, 1, 5))
     }
-    found = order([Measured.of(n, v.tolist()) for n, v in values.items()])
-    raw = [stats.ttest_ind(values[p.first], values[p.second], equal_var=False) for p in found.pairs]
-    assert np.allclose([p.p_value for p in found.pairs], [r.pvalue for r in raw], rtol=1e-10)
-    assert np.allclose([p.df for p in found.pairs], [r.df for r in raw], rtol=1e-10)
+    ranking = order([Measured.of(n, v.tolist()) for n, v in values.items()])
+    raw = [
+        stats.ttest_ind(values[p.first], values[p.second], equal_var=False) for p in ranking.pairs
+    ]
+    assert np.allclose([p.p_value for p in ranking.pairs], [r.pvalue for r in raw], rtol=1e-10)
+    assert np.allclose([p.df for p in ranking.pairs], [r.df for r in raw], rtol=1e-10)
     adjusted = multipletests([r.pvalue for r in raw], method="holm")[1]
-    assert np.allclose([p.p_holm for p in found.pairs], adjusted, rtol=1e-10)
+    assert np.allclose([p.p_holm for p in ranking.pairs], adjusted, rtol=1e-10)
 
 
-def test_equal_means_are_told_apart_in_a_twentieth_of_cases_at_most() -> None:
+def test_equal_means_differ_in_at_most_five_per_cent_of_cases() -> None:
     rng = np.random.default_rng(11)
-    wrong = 0
+    false_positives = 0
     for _ in range(400):
-        found = order(
+        ranking = order(
             [
                 Measured.of(n, rng.normal(0, s, 5).tolist())
                 for n, s in zip("abcd", (1, 1, 3, 9), strict=True)
             ]
         )
-        wrong += any(p.apart for p in found.pairs)
-    # above this only with a probability of 0.1 %, were it 5 %
-    assert wrong <= stats.binom.ppf(0.999, 400, 0.05)
+        false_positives += any(p.apart for p in ranking.pairs)
+    # exceeded with a probability of 0.1 % if the rate is 5 %
+    assert false_positives <= stats.binom.ppf(0.999, 400, 0.05)
     planted = order([Measured("a", 0, 1, 5), Measured("b", 4, 1, 5)])
     assert planted.pairs[0].apart
 
 
-def test_being_told_apart_is_not_transitive_and_one_may_be_in_two_groups() -> None:
-    found = order(
+def test_a_mean_may_be_in_two_groups() -> None:
+    ranking = order(
         [Measured("a", 0, 1, 4), Measured("b", 1.6, 1, 4), Measured("c", 3.2, 1, 4)], "higher"
     )
-    assert found.groups == [["c", "b"], ["b", "a"]]
-    assert [(p.rank_low, p.rank_high) for p in found.places] == [(1, 2), (1, 3), (2, 3)]
+    assert ranking.groups == [["c", "b"], ["b", "a"]]
+    assert [(p.rank_low, p.rank_high) for p in ranking.places] == [(1, 2), (1, 3), (2, 3)]
 
 
-def test_what_cannot_be_ranked_is_told() -> None:
+def test_means_that_cannot_be_ranked_are_refused() -> None:
     with pytest.raises(BadInput, match="of 1 runs"):
         order([Measured("a", 1, 0, 1)])
     with pytest.raises(BadInput, match="found a name twice"):

@@ -1,4 +1,4 @@
-"""The recorder: which observer begins and ends when, what is left where one fails, a command's bundle."""
+"""The recorder: order of start and end of observers, failures, the bundle of a command."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ NOBODY = Watched(None, None)
 
 
 class Watcher:
-    """An observer that writes down what it is told."""
+    """An observer that records its calls."""
 
-    def __init__(self, name: str, said: list[str], fails: str = "") -> None:
-        self.name, self.said, self.fails = name, said, fails
+    def __init__(self, name: str, calls: list[str], fails: str = "") -> None:
+        self.name, self.calls, self.fails = name, calls, fails
 
-    def _say(self, what: str) -> None:
-        self.said.append(f"{self.name} {what}")
-        if what == self.fails:
-            raise PenstockError(what)
+    def _record(self, call: str) -> None:
+        self.calls.append(f"{self.name} {call}")
+        if call == self.fails:
+            raise PenstockError(call)
 
     def start(self, watched: Watched, out_dir: Path | None) -> None:
-        self._say("start")
+        self._record("start")
 
     def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Seen:
-        self._say("finish")
+        self._record("finish")
         return Seen({self.name: pa.table({"n": [1]})}, {"by": self.name}, 3, None, {self.name: 1})
 
     def stop(self) -> None:
-        self._say("stop")
+        self._record("stop")
 
 
-def test_what_is_armed_last_ends_first() -> None:
-    said: list[str] = []
-    with Recorder({n: Watcher(n, said) for n in "ab"}) as recorder:
+def test_the_last_observer_to_start_ends_first() -> None:
+    calls: list[str] = []
+    with Recorder({n: Watcher(n, calls) for n in "ab"}) as recorder:
         for _ in range(2):
             recorder.start(NOBODY, None)
             seen = recorder.finish(None, (1, 2))
-    turn = ["a start", "b start", "b finish", "a finish"]
-    assert said[:8] == turn * 2
-    assert sorted(said[8:]) == ["a stop", "b stop"]
+    sequence = ["a start", "b start", "b finish", "a finish"]
+    assert calls[:8] == sequence * 2
+    assert sorted(calls[8:]) == ["a stop", "b stop"]
     assert seen.losses == {"a": 3, "b": 3}
     assert seen.receipts["b"] == {"by": "b"}
     assert seen.manifest == {"a": 1, "b": 1}
@@ -55,25 +55,25 @@ def test_what_is_armed_last_ends_first() -> None:
     assert seen.clocks[0]["monotonic_ns"] <= seen.clocks[1]["monotonic_ns"]
 
 
-def test_of_observers_one_of_which_cannot_begin_the_others_end_and_all_stop() -> None:
-    said: list[str] = []
-    observers = {"a": Watcher("a", said), "b": Watcher("b", said, fails="start")}
+def test_all_observers_stop_if_one_cannot_start() -> None:
+    calls: list[str] = []
+    observers = {"a": Watcher("a", calls), "b": Watcher("b", calls, fails="start")}
     with Recorder(observers) as recorder:
         with pytest.raises(PenstockError, match="start"):
             recorder.start(NOBODY, None)
         assert recorder.finish(None, None).clocks == []
-    assert said[:3] == ["a start", "b start", "a finish"]
-    assert sorted(said[3:]) == ["a stop", "b stop"]
+    assert calls[:3] == ["a start", "b start", "a finish"]
+    assert sorted(calls[3:]) == ["a stop", "b stop"]
 
 
-def test_observers_that_fail_to_stop_keep_no_other_from_it() -> None:
-    said: list[str] = []
-    with pytest.raises(PenstockError), Recorder({n: Watcher(n, said, "stop") for n in "ab"}):
+def test_an_observer_that_fails_to_stop_does_not_block_others() -> None:
+    calls: list[str] = []
+    with pytest.raises(PenstockError), Recorder({n: Watcher(n, calls, "stop") for n in "ab"}):
         pass
-    assert sorted(said) == ["a stop", "b stop"]
+    assert sorted(calls) == ["a stop", "b stop"]
 
 
-def test_an_observer_that_there_is_not_is_named(tmp_path: Path) -> None:
+def test_the_error_names_an_unknown_observer(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="moniter"):
         Recorder.of_names(Journal(tmp_path / "journal"), tmp_path, {"moniter": {}})
 
@@ -86,7 +86,7 @@ def _break(journal: Journal, output: Path) -> None:
         raise PenstockError("it broke")
 
 
-def test_a_bundle_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_bundle_is_written_atomically(tmp_path: Path) -> None:
     journal, output = Journal(tmp_path / "journal"), tmp_path / "out"
     with Recorder({"a": Watcher("a", [])}) as recorder:
         with pytest.raises(PenstockError, match="it broke"):
@@ -99,17 +99,17 @@ def test_a_bundle_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
             seen = recorder.finish(bundle, (5, 8))
             phase = {"phase_id": "workload", "start_ns": 5, "end_ns": 8}
             assert finish_bundle(bundle, seen, [phase], 3, (5, 8), {"outlived": 2}) == output
-    found = Bundle.open(output)
-    assert {"a", "clocks", "phases"} == set(found.tables)
-    assert found.manifest["state"] == "failed"
-    assert found.manifest["responses"] == {"wall_s": {"value": 3e-9, "unit": "s"}}
-    assert (found.manifest["a"], found.manifest["outlived"]) == (1, 2)
-    assert found.manifest["losses"] == {"a": 3}
+    stored = Bundle.open(output)
+    assert {"a", "clocks", "phases"} == set(stored.tables)
+    assert stored.manifest["state"] == "failed"
+    assert stored.manifest["responses"] == {"wall_s": {"value": 3e-9, "unit": "s"}}
+    assert (stored.manifest["a"], stored.manifest["outlived"]) == (1, 2)
+    assert stored.manifest["losses"] == {"a": 3}
     assert not list(output.glob(".penstock-*"))
     assert journal.open_entries() == []
 
 
-def test_where_no_bundle_can_be_written_that_is_said(tmp_path: Path) -> None:
+def test_an_unwritable_bundle_is_refused(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     (tmp_path / "file").touch()
     with (

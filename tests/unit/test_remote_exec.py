@@ -31,13 +31,19 @@ class Nodes:
 
 
 class Pool:
-    """Calls functions of the agent here; host `lost` does not respond."""
+    """Call functions of the agent in this process; the host `lost` does not respond."""
 
     def call_all(
         self, function: Callable[..., Any], arguments: Mapping[str, Sequence[Any]]
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        up = {host: function(*own) for host, own in arguments.items() if host != "lost"}
-        return up, {host: "its worker disconnected" for host in arguments if host not in up}
+        replies = {
+            host: function(*host_arguments)
+            for host, host_arguments in arguments.items()
+            if host != "lost"
+        }
+        return replies, {
+            host: "its worker disconnected" for host in arguments if host not in replies
+        }
 
 
 @pytest.fixture(autouse=True)
@@ -50,30 +56,30 @@ def cluster(**host_of: str) -> RemoteCluster:
 
 
 def test_a_command_runs_in_all_nodes_of_a_host_at_once(tmp_path: Path) -> None:
-    """Each node waits for the other one: one after the other they would not end."""
+    """Each node waits for the other one, so that sequential execution would not end."""
     for name in ("a", "b"):
         os.mkfifo(tmp_path / name)
-    meet = f"cd {tmp_path}; if [ $NODE = a ]; then echo 1 >a; cat b; else cat a; echo 2 >b; fi"
-    done = agent.execute("lab", ["a", "b"], ["timeout", "20", "sh", "-c", meet], {})
-    assert {n: (d["status"], d["stdout"]) for n, d in done.items()} == {
+    script = f"cd {tmp_path}; if [ $NODE = a ]; then echo 1 >a; cat b; else cat a; echo 2 >b; fi"
+    results = agent.execute("lab", ["a", "b"], ["timeout", "20", "sh", "-c", script], {})
+    assert {n: (d["status"], d["stdout"]) for n, d in results.items()} == {
         "a": (0, b"2\n"),
         "b": (0, b"1\n"),
     }
 
 
 def test_an_interrupted_command_ends_with_its_children() -> None:
-    """A child has the output of the command: the call returns when it has ended as well."""
-    line = ["sh", "-c", "sleep 100 & wait"]
+    """A child has the output of the command: the call returns only after its end."""
+    argv = ["sh", "-c", "sleep 100 & wait"]
     with ThreadPoolExecutor(1) as runner:
-        call = runner.submit(agent.execute, "lab", ["a"], line, {})
-        until = time.monotonic() + 30
-        while not agent._COMMANDS and time.monotonic() < until:
+        call = runner.submit(agent.execute, "lab", ["a"], argv, {})
+        deadline = time.monotonic() + 30
+        while not agent._COMMANDS and time.monotonic() < deadline:
             time.sleep(0.01)
         assert len(agent._COMMANDS) == 1
         time.sleep(0.2)
         agent.interrupt()
-        done = call.result(30)["a"]
-    assert done["status"] == 128 + signal.SIGTERM
+        result = call.result(30)["a"]
+    assert result["status"] == 128 + signal.SIGTERM
     assert set() == agent._COMMANDS
 
 
@@ -94,9 +100,9 @@ def test_an_interrupt_is_passed_to_the_hosts(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_output_is_in_the_order_of_the_nodes(capfd: pytest.CaptureFixture[str]) -> None:
-    line = ["sh", "-c", "echo out of $NODE; echo err >&2; [ $NODE = b ] && exit 7; exit 3"]
+    argv = ["sh", "-c", "echo out of $NODE; echo err >&2; [ $NODE = b ] && exit 7; exit 3"]
     live = cluster(a="left", b="right", c="left")
-    assert live.execute_in(Pool(), ["a", "b", "c"], line) == 7  # type: ignore[arg-type]
+    assert live.execute_in(Pool(), ["a", "b", "c"], argv) == 7  # type: ignore[arg-type]
     out, err = capfd.readouterr()
     assert out == "a | out of a\nb | out of b\nc | out of c\n"
     assert err == "a | err\nb | err\nc | err\n"

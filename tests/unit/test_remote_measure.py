@@ -1,4 +1,4 @@
-"""Probes of paths, on addresses of this host, and the plan that reads them."""
+"""Probes of network paths, on addresses of this host, and plans that read their results."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_probes_return_until_the_end_of_the_echo(port: int) -> None:
 
 
 def test_lost_and_late_probes(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
-    """Every fifth probe is not returned; every seventh is, with the next one."""
+    """Every fifth probe is lost; every seventh is returned late, with the next one."""
     monkeypatch.setattr(path_probe, "_PATIENCE_S", 0.05)
     monkeypatch.setattr(path_probe, "_PROBES", 35)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as echo:
         echo.bind(("127.0.0.2", port))
 
-        def some() -> None:
+        def echo_probes() -> None:
             late = b""
             for number in range(35):
                 probe, sender = echo.recvfrom(100)
@@ -66,7 +66,7 @@ def test_lost_and_late_probes(monkeypatch: pytest.MonkeyPatch, port: int) -> Non
                 if not late and number % 5 != 2:
                     echo.sendto(probe, sender)
 
-        thread = threading.Thread(target=some)
+        thread = threading.Thread(target=echo_probes)
         thread.start()
         trips = round_trips("127.0.0.1", {"b": "127.0.0.2"}, port)["b"]
         thread.join()
@@ -75,7 +75,7 @@ def test_lost_and_late_probes(monkeypatch: pytest.MonkeyPatch, port: int) -> Non
 
 
 @given(st.floats(0, 0.9), st.integers(1, 10**6), st.integers(1, 10**6))
-def test_paths_of_probes(loss: float, there_us: int, back_us: int) -> None:
+def test_paths_of_probes(loss: float, forth_us: int, back_us: int) -> None:
     """A probe and its return are lost independently of each other."""
     sent = 10**9
     lost = round((1 - (1 - loss) ** 2) * sent)
@@ -83,9 +83,9 @@ def test_paths_of_probes(loss: float, there_us: int, back_us: int) -> None:
     def trips(us: int) -> RoundTrips:
         return {"shortest_s": us * 1e-6, "sent": sent, "lost": lost}
 
-    (path,) = measured_paths({("a", "b"): trips(there_us), ("b", "a"): trips(back_us)}).paths
+    (path,) = measured_paths({("a", "b"): trips(forth_us), ("b", "a"): trips(back_us)}).paths
     assert path.hosts == ("a", "b")
-    assert path.delay_s == pytest.approx(min(there_us, back_us) * 1e-6 / 2)
+    assert path.delay_s == pytest.approx(min(forth_us, back_us) * 1e-6 / 2)
     assert path.loss == pytest.approx(loss, abs=1e-6)
 
 
@@ -99,15 +99,15 @@ def test_a_plan_reads_measured_paths_before_those_of_the_file(tmp_path: Path) ->
     (tmp_path / "moved").rename(unmeasured.facts["b"])
     measured = {"paths": [{"hosts": ["a", "b"], "delay_s": 5e-5, "loss": 0.001}]}
     unmeasured.paths.write_text(json.dumps(measured))
-    known = read_inventory(path)
-    both = known.paths(known.hosts)
-    assert {pair: (p.delay_s, p.loss) for pair, p in both.items()} == {
+    inventory = read_inventory(path)
+    paths = inventory.paths(inventory.hosts)
+    assert {pair: (p.delay_s, p.loss) for pair, p in paths.items()} == {
         ("a", "b"): (5e-5, 0.001),
         ("b", "a"): (5e-5, 0.001),
     }
     path.write_text(f"{HOSTS}paths: [{{from: a, to: b, latency: 70us}}]\n")
-    known = read_inventory(path)
-    assert known.paths(known.hosts)["a", "b"].delay_s == pytest.approx(7e-5)
+    inventory = read_inventory(path)
+    assert inventory.paths(inventory.hosts)["a", "b"].delay_s == pytest.approx(7e-5)
     unmeasured.paths.write_text('{"paths": [{"hosts": ["a", "b"], "delay_s": -1, "loss": 0}]}')
     with pytest.raises(BadInput, match=r"delay_s.*expected the measured paths"):
         read_inventory(path)

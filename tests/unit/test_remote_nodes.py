@@ -20,7 +20,7 @@ from penstock.parts.remote.workers import on_host, python_on
 from penstock.spec.study import Worker
 from tests.support import commands
 
-WORDS = ["a b", "$HOME", "it's", 'say "x"', "two\nlines", "*", ""]
+ARGUMENTS = ["a b", "$HOME", "it's", 'say "x"', "two\nlines", "*", ""]
 #: prints its arguments as JSON
 ECHO = f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n"
 
@@ -31,13 +31,13 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
-def output(line: list[str]) -> Any:
-    done = commands.run(line, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def output(argv: list[str]) -> Any:
+    result = commands.run(argv, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
-def test_words_of_a_command_arrive_unchanged_over_ssh(
+def test_arguments_of_a_command_arrive_unchanged_over_ssh(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """sshd passes the last argument of ssh to a shell."""
@@ -45,10 +45,10 @@ def test_words_of_a_command_arrive_unchanged_over_ssh(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     echo = program(tmp_path / "echo words", ECHO)
     host = Worker(name="far", ssh="root@192.0.2.1", ssh_options=("-p", "2222"))
-    line = on_host(host, [str(echo), *WORDS])
-    assert line[:5] == ["ssh", "-o", "BatchMode=yes", "-p", "2222"]
-    assert line[-3:-1] == ["--", "root@192.0.2.1"]
-    assert output(line) == WORDS
+    argv = on_host(host, [str(echo), *ARGUMENTS])
+    assert argv[:5] == ["ssh", "-o", "BatchMode=yes", "-p", "2222"]
+    assert argv[-3:-1] == ["--", "root@192.0.2.1"]
+    assert output(argv) == ARGUMENTS
 
 
 def test_a_module_runs_with_the_state_of_its_host(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_module_runs_with_the_state_of_its_host(tmp_path: Path) -> None:
 
 
 class Hosts:
-    """Two hosts: `near` answers with a file, `far` has no Python. `near` has the node n-0, which is us."""
+    """Two hosts: `near` answers with a file, `far` has no Python. Node n-0 of `near` is this process."""
 
     def __init__(self, place: Path) -> None:
         self.reply = place / "reply.json"
@@ -72,7 +72,7 @@ class Hosts:
         self.answer(start_ticks(os.getpid()))
 
     def answer(self, ticks: int | None) -> None:
-        """Reply of the near host: its node began at `ticks`."""
+        """Set the reply of the near host: its node began at `ticks`."""
         node = {
             "name": "n-0",
             "state": "running",
@@ -89,8 +89,8 @@ class Hosts:
             "entrance": {"pid": os.getpid(), "groups": [], "capabilities": 0, "filter": "/f"},
             "disks": {},
         }
-        here = {"python": "/opt/python", "program": str(self.echo), "nodes": [node]}
-        self.reply.write_text(json.dumps(here))
+        document = {"python": "/opt/python", "program": str(self.echo), "nodes": [node]}
+        self.reply.write_text(json.dumps(document))
 
     def nodes(self) -> dict[str, RunningNode]:
         return ClusterOnHosts(self.remote).nodes
@@ -104,19 +104,19 @@ def two_hosts(tmp_path: Path) -> Hosts:
 def test_a_node_is_entered_by_the_programs_of_its_host(hosts: Hosts) -> None:
     node = hosts.nodes()["n-0"]
     assert (node.address, node.pid, node.cgroup.paths) == ("10.88.0.1", 0, {})
-    described, *command = output(node.enter([sys.executable, "-c", *WORDS], env={"A": "b c"}))
-    assert command == ["/opt/python", "-c", *WORDS]
+    described, *command = output(node.enter([sys.executable, "-c", *ARGUMENTS], env={"A": "b c"}))
+    assert command == ["/opt/python", "-c", *ARGUMENTS]
     entered = json.loads(described)
     assert (entered["pid"], entered["env"]["A"]) == (os.getpid(), "b c")
 
 
 @pytest.mark.parametrize("number", [1, 5])
 def test_another_process_with_the_pid_of_a_node_is_not_entered(hosts: Hosts, number: int) -> None:
-    """`number`: added to the start of the process that has the pid."""
+    """`number` is added to the start time of the process with the pid."""
     hosts.answer((start_ticks(os.getpid()) or 0) + number)
-    done = commands.run(hosts.nodes()["n-0"].enter(["true"]), capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (125, "")
-    assert "the node has died" in done.stderr
+    result = commands.run(hosts.nodes()["n-0"].enter(["true"]), capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (125, "")
+    assert "the node has died" in result.stderr
 
 
 def test_an_ended_process_is_not_entered(hosts: Hosts) -> None:
@@ -125,8 +125,8 @@ def test_an_ended_process_is_not_entered(hosts: Hosts) -> None:
     reply = json.loads(hosts.reply.read_text())
     reply["nodes"][0]["entrance"]["pid"] = ended.pid
     hosts.reply.write_text(json.dumps(reply))
-    done = commands.run(hosts.nodes()["n-0"].enter(["true"]), capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (125, "")
+    result = commands.run(hosts.nodes()["n-0"].enter(["true"]), capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (125, "")
 
 
 def test_nodes_of_a_host_that_does_not_respond_are_lost(hosts: Hosts) -> None:

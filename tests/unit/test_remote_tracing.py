@@ -1,4 +1,4 @@
-"""One trace of nodes on two hosts whose workers and tracers are simulated."""
+"""One trace of nodes on two hosts with simulated workers and tracers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CLOCKS = {"left": 5_000_000_000, "right": -7_000_000_000}
 
 
 class Tracers:
-    """Tracers of the hosts; a node of each writes during the run. `fail`: host without a tracer."""
+    """Tracers of the hosts; a node of each host writes during the run. `fail` is a host without a tracer."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -38,26 +38,30 @@ class Tracers:
     def call_all(
         self, function: Callable[..., Any], arguments: Mapping[str, Sequence[Any]]
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        assert all(own[0] == "lab" for own in arguments.values())
+        assert all(host_arguments[0] == "lab" for host_arguments in arguments.values())
         kind = {f: f.__name__ for f in (trace_here.begin, trace_here.end, trace_here.read)}
         call = getattr(self, kind.get(function, "release"))
-        up = {host: call(host, *own[1:]) for host, own in arguments.items() if host != self.fail}
-        return up, {host: "no tracer" for host in arguments if host not in up}
+        replies = {
+            host: call(host, *host_arguments[1:])
+            for host, host_arguments in arguments.items()
+            if host != self.fail
+        }
+        return replies, {host: "no tracer" for host in arguments if host not in replies}
 
     def begin(self, host: str, nodes: Sequence[str], observers: Mapping[str, Any]) -> None:
         self.active[host] = nodes
         self.observers[host] = observers
 
     def end(self, host: str) -> None:
-        """Three writes, in turn with the other host, and one after the run."""
+        """Three writes, interleaved with those of the other host, and one after the run."""
         times_ns = self.run_ns + (host == "right") * 1000 + 2000 * np.array([0, 1, 2, 10**9])
         events = calls(4, "pwrite64", t_ns=times_ns + _CLOCKS[host])
-        own = trace(self.folder, host, events, Offset(0, 0, 8))
-        bundle = Bundle.open(own.bundle)
-        bundle.manifest["nodes"] = {str(group): node for group, node in own.nodes.items()}
+        host_trace = trace(self.folder, host, events, Offset(0, 0, 8))
+        bundle = Bundle.open(host_trace.bundle)
+        bundle.manifest["nodes"] = {str(group): node for group, node in host_trace.nodes.items()}
         bundle.amend()
         with tarfile.open(self.folder / f"{host}.tar", "w") as tar:
-            tar.add(own.bundle, arcname=trace_here.BUNDLE)
+            tar.add(host_trace.bundle, arcname=trace_here.BUNDLE)
 
     def read(self, host: str, at: int) -> bytes:
         return (self.folder / f"{host}.tar").read_bytes()[at : at + 1000]
@@ -82,7 +86,7 @@ def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracers:
         yield tracers
 
     def run(_: RemoteCluster, _pool: Tracers, nodes: Sequence[str], argv: Sequence[str]) -> int:
-        assert {n for own in tracers.active.values() for n in own} == set(nodes)
+        assert {n for host_nodes in tracers.active.values() for n in host_nodes} == set(nodes)
         tracers.run_ns = time.monotonic_ns()
         time.sleep(0.01)
         return 3 if argv == ["fails"] else 0
@@ -100,8 +104,10 @@ LAB = RemoteCluster(
 def test_the_trace_has_the_times_of_this_host(tmp_path: Path, tracers: Tracers) -> None:
     output = tmp_path / "traced"
     observers = {"trace": {"mode": "trace", "endings": [".db"]}}
-    status, judged = tracing.trace_nodes(LAB, ["*-0"], output, ["fails"], observers=observers)
-    assert (status, judged.bundle, judged.events) == (3, output, 6)
+    status, trace_summary = tracing.trace_nodes(
+        LAB, ["*-0"], output, ["fails"], observers=observers
+    )
+    assert (status, trace_summary.bundle, trace_summary.events) == (3, output, 6)
     run = TracedRun(output)
     start_ns, end_ns = run.manifest["times"]["start_ns"], run.manifest["times"]["end_ns"]
     events = run.table("io_events", ["t_ns", "file_id"]).to_pydict()
@@ -113,7 +119,7 @@ def test_the_trace_has_the_times_of_this_host(tmp_path: Path, tracers: Tracers) 
     assert tracers.active == {}
 
 
-def test_nothing_is_left_of_a_trace_that_failed(tmp_path: Path, tracers: Tracers) -> None:
+def test_a_failed_trace_leaves_nothing(tmp_path: Path, tracers: Tracers) -> None:
     tracers.fail = "right"
     with pytest.raises(PenstockError, match="host right: no tracer"):
         tracing.trace_nodes(LAB, ["*"], tmp_path / "traced", seconds=0.01)

@@ -1,4 +1,4 @@
-"""The end of workers of several hosts, with processes and a clock of the test."""
+"""The end of workers of several hosts, with simulated processes and a simulated clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.spec.study import Worker
 
 
 class Clock:
-    """Time that passes while a process is awaited."""
+    """Time that passes only during waits for a process."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -27,7 +27,7 @@ class Clock:
 
 
 class Process:
-    """Ends `after_s` from the end of its input; a busy one only when it is killed."""
+    """Ends `after_s` after the end of its input; a busy process (None) ends only when it is killed."""
 
     def __init__(self, clock: Clock, after_s: float | None) -> None:
         self.clock, self.after_s = clock, after_s
@@ -52,7 +52,7 @@ class Process:
 def test_busy_workers_are_killed_at_one_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """All inputs end before the first worker is awaited, and all have the same 15 s."""
+    """All inputs end before the wait for the first worker, and all workers share the same 15 s."""
     clock = Clock()
     monkeypatch.setattr(workers, "time", clock)
     pool = WorkerPool("lab", "127.0.0.1", [], tmp_path)
@@ -69,7 +69,7 @@ def test_busy_workers_are_killed_at_one_time(
 
 
 def test_the_scheduler_listens_at_one_port(tmp_path: Path) -> None:
-    """Dask's default for its pages, port 8787, may be in use, and is not opened."""
+    """Dask's default port of its pages, 8787, may be in use, and is not opened."""
     with socket.create_server(("127.0.0.2", 8787)), warnings.catch_warnings():
         warnings.simplefilter("error")
         before = listening()
@@ -80,11 +80,11 @@ def test_the_scheduler_listens_at_one_port(tmp_path: Path) -> None:
 
 def listening() -> set[tuple[str, int]]:
     """Addresses and TCP ports at which this process listens, other than those of 127.0.0.1."""
-    own = {os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+    sockets = {os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
     ports = set()
     for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
         digits, port = fields[1].split(":")
-        if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
             ports.add((socket.inet_ntoa(bytes.fromhex(digits)[::-1]), int(port, 16)))
     return {(address, port) for address, port in ports if address != "127.0.0.1"}

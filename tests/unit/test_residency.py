@@ -1,4 +1,4 @@
-"""Residency: what was written is in the page cache, what was dropped is not, both ways of asking agree."""
+"""Residency: written files are in the page cache, dropped ones are not, and both system calls agree."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_a_tree_in_and_out_of_the_cache(tree: Path) -> None:
-    found = residency(tree)
-    assert (found.files, found.pages) == (3, 96)
-    assert found.fraction == 1.0
-    assert found.resident_bytes == 96 * PAGE
+    cached = residency(tree)
+    assert (cached.files, cached.pages) == (3, 96)
+    assert cached.fraction == 1.0
+    assert cached.resident_bytes == 96 * PAGE
     assert drop_file_cache(tree).resident_pages == 0
     assert residency(tree).fraction == 0.0
 

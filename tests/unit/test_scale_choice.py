@@ -22,8 +22,8 @@ def plan_of(place: Path, replicates: int = 2, order: str = "random", factors: st
     return plan_of_text(study_text(dict.fromkeys(factors, TWO), design), place)
 
 
-def runs_of(plan: Plan, mean: dict[str, float], draw: object) -> pd.DataFrame:
-    """Runs whose mean is the product of the factors of their levels `z`, as `draw(mean)` makes them."""
+def runs_of(plan: Plan, mean: dict[str, float], noise: object) -> pd.DataFrame:
+    """Runs whose mean is the product of the factors of their levels `z`, with values `noise(mean)`."""
     rows = [
         {
             "run_id": row.run_id,
@@ -37,11 +37,11 @@ def runs_of(plan: Plan, mean: dict[str, float], draw: object) -> pd.DataFrame:
     means = 100 * np.prod(
         [np.where(frame[name] == "z", factor, 1.0) for name, factor in mean.items()], axis=0
     )
-    return frame.assign(y=draw(means))  # type: ignore[operator]
+    return frame.assign(y=noise(means))  # type: ignore[operator]
 
 
 def proportional(share: float, seed: int):  # type: ignore[no-untyped-def]
-    """Lognormal noise of that coefficient of variation."""
+    """Lognormal noise with this coefficient of variation."""
     draws, sigma = np.random.default_rng(seed), np.sqrt(np.log1p(share**2))
     return lambda means: means * np.exp(draws.normal(0, sigma, len(means)))
 
@@ -62,17 +62,17 @@ def test_from_threefold_on_effects_are_ratios(tmp_path: Path) -> None:
 def test_without_replicates_nothing_contradicts_ratios(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, replicates=1)
     assert usual_scale(runs_of(plan, {"a": 7.0}, proportional(0.1, 1)), "y") == LOG
-    # equal values leave no spread to judge by
+    # equal values have no spread to judge by
     assert usual_scale(runs_of(plan_of(tmp_path), {"a": 7.0}, lambda m: m), "y") == LOG
 
 
-def test_a_spread_that_is_the_same_for_small_and_large_contradicts_ratios(tmp_path: Path) -> None:
+def test_an_equal_spread_of_small_and_large_values_contradicts_ratios(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, replicates=5, factors="a")
     chosen = [
         usual_scale(runs_of(plan, {"a": 10.0}, additive(20, seed)), "y") for seed in range(50)
     ]
     assert chosen.count(LINEAR) >= 45
-    # beyond a hundredfold differences say only that the largest is large
+    # beyond a hundredfold range, differences show only that the largest is large
     assert usual_scale(runs_of(plan, {"a": 200.0}, additive(20, 1)), "y") == LOG
 
 
@@ -80,42 +80,42 @@ def test_values_of_zero_or_below_have_no_ratios(tmp_path: Path) -> None:
     runs = runs_of(plan_of(tmp_path), {"a": 7.0}, proportional(0.1, 1))
     runs.loc[0, "y"] = 0.0
     assert usual_scale(runs, "y") == LINEAR
-    # of runs that are not valid nothing is asked
+    # runs that are not valid do not count
     assert usual_scale(runs.assign(valid=runs["y"] > 0), "y") == LOG
 
 
-def called(plan: Plan, mean: dict[str, float], noise: object, term: str) -> bool:
+def is_significant(plan: Plan, mean: dict[str, float], noise: object, term: str) -> bool:
     runs = runs_of(plan, mean, noise)
     table = effects(runs, plan, "y", scale=usual_scale(runs, "y")).set_index("term")
     return bool(table.loc[term, "p_holm"] < 0.05)
 
 
-@pytest.mark.parametrize(("order", "least"), [("random", 0.90), ("interleaved", 0.80)])
+@pytest.mark.parametrize(("order", "at_least"), [("random", 0.90), ("interleaved", 0.80)])
 def test_a_sevenfold_effect_is_detected_under_forty_per_cent_noise(
-    tmp_path: Path, order: str, least: float
+    tmp_path: Path, order: str, at_least: float
 ) -> None:
-    """Factors of 7 and 2.8, two replicates. On the scale of the measurement 11 of 20 studies showed it; with
-    passes as blocks three degrees of freedom are left instead of four."""
+    """Factors of 7 and 2.8, two replicates. On the linear scale, 11 of 20 studies detected it; passes as
+    blocks leave three degrees of freedom instead of four."""
     plan = plan_of(tmp_path, order=order)
     studies = 200
     share = (
         sum(
-            called(plan, {"a": 7.0, "b": 2.8}, proportional(0.4, seed), "a")
+            is_significant(plan, {"a": 7.0, "b": 2.8}, proportional(0.4, seed), "a")
             for seed in range(studies)
         )
         / studies
     )
-    assert share >= least
+    assert share >= at_least
 
 
 @pytest.mark.parametrize("noise", [proportional, additive])
-def test_a_factor_without_effect_is_seldom_called_one(tmp_path: Path, noise: object) -> None:
-    """Whichever scale is chosen beside a factor of 5."""
+def test_a_factor_without_effect_is_seldom_significant(tmp_path: Path, noise: object) -> None:
+    """With any chosen scale, next to a factor of 5."""
     plan = plan_of(tmp_path)
     spread = 0.4 if noise is proportional else 40.0
     studies = 200
-    false = sum(
-        called(plan, {"a": 5.0}, noise(spread, seed), "b")  # type: ignore[operator]
+    false_positives = sum(
+        is_significant(plan, {"a": 5.0}, noise(spread, seed), "b")  # type: ignore[operator]
         for seed in range(studies)
     )
-    assert stats.binomtest(false, studies, 0.05, "greater").pvalue > 0.01
+    assert stats.binomtest(false_positives, studies, 0.05, "greater").pvalue > 0.01

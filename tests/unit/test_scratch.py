@@ -16,7 +16,7 @@ from penstock.host.journal.undo import undo
 from penstock.scratch import Scratch, remove_abandoned
 from tests.support import commands
 
-#: creates a directory, prints its path, and ends as its first argument says
+#: creates a directory, prints its path, and ends according to its first argument
 USER = """
 import os, signal, sys
 from penstock.scratch import Scratch
@@ -48,8 +48,8 @@ def environment(place: Path) -> dict[str, str]:
 
 
 def use(end: str, place: Path) -> subprocess.CompletedProcess[str]:
-    line = [*commands.CODE, USER, end]
-    return commands.run(line, capture_output=True, text=True, env=environment(place))
+    argv = [*commands.CODE, USER, end]
+    return commands.run(argv, capture_output=True, text=True, env=environment(place))
 
 
 def test_a_directory_is_private_and_removed_by_close(place: Path) -> None:
@@ -89,9 +89,9 @@ def test_undo_removes_the_directory_of_a_killed_process(
 
 
 def test_a_directory_in_use_stays(place: Path) -> None:
-    line = [*commands.CODE, USER, "wait"]
+    argv = [*commands.CODE, USER, "wait"]
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with commands.popen(line, env=environment(place), **options) as user:
+    with commands.popen(argv, env=environment(place), **options) as user:
         assert user.stdout is not None
         path = Path(user.stdout.readline().strip())
         remove_abandoned(place)
@@ -102,12 +102,12 @@ def test_a_directory_in_use_stays(place: Path) -> None:
 def test_directories_of_others_and_links_stay(place: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root: to be another user")
-    theirs, shared, outside = (
+    of_other_user, shared, outside = (
         place / name for name in ("penstock-scratch-a", "penstock-scratch-b", "outside")
     )
-    for path in (theirs, shared, outside):
+    for path in (of_other_user, shared, outside):
         path.mkdir(mode=0o700)
-    os.chown(theirs, 54321, 54321)
+    os.chown(of_other_user, 54321, 54321)
     shared.chmod(0o777)
     (place / "penstock-scratch-c").symlink_to(outside)
     remove_abandoned(place)
@@ -115,10 +115,10 @@ def test_directories_of_others_and_links_stay(place: Path) -> None:
 
 
 def test_a_killed_server_leaves_nothing_after_the_next(place: Path) -> None:
-    line = [sys.executable, "-m", "penstock", "serve", "--port", "0"]
+    argv = [sys.executable, "-m", "penstock", "serve", "--port", "0"]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     for end in (signal.SIGKILL, signal.SIGTERM):
-        with commands.popen(line, env=environment(place), **options) as server:
+        with commands.popen(argv, env=environment(place), **options) as server:
             assert server.stdout is not None
             assert server.stdout.readline().startswith("http")
             assert len(list(place.iterdir())) == 1

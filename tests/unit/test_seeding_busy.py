@@ -1,4 +1,4 @@
-"""Seeding on a host that is too busy: each round has its reason, and five in a row are enough."""
+"""Seeding on a host that is too busy: a reason for each round, and an end after five in a row."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from penstock.errors import PenstockError
 from penstock.parts.stores.calibration import trials
 
 
-def test_it_gives_up_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeding_gives_up_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     executed: list[Any] = []
-    monkeypatch.setattr(trials, "execute", lambda *words, **more: executed.append(words))
+    monkeypatch.setattr(trials, "execute", lambda *arguments, **options: executed.append(arguments))
     monkeypatch.setattr(trials, "busy_share", lambda before, after: 0.97)
     store: Any = SimpleNamespace(
         roles=SimpleNamespace(clients=["a", "b"], storage=["b", "c"]),

@@ -1,4 +1,4 @@
-"""What seeding runs in a round, and what it takes from the recorded times of one."""
+"""Workloads of a seeding round, and the samples taken from their recorded times."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def test_two_and_all_remote_clients_write_at_once(remote: int, levels: list[int]
     names = [f"client-{i}" for i in range(remote)]
     workload = operations(["storage-0"], names)
     check_workload(workload)
-    together = Counter(t.name.rpartition(" ")[0] for t in workload.tasks if "." in t.name)
+    writers = Counter(t.name.rpartition(" ")[0] for t in workload.tasks if "." in t.name)
     sizes_ = (64 * KIB, 4 * MIB)
-    assert together == {f"remote.{n} write {size}": n for n in levels for size in sizes_}
+    assert writers == {f"remote.{n} write {size}": n for n in levels for size in sizes_}
     writes = [o.file for t in workload.tasks for o in t.operations if o.op == "write"]
-    assert len(writes) == len(set(writes)), "each writer has files of its own"
-    # the tasks of a level begin together, when those of the level before have ended
+    assert len(writes) == len(set(writes)), "each writer has its own files"
+    # the tasks of a level begin at the same time, after the end of the previous level
     after = {t.name: t.after for t in workload.tasks}
     for n in levels:
         waits = {after[f"remote.{n} write {4 * MIB} {name}"] for name in names[:n]}
         assert waits == {tuple(f"remote.{n} write {64 * KIB} {name}" for name in names[:n])}
 
 
-def test_operations_of_several_clients_are_apart_from_those_alone() -> None:
+def test_concurrent_and_single_operations_are_separate() -> None:
     starts = [("remote write 1024", 1024), ("local write 1024", 1024)]
     starts += [(f"remote.3 write 65536 client-{i}", 65536) for i in range(3)] * IN_TURN
     rows = [
@@ -57,7 +57,7 @@ def test_operations_of_several_clients_are_apart_from_those_alone() -> None:
     assert trials.seconds[Measured("write", 1024, True)] == [0.25]
 
 
-def test_hints_and_places_are_timed_on_all_clients_at_once() -> None:
+def test_hints_and_locations_are_timed_on_all_clients_at_once() -> None:
     workload = chains(["storage-0", "client-0"], ["storage-0"], hints=True)
     check_workload(workload)
     assert Counter(t.machine for t in workload.tasks) == {"storage-0": 6, "client-0": 6}
@@ -76,7 +76,7 @@ def test_hints_and_places_are_timed_on_all_clients_at_once() -> None:
     trials = Trials()
     trials.take_chains(run(tasks(0, 0), []), run(tasks(0.5, 0.125), []))
     assert trials.launches_s == [0.25] * 4
-    # a task waits for the hints of its own output, and for the place of the previous one's
+    # a task waits for the hints of its own output, and for the location of the previous output
     assert trials.tags_s == [1.5, 2.5] * 2
     assert trials.locates_s == [0.125, 1.125] * 2
 
@@ -100,8 +100,8 @@ def test_a_distribution_keeps_deviations_and_gets_a_mean() -> None:
     at, times = np.array(pairs).T
     assert (at[0], at[-1]) == (0, 1)
     assert np.sum(np.diff(at) * (times[1:] + times[:-1]) / 2) == pytest.approx(5e-3, rel=1e-3)
-    moved = times - np.array(quantiles(list(values)))[:, 1]
-    assert np.ptp(moved[:-1]) < 1e-8, "all times are moved alike"
+    shifts = times - np.array(quantiles(list(values)))[:, 1]
+    assert np.ptp(shifts[:-1]) < 1e-8, "all times have the same shift"
     cut: Any = empirical([1e-3, 9e-3], 1e-3)["quantiles"]
     assert min(t for _, t in cut) == 0.0
 
@@ -110,11 +110,11 @@ def test_two_modes_are_reported_and_one_with_a_tail_is_not() -> None:
     draws = np.random.default_rng(5)
     n = 60
     slow = draws.random(n) < 0.4
-    both = two_modes(list(np.where(slow, draws.normal(16, 1, n), draws.normal(2, 0.2, n)) / 1e3))
-    assert both is not None
-    assert both.first_s == pytest.approx(2e-3, rel=0.1)
-    assert both.second_s == pytest.approx(16e-3, rel=0.1)
-    assert both.share == pytest.approx(float(np.mean(slow)))
+    modes = two_modes(list(np.where(slow, draws.normal(16, 1, n), draws.normal(2, 0.2, n)) / 1e3))
+    assert modes is not None
+    assert modes.first_s == pytest.approx(2e-3, rel=0.1)
+    assert modes.second_s == pytest.approx(16e-3, rel=0.1)
+    assert modes.share == pytest.approx(float(np.mean(slow)))
     for single in (
         draws.exponential(5e-3, n) + 1e-4,
         draws.lognormal(-5, 0.8, n),

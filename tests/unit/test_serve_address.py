@@ -1,4 +1,4 @@
-"""Addresses that `penstock serve` prints: with the token on a terminal, without it in a file or a pipe."""
+"""Addresses that `penstock serve` prints: with the token on a terminal, without it in files and pipes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.support import commands, web
 def first_line(place: Path, stdout: str, *options: str) -> Iterator[str]:
     """First line of a server's output to a `terminal` or a `pipe`, while it runs."""
     read, write = os.openpty() if stdout == "terminal" else os.pipe()
-    own = {"PENSTOCK_STATE": str(place / "state"), "PENSTOCK_RUNTIME": str(place / "run")}
+    directories = {"PENSTOCK_STATE": str(place / "state"), "PENSTOCK_RUNTIME": str(place / "run")}
     process = commands.popen(
         [sys.executable, "-m", "penstock", "serve", "--port", "0", *options],
-        env={**os.environ, **own},
+        env={**os.environ, **directories},
         stdout=write,
         stderr=subprocess.DEVNULL,
     )
@@ -44,16 +44,18 @@ def test_on_a_terminal_the_first_address_opens_the_page(tmp_path: Path) -> None:
         assert web.get(url).status_code == 200
         resource = httpx.URL(url).join("/api/v1/clusters")
         assert web.get(resource).status_code == 401
-        right = {"Authorization": f"Bearer {token}"}
-        assert web.get(resource, headers=right).status_code == 200
+        headers = {"Authorization": f"Bearer {token}"}
+        assert web.get(resource, headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize("stdout", ["pipe", "terminal"])
-def test_the_first_address_has_no_token_for_others(tmp_path: Path, stdout: str) -> None:
-    own = tmp_path / "token"
-    own.write_text("a-token-of-many-letters")
-    own.chmod(0o600)
-    options = ("--token-file", str(own)) if stdout == "terminal" else ()
+def test_the_first_address_has_no_token_in_a_pipe_or_from_a_file(
+    tmp_path: Path, stdout: str
+) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("a-token-of-many-letters")
+    token_file.chmod(0o600)
+    options = ("--token-file", str(token_file)) if stdout == "terminal" else ()
     with first_line(tmp_path, stdout, *options) as line:
         assert httpx.URL(line).path == "/"
         assert "token" not in line
@@ -62,13 +64,16 @@ def test_the_first_address_has_no_token_for_others(tmp_path: Path, stdout: str) 
 @pytest.mark.parametrize("stderr", ["terminal", "file"])
 def test_the_token_is_not_in_a_log(tmp_path: Path, stderr: str) -> None:
     controller, terminal = os.openpty()
-    own = {"PENSTOCK_STATE": str(tmp_path / "state"), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
+    directories = {
+        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
+    }
     with (
         open(controller) as shown,
         open(tmp_path / "log", "w") as log,
         commands.popen(
             [sys.executable, "-m", "penstock", "serve", "--port", "0"],
-            env={**os.environ, **own},
+            env={**os.environ, **directories},
             stdout=subprocess.PIPE,
             stderr=terminal if stderr == "terminal" else log,
         ) as server,

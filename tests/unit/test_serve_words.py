@@ -1,4 +1,4 @@
-"""Text that is no Unicode, in what is asked over HTTP."""
+"""Text that is not valid Unicode in HTTP requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.parts.server.api.clusters import spec_of
     "platform",
     [{"\ud800": 1}, {"name": "\udc80"}, '"\\ud800": 1', '{"name": "\\ud83d\\ude00 \\udc80"}'],
 )
-def test_half_a_character_is_refused_in_words_that_can_be_sent(platform: Any) -> None:
+def test_half_a_surrogate_pair_is_refused_with_a_valid_message(platform: Any) -> None:
     with pytest.raises(BadInput) as caught:
         spec_of(models.PutUp.model_construct(platform=platform))
     assert json.loads(json.dumps(str(caught.value), ensure_ascii=False).encode())

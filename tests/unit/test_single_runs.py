@@ -1,4 +1,4 @@
-"""Designs of one replicate: what is judged without an error of runs, and what is said where nothing is."""
+"""Designs of one replicate: effects tested without an error of runs, and notes about untested ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def runs_of(plan: Plan, y: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(valid=True, y=y)
 
 
-def test_numbers_of_three_levels_are_judged_by_their_contrasts(tmp_path: Path) -> None:
+def test_numbers_of_three_levels_are_tested_by_their_contrasts(tmp_path: Path) -> None:
     plan = planned(tmp_path, NUMBERS, TWO, TWO)
     draws = np.random.default_rng(1)
     hump = np.array([{"1": 0.0, "2": 6.0, "4": 0.0}[r.levels["a"]] for r in plan.rows])
@@ -48,26 +48,28 @@ def test_numbers_of_three_levels_are_judged_by_their_contrasts(tmp_path: Path) -
     assert terms["p_value"].notna().all()
     assert is_sure(terms)["a"]
     assert not is_sure(terms).drop("a").any()
-    # planted: without their contrasts three terms of one column are all that is judged, and not the hump
-    alone = effects_of(fitted(runs_of(plan, hump + noise), plan, "y"), "y").set_index("term")
-    assert alone["p_value"].notna().sum() == 3
-    assert np.isnan(alone.loc["a", "p_value"])
+    # planted: without their contrasts only three terms of one column are tested, and not the hump
+    without_contrasts = effects_of(fitted(runs_of(plan, hump + noise), plan, "y"), "y").set_index(
+        "term"
+    )
+    assert without_contrasts["p_value"].notna().sum() == 3
+    assert np.isnan(without_contrasts.loc["a", "p_value"])
 
 
-def test_of_nothing_few_studies_call_a_term_an_effect(tmp_path: Path) -> None:
+def test_studies_without_effects_have_few_false_positives(tmp_path: Path) -> None:
     plan = planned(tmp_path, NUMBERS, TWO, NUMBERS)
     draws = np.random.default_rng(2)
-    studies, said, raw = 300, 0, 0
+    studies, false_positives, raw_positives = 300, 0, 0
     for _ in range(studies):
         table = effects(runs_of(plan, draws.normal(size=len(plan.rows))), plan, "y")
         terms = table[table["term"] != "residual"]
-        said += bool(is_sure(terms).any())
-        raw += bool((terms["p_value"] < 0.05).any())
-    assert said <= stats.binom.ppf(0.999, studies, 0.05)
-    assert raw > 0.1 * studies, "each by itself would say much more"
+        false_positives += bool(is_sure(terms).any())
+        raw_positives += bool((terms["p_value"] < 0.05).any())
+    assert false_positives <= stats.binom.ppf(0.999, studies, 0.05)
+    assert raw_positives > 0.1 * studies, "separate tests have many more false positives"
 
 
-def test_levels_without_numbers_are_said_to_be_unjudged(tmp_path: Path) -> None:
+def test_levels_without_numbers_are_reported_as_untested(tmp_path: Path) -> None:
     factors = {"a": NAMES, "b": TWO, "c": TWO}
     text = study_text(factors, ONCE)
     plan = plan_of_text(text, tmp_path)
@@ -77,48 +79,50 @@ def test_levels_without_numbers_are_said_to_be_unjudged(tmp_path: Path) -> None:
     draws = np.random.default_rng(3)
     out = record(tmp_path, text, lambda r: {"y": 50 + draws.normal()})
     analyse(out, report=False)
-    (said,) = (t for t in methods(Outcome.read(out)) if "was analysed" in t)
-    assert "Not tested, because there is no error estimate: a, " in said
+    (paragraph,) = (t for t in methods(Outcome.read(out)) if "was analysed" in t)
+    assert "Not tested, because there is no error estimate: a, " in paragraph
 
 
-KEPT = "{levels: [x, z], change: redeploy}"
+HARD_TO_CHANGE = "{levels: [x, z], change: redeploy}"
 
 
 def of_two_strata(place: Path) -> Plan:
     design = "{kind: full, replicates: 1, order: split-plot}"
-    plan = planned(place, KEPT, KEPT, TWO, TWO, design=design)
+    plan = planned(place, HARD_TO_CHANGE, HARD_TO_CHANGE, TWO, TWO, design=design)
     assert plan.whole_plot_factors == ["a", "b"]
     return plan
 
 
-def test_limits_are_those_of_the_judgement_where_two_strata_lack_an_error(tmp_path: Path) -> None:
+def test_limits_match_the_tests_if_two_strata_lack_an_error(tmp_path: Path) -> None:
     plan = of_two_strata(tmp_path)
     draws = np.random.default_rng(4)
-    beyond = 0
+    significant = 0
     for _ in range(60):
         y = draws.normal(size=16) + 1.5 * np.array([r.coded["c"] for r in plan.rows])
         table = effects(runs_of(plan, y), plan, "y")
         terms = table[~table["term"].isin(["residual", "whole_plot"])]
         assert set(terms["method"]) == {"lenth"}
         assert terms.groupby("stratum").size().to_dict() == {"run": 12, "whole_plot": 3}
-        over = terms["effect"].abs() > limits(terms)
-        assert over.tolist() == is_sure(terms).tolist()
-        beyond += int(over.sum())
-    assert beyond > 20
+        beyond_limit = terms["effect"].abs() > limits(terms)
+        assert beyond_limit.tolist() == is_sure(terms).tolist()
+        significant += int(beyond_limit.sum())
+    assert significant > 20
 
 
-def test_settings_made_once_are_said_to_be_judged_against_each_other(tmp_path: Path) -> None:
+def test_unrepeated_settings_are_tested_against_each_other(tmp_path: Path) -> None:
     plan = of_two_strata(tmp_path)
-    said = " ".join(plan.cautions)
-    assert "the 3 contrasts of settings are tested only against each other (Lenth)" in said
-    assert "neither an interval nor a test" not in said
+    cautions = " ".join(plan.cautions)
+    assert "the 3 contrasts of settings are tested only against each other (Lenth)" in cautions
+    assert "neither an interval nor a test" not in cautions
     design = "{kind: full, replicates: 1, order: split-plot}"
-    single = planned(tmp_path, KEPT, TWO, TWO, design=design)
+    single = planned(tmp_path, HARD_TO_CHANGE, TWO, TWO, design=design)
     assert "neither an interval nor a test" in " ".join(single.cautions)
 
 
-@pytest.mark.parametrize(("replicates", "why"), [(1, "no replicates"), (2, "use them all")])
-def test_why_there_is_no_error_is_said(tmp_path: Path, replicates: int, why: str) -> None:
+@pytest.mark.parametrize(("replicates", "reason"), [(1, "no replicates"), (2, "use them all")])
+def test_the_plan_has_the_reason_for_a_missing_error(
+    tmp_path: Path, replicates: int, reason: str
+) -> None:
     plan = replace(planned(tmp_path, TWO, TWO), replicates=replicates)
     shown = plan_text(plan, load_study(tmp_path / "recorded.study.yaml", [], False))
-    assert f"{why}: no degrees of freedom for the error" in " ".join(shown.split())
+    assert f"{reason}: no degrees of freedom for the error" in " ".join(shown.split())

@@ -26,7 +26,7 @@ input()
 )
 @pytest.mark.parametrize("uid", [0, NOBODY])
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
-def test_it_is_the_user_of_the_other_process(
+def test_the_owner_is_the_user_of_the_other_process(
     family: socket.AddressFamily, host: str, uid: int
 ) -> None:
     with socket.create_server((host, 0), family=family) as server:
@@ -44,7 +44,7 @@ def test_it_is_the_user_of_the_other_process(
                 assert sock_diag.owners(peer, own) == set()
 
 
-def test_a_socket_of_both_versions_is_found_by_its_short_address() -> None:
+def test_a_mapped_ipv6_socket_is_found_by_its_ipv4_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_INET6) as near:
         near.connect(("::ffff:127.0.0.1", server.getsockname()[1]))
         accepted, peer = server.accept()
@@ -55,9 +55,9 @@ def test_a_socket_of_both_versions_is_found_by_its_short_address() -> None:
             }
 
 
-def test_a_kernel_that_does_not_answer_is_not_taken_for_a_stranger(
+def test_without_the_kernel_interface_the_owner_is_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A kernel without the interface finds no socket at all, our own neither."""
+    """A kernel without the interface finds no socket, not even that of this process."""
     monkeypatch.setattr(sock_diag, "owner", lambda near, far: None)
     assert sock_diag.owners(("127.0.0.1", 1), ("127.0.0.1", 2)) is None

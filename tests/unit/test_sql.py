@@ -1,4 +1,4 @@
-"""What a trace's tables are asked in SQL stays with those tables, however files and paths are called."""
+"""SQL over the tables of a trace stays within these tables, with any names of files and paths."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_nothing_else_can_be_reached(tmp_path: Path, query: str) -> None:
     assert not free.exists()
 
 
-def test_what_does_not_fit_in_memory_spills_into_no_shared_directory(
+def test_temporary_data_goes_to_a_private_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = TracedRun(write_bundle(tmp_path / "T", events(50)))

@@ -1,4 +1,4 @@
-"""State and runtime directories are private, and those of somebody else are refused."""
+"""State and runtime directories are private, and directories of other users are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.errors import PenstockError
 from penstock.host.journal.journal import Journal
 from penstock.state import closed, runtime_dir, state_dir
 
-#: a user that nobody is
+#: a user id without an account
 STRANGER = 54321
 FALLEN_BACK = Path(f"/tmp/penstock-run-{STRANGER}")
 
@@ -25,7 +25,7 @@ def mode(path: Path) -> int:
 
 
 def as_a_stranger(act: Callable[[], object]) -> str:
-    """What `act` gives or raises, as text, in a process of another user without a session."""
+    """Result or error of `act` as text, in a process of another user without a session."""
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -34,18 +34,18 @@ def as_a_stranger(act: Callable[[], object]) -> str:
             os.setuid(STRANGER)
             for name in ("PENSTOCK_RUNTIME", "PENSTOCK_STATE", "XDG_RUNTIME_DIR"):
                 os.environ.pop(name, None)
-            said = str(act())
+            text = str(act())
         except PenstockError as error:
-            said = f"refused: {error}"
+            text = f"refused: {error}"
         except BaseException as error:
-            said = repr(error)
-        os.write(writes, said.encode())
+            text = repr(error)
+        os.write(writes, text.encode())
         os._exit(0)
     os.close(writes)
     with open(reads) as pipe:
-        said = pipe.read()
+        text = pipe.read()
     os.waitpid(pid, 0)
-    return said
+    return text
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def no_fall_back() -> Iterator[None]:
     remove()
 
 
-def test_without_a_session_it_is_made_for_its_user_alone(no_fall_back: None) -> None:
+def test_without_a_session_a_private_directory_is_created(no_fall_back: None) -> None:
     old = os.umask(0)
     try:
         assert as_a_stranger(runtime_dir) == f"{FALLEN_BACK}"
@@ -72,7 +72,7 @@ def test_without_a_session_it_is_made_for_its_user_alone(no_fall_back: None) -> 
     assert as_a_stranger(runtime_dir) == f"{FALLEN_BACK}"
 
 
-def test_what_somebody_else_has_made_there_is_refused(no_fall_back: None) -> None:
+def test_a_directory_created_by_another_user_is_refused(no_fall_back: None) -> None:
     FALLEN_BACK.mkdir(mode=0o700)
     assert as_a_stranger(runtime_dir).startswith(f"refused: {FALLEN_BACK}: found")
     FALLEN_BACK.rmdir()
@@ -85,7 +85,7 @@ def test_what_somebody_else_has_made_there_is_refused(no_fall_back: None) -> Non
     assert "mode 0775" in as_a_stranger(runtime_dir)
 
 
-def test_nobody_else_lists_or_reads_what_is_kept(
+def test_other_users_cannot_list_or_read_the_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
@@ -115,7 +115,7 @@ def test_a_users_own_directory_is_closed_to_others(
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root: to be another user")
-    home = Path(tempfile.mkdtemp(dir="/var/tmp"))  # where another user may pass
+    home = Path(tempfile.mkdtemp(dir="/var/tmp"))  # accessible to other users
     request.addfinalizer(lambda: shutil.rmtree(home))
     (home / "penstock").mkdir(parents=True)
     (home / "penstock").chmod(0o755)

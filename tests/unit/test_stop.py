@@ -1,4 +1,4 @@
-"""A command that another thread ends: it has time to end by itself, and does not outlive that time."""
+"""A command that another thread stops: it has time to end by itself, and is killed after that time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.host.processes import launch as launching
 from penstock.host.processes.launch import Stop, launch
 
 
-def asked_soon(stop: Stop, ready: Path) -> None:
+def stop_when_ready(stop: Stop, ready: Path) -> None:
     def ask() -> None:
         while not ready.exists():
             time.sleep(0.01)
@@ -27,46 +27,48 @@ def asked_soon(stop: Stop, ready: Path) -> None:
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-def test_it_is_asked_and_then_killed(
+def test_a_command_gets_sigterm_and_then_sigkill(
     tmp_path: Path, stubborn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fails where a command that minds SIGTERM is killed at once, or one that does not is left."""
+    """Fails if a command that handles SIGTERM is killed at once, or if one that ignores it stays."""
     monkeypatch.setattr(launching, "STOPPED_WITHIN_S", 30.0 if not stubborn else 0.2)
     ready = tmp_path / "ready"
     trap = "trap '' TERM" if stubborn else "trap 'echo ended; exit 3' TERM"
     stop = Stop()
-    asked_soon(stop, ready)
-    line = f"{trap}; : > {ready}; while :; do sleep 0.05; done"
-    done = launch(line, None, tmp_path / "out", timeout_s=120, stop=stop)
-    assert (done.stopped, done.timed_out) == (True, False)
+    stop_when_ready(stop, ready)
+    script = f"{trap}; : > {ready}; while :; do sleep 0.05; done"
+    result = launch(script, None, tmp_path / "out", timeout_s=120, stop=stop)
+    assert (result.stopped, result.timed_out) == (True, False)
     if stubborn:
-        assert done.signal == 9
+        assert result.signal == 9
     else:
-        assert done.exit_status == 3
+        assert result.exit_status == 3
         assert (tmp_path / "out").read_text() == "ended\n"
     stop.close()
 
 
-def test_each_process_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails where one that is in the process group and in the control group is asked twice."""
-    line = ["sh", "-c", "sleep 60 & echo $!; wait"]
+def test_each_process_gets_one_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if a process in both the process group and the control group gets two signals."""
+    argv = ["sh", "-c", "sleep 60 & echo $!; wait"]
     with (
-        subprocess.Popen(line, stdout=subprocess.PIPE, start_new_session=True) as child,
-        subprocess.Popen(["sleep", "60"], start_new_session=True) as apart,
+        subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as child,
+        subprocess.Popen(["sleep", "60"], start_new_session=True) as separate,
     ):
         assert child.stdout is not None
         inner = int(child.stdout.readline())
-        asked: list[int] = []
+        signalled: list[int] = []
         kill, pidfd = os.kill, os.pidfd_open(child.pid)
-        monkeypatch.setattr(os, "kill", lambda pid, what: (asked.append(pid), kill(pid, what)))
-        group: Any = SimpleNamespace(pids=lambda: [child.pid, inner, apart.pid])
+        monkeypatch.setattr(
+            os, "kill", lambda pid, number: (signalled.append(pid), kill(pid, number))
+        )
+        group: Any = SimpleNamespace(pids=lambda: [child.pid, inner, separate.pid])
         launching._terminate(child, group, pidfd)
         os.close(pidfd)
-        assert [p.wait() for p in (child, apart)] == [-signal.SIGTERM] * 2
-        assert asked == [apart.pid]
+        assert [p.wait() for p in (child, separate)] == [-signal.SIGTERM] * 2
+        assert signalled == [separate.pid]
 
 
-def test_one_stop_ends_several_and_those_that_begin_after_it(tmp_path: Path) -> None:
+def test_one_stop_ends_commands_that_start_after_it(tmp_path: Path) -> None:
     stop = Stop()
     stop.ask()
     for _ in range(2):
@@ -74,10 +76,10 @@ def test_one_stop_ends_several_and_those_that_begin_after_it(tmp_path: Path) -> 
     stop.close()
 
 
-def test_without_being_asked_nothing_is_other(tmp_path: Path) -> None:
+def test_an_unused_stop_changes_nothing(tmp_path: Path) -> None:
     stop = Stop()
-    done = launch("exit 4", None, stop=stop)
-    assert (done.exit_status, done.stopped) == (4, False)
-    done = launch(["sleep", "60"], None, timeout_s=0.1, stop=stop)
-    assert (done.timed_out, done.stopped) == (True, False)
+    result = launch("exit 4", None, stop=stop)
+    assert (result.exit_status, result.stopped) == (4, False)
+    result = launch(["sleep", "60"], None, timeout_s=0.1, stop=stop)
+    assert (result.timed_out, result.stopped) == (True, False)
     stop.close()

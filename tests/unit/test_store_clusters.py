@@ -1,4 +1,4 @@
-"""Stores on clusters of several hosts, as their records describe them; no host responds."""
+"""Stores on clusters of several hosts, from their records; no host responds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NODES = ClusterSpec("lab", (NodeSpec("n-0"), NodeSpec("n-1")), ())
 
 @pytest.fixture(name="cluster", autouse=True)
 def recorded_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteCluster:
-    """A cluster with a store, in a state directory of its own."""
+    """A cluster with a store, in its own state directory."""
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
     workers = (Worker(name="left", python="/no/python"), Worker(name="right", python="/no/python"))

@@ -1,4 +1,4 @@
-"""What engines of shared stores refuse before any node is up, and how replica sets are dealt out."""
+"""Settings that engines of shared stores refuse before any node is up, and the order of replica sets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def roles(storage: int) -> Roles:
         ("hdfs", {"placement": "striped"}, "expected local"),
     ],
 )
-def test_what_no_store_of_an_engine_is_is_refused(
+def test_unsupported_settings_are_refused(
     engine: str, parameters: dict[str, object], expected: str
 ) -> None:
     with pytest.raises(BadInput, match=expected):
@@ -46,12 +46,12 @@ def test_what_no_store_of_an_engine_is_is_refused(
 
 
 @pytest.mark.parametrize("engine", ["glusterfs", "hdfs"])
-def test_what_it_can_be_is_not(engine: str) -> None:
+def test_supported_settings_are_accepted(engine: str) -> None:
     spec = StoreSpec(engine, {"chunk": 8 << 20, "replicas": 2})
     assert check(STORE_ENGINES.load(engine)(), spec, roles(4)) == []
 
 
-#: of every setting of a platform file that says how copies are sent, and where chunks go
+#: all values of the settings for sending copies and placing chunks
 WAYS = {
     "replication": ("chain", "parallel", "client"),
     "placement": (
@@ -62,33 +62,33 @@ WAYS = {
 
 @pytest.mark.parametrize("engine", ["moosefs", "glusterfs", "hdfs", "cephfs"])
 @pytest.mark.parametrize("key", ["replication", "placement"])
-def test_what_an_engine_takes_is_what_its_model_assumes(engine: str, key: str) -> None:
-    """Of all ways to send copies and to place chunks, an engine takes the one that it has, and says so."""
-    model, taken = ready_store(None, engine)[key], []
+def test_an_engine_accepts_the_setting_of_its_model(engine: str, key: str) -> None:
+    """An engine accepts only the ways to send copies and to place chunks that it has."""
+    model, accepted = ready_store(None, engine)[key], []
     for value in WAYS[key]:
         with contextlib.suppress(BadInput):
             spec = StoreSpec(engine, {key: value})
             check(STORE_ENGINES.load(engine)(), spec, roles(4), strict=True)
-            taken.append(value)
-    assert model in taken
-    assert len(taken) < 3, f"{engine} takes {taken}"
+            accepted.append(value)
+    assert model in accepted
+    assert len(accepted) < 3, f"{engine} accepts {accepted}"
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3, 4])
 @pytest.mark.parametrize("nodes", [4, 5, 6, 7])
-def test_replica_sets_are_on_different_nodes_and_load_all_alike(nodes: int, copies: int) -> None:
+def test_replica_sets_are_on_different_nodes_and_balanced(nodes: int, copies: int) -> None:
     site = planned(StoreSpec("glusterfs", {}), roles(nodes))
     site.state["bricks"] = bricks = _bricks(site, copies)
     site.state["copies"] = copies
     sets = _sets(site)
-    assert all(len(set(one)) == copies for one in sets)
+    assert all(len(set(replica_set)) == copies for replica_set in sets)
     assert len({tuple(b) for b in bricks}) == len(bricks)
-    shares = Counter(host for one in sets for host in one)
+    shares = Counter(host for replica_set in sets for host in replica_set)
     assert len(shares) == nodes
     assert len(set(shares.values())) == 1
 
 
-def test_a_chunk_is_what_the_file_says_where_it_says_something() -> None:
+def test_the_chunk_size_of_a_file_overrides_the_default() -> None:
     assert chunk_bytes("256KiB", 1) == 256 * 1024
     assert chunk_bytes("1048576", 1) == 1 << 20
     assert [chunk_bytes(text, 7) for text in (None, "", "0", "large")] == [7] * 4

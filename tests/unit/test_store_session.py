@@ -1,4 +1,4 @@
-"""Short requests to a node's files: answered by one program that stays, ended with it, never mixed up."""
+"""Short requests to files of a node: one persistent program answers them and ends with the session."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from penstock.spec.store import StoreSpec
 
 
 @dataclass
-class Here:
-    """A node that is this process's own place."""
+class LocalNode:
+    """A node without namespaces: this host."""
 
     name: str = "here"
     start_ticks: int = 1
@@ -36,56 +36,58 @@ class Here:
 
 @pytest.fixture
 def sessions() -> Iterator[Sessions]:
-    found = Sessions()
-    yield found
-    found.close()
+    opened = Sessions()
+    yield opened
+    opened.close()
 
 
 def ask(sessions: Sessions, name: str, *arguments: Any, timeout_s: float = 20.0) -> Any:
-    return sessions.request(cast(RunningNode, Here()), name, *arguments, timeout_s=timeout_s)
+    return sessions.request(cast(RunningNode, LocalNode()), name, *arguments, timeout_s=timeout_s)
 
 
-def test_files_are_made_looked_at_and_tagged(sessions: Sessions, tmp_path: Path) -> None:
+def test_files_are_created_inspected_and_tagged(sessions: Sessions, tmp_path: Path) -> None:
     path = os.fspath(tmp_path / "a" / "b")
     assert ask(sessions, "kind", path) is None
     ask(sessions, "make", path)
     assert ask(sessions, "kind", path) == ["file", 0]
     assert ask(sessions, "kind", os.fspath(tmp_path))[0] == "directory"
     Path(path).write_bytes(b"12345")
-    ask(sessions, "make", path)  # what is there stays
+    ask(sessions, "make", path)  # an existing file stays
     assert ask(sessions, "kind", path) == ["file", 5]
     ask(sessions, "set_attributes", path, {"user.penstock.DP": "local"})
     assert ask(sessions, "attributes", path) == {"user.penstock.DP": "local"}
 
 
-def test_what_fails_is_told_and_the_program_stays(sessions: Sessions, tmp_path: Path) -> None:
+def test_failed_requests_are_reported_and_the_program_stays(
+    sessions: Sessions, tmp_path: Path
+) -> None:
     with pytest.raises(PenstockError, match=r"here: .*nothing: No such file or directory"):
         ask(sessions, "attributes", os.fspath(tmp_path / "nothing"))
-    done = ask(sessions, "run", ["sh", "-c", "echo out; echo err >&2; exit 3"], 10.0)
-    assert done == {"status": 3, "output": "out\nerr\n"}
+    result = ask(sessions, "run", ["sh", "-c", "echo out; echo err >&2; exit 3"], 10.0)
+    assert result == {"status": 3, "output": "out\nerr\n"}
     assert len(sessions._open) == 1
 
 
 def test_a_command_that_takes_too_long_is_killed_with_its_children(sessions: Sessions) -> None:
-    done = ask(sessions, "run", ["sh", "-c", "echo $$; sleep 600 & wait"], 0.3)
-    assert done["status"] is None
-    pid = int(done["output"])
-    until = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
+    result = ask(sessions, "run", ["sh", "-c", "echo $$; sleep 600 & wait"], 0.3)
+    assert result["status"] is None
+    pid = int(result["output"])
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_a_program_that_died_is_begun_again(sessions: Sessions, tmp_path: Path) -> None:
+def test_a_dead_program_is_restarted(sessions: Sessions, tmp_path: Path) -> None:
     pid = int(ask(sessions, "run", ["sh", "-c", "echo $PPID"], 10.0)["output"])
     os.kill(pid, 9)
-    with contextlib.suppress(PenstockError):  # it may end under the request
+    with contextlib.suppress(PenstockError):  # it may end during the request
         ask(sessions, "kind", "/")
     assert int(ask(sessions, "run", ["sh", "-c", "echo $PPID"], 10.0)["output"]) != pid
     assert ask(sessions, "kind", os.fspath(tmp_path))[0] == "directory"
 
 
-def test_a_late_answer_is_never_taken_for_the_next(sessions: Sessions) -> None:
+def test_a_late_answer_is_never_used_for_the_next_request(sessions: Sessions) -> None:
     with pytest.raises(PenstockError, match="no answer in time"):
         ask(sessions, "run", ["sleep", "5"], 10.0, timeout_s=0.2)
     assert ask(sessions, "run", ["echo", "next"], 10.0)["output"] == "next\n"
@@ -93,17 +95,19 @@ def test_a_late_answer_is_never_taken_for_the_next(sessions: Sessions) -> None:
 
 def test_requests_of_many_threads_get_their_own_answers(sessions: Sessions) -> None:
     with ThreadPoolExecutor(8) as pool:
-        said = pool.map(lambda i: ask(sessions, "run", ["echo", str(i)], 10.0)["output"], range(40))
-    assert [int(s) for s in said] == list(range(40))
+        answers = pool.map(
+            lambda i: ask(sessions, "run", ["echo", str(i)], 10.0)["output"], range(40)
+        )
+    assert [int(s) for s in answers] == list(range(40))
 
 
 def test_an_output_larger_than_a_pipe(sessions: Sessions) -> None:
-    done = ask(sessions, "run", ["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"], 20.0)
-    assert done["output"] == "x" * 3_000_000
+    result = ask(sessions, "run", ["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"], 20.0)
+    assert result["output"] == "x" * 3_000_000
 
 
 @dataclass
-class Far(Here):
+class RemoteNode(LocalNode):
     """A node on another host."""
 
     here: bool = False
@@ -111,7 +115,7 @@ class Far(Here):
 
 def test_commands_in_a_node_on_another_host_share_one_connection(sessions: Sessions) -> None:
     """Daemons may keep the output open: the reply does not wait for them."""
-    node = Far()
+    node = RemoteNode()
     far = cast(RunningNode, node)
     site = Site("s", StoreSpec("moosefs", {}), (far,), (far,), (far,), Path("/none"), {}, sessions)
     script = 'sleep 600 & echo "$!:$NAME:$(head -c 3 | od -An -tx1)"'

@@ -1,4 +1,4 @@
-"""Broken study files: each gives the right places, all mistakes at once, exit status 2, no traceback."""
+"""Broken study files: all mistakes at once with their positions, exit status 2, no traceback."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ BROKEN = Path(__file__).parents[1] / "golden" / "broken"
 
 
 def expected() -> dict[str, list[str]]:
-    """`file:line:column: found` of every mistake, written down by hand beside the files."""
-    found: dict[str, list[str]] = defaultdict(list)
+    """`file:line:column: found` of every mistake, from a handwritten file."""
+    by_file: dict[str, list[str]] = defaultdict(list)
     for line in (BROKEN / "expected.txt").read_text().splitlines():
-        found[line.partition(":")[0]].append(line)
-    return found
+        by_file[line.partition(":")[0]].append(line)
+    return by_file
 
 
 FILES = sorted(p.name for p in BROKEN.glob("*.study.yaml") if p.name != "sound.study.yaml")
@@ -42,8 +42,8 @@ def test_mistakes(name: str):
     with pytest.raises(BadInput) as caught:
         load_study(BROKEN / name)
     mistakes = caught.value.mistakes
-    said = [f"{name}:{m.line}:{m.column}: {m.found}" for m in mistakes]
-    assert said == expected()[name]
+    actual = [f"{name}:{m.line}:{m.column}: {m.found}" for m in mistakes]
+    assert actual == expected()[name]
     assert all(m.expected and m.file.endswith(name) for m in mistakes)
 
 
@@ -59,13 +59,13 @@ def plan(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", ["many-at-once.study.yaml", "not-utf-8.study.yaml"])
 def test_command_line(name: str):
-    done = plan(str(BROKEN / name))
-    assert done.returncode == 2
-    assert done.stdout == ""
-    lines = done.stderr.splitlines()
+    result = plan(str(BROKEN / name))
+    assert result.returncode == 2
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
     assert len(lines) == len(expected()[name])
-    for line, want in zip(lines, expected()[name], strict=True):
-        place = want.split(": ")[0]
+    for line, expected_line in zip(lines, expected()[name], strict=True):
+        place = expected_line.split(": ")[0]
         assert place in line
         assert "found" in line
         assert "expected" in line
@@ -76,22 +76,22 @@ def test_every_broken_file_by_the_command(capsys, monkeypatch):
 
     for name in FILES:
         monkeypatch.setattr(sys, "argv", ["penstock", "plan", "--json", str(BROKEN / name)])
-        with pytest.raises(SystemExit) as left:
+        with pytest.raises(SystemExit) as exit_:
             cli.main()
         out, err = capsys.readouterr()
-        assert left.value.code == 2, name
+        assert exit_.value.code == 2, name
         first = expected()[name][0]
         assert first.split(": ")[0] in err, name
         assert json.loads(out)["mistakes"][0]["line"] == int(first.split(":")[1])
 
 
-def test_a_file_that_is_not_there():
-    done = plan("nowhere.study.yaml")
-    assert done.returncode == 2
-    assert "nowhere.study.yaml" in done.stderr
+def test_a_missing_file_is_reported():
+    result = plan("nowhere.study.yaml")
+    assert result.returncode == 2
+    assert "nowhere.study.yaml" in result.stderr
 
 
-def test_a_value_that_holds_itself(tmp_path):
+def test_a_recursive_value_is_a_mistake(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("penstock: 1\nname: &a [*a]\n")
     with pytest.raises(BadInput) as caught:

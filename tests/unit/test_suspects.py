@@ -1,4 +1,4 @@
-"""The value that is wrong is named from what operations took: runs are made by the model with it changed."""
+"""The wrong value of a platform is named from operation times of runs simulated with the changed value."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PLATFORM = {
     "protocol": {"frame": "16KiB"},
 }
 SLOW = {"overhead": "2.5ms", "per_byte": "55ms/MiB"}
-#: what is changed in truth, and what is to be named
+#: changes of the true platform, by the expected name
 PLANTS = {
     "storage.read": {
         "hosts.node.storage.read": {"overhead": "1.2ms", "per_byte": "26.4ms/MiB"},
@@ -52,41 +52,43 @@ PLANTS = {
 }
 
 
-def _ran(platform: Platform, seed: int, spread: float = 0.04) -> Comparison:
-    """A run of a pattern as the model makes it, every operation off by chance, files where it put them."""
+def _simulated_run(platform: Platform, seed: int, spread: float = 0.04) -> Comparison:
+    """A simulated run of a pattern, with random errors of operation times and the placement of the model."""
     workload = make_workload("pipeline", "small", {"width": 4, "file_bytes": 4 * 2**20})
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     names = sorted(workload.file_sizes)
-    lies = {name: f"node-{i % 4}" for i, name in enumerate(names)}
-    at = {
+    holders = {name: f"node-{i % 4}" for i, name in enumerate(names)}
+    placements = {
         name: [
-            {"offset_bytes": 0, "length_bytes": workload.file_sizes[name], "hosts": [lies[name]]}
+            {"offset_bytes": 0, "length_bytes": workload.file_sizes[name], "hosts": [holders[name]]}
         ]
         for name in names
     }
-    done = Simulator(workload, 1, None, json.dumps(at)).full(platform.lower(), seed)
+    simulated = Simulator(workload, 1, None, json.dumps(placements)).full(platform.lower(), seed)
     tasks, operations = [], []
-    for task in done["tasks"]:
+    for task in simulated["tasks"]:
         row = {k: task[k] for k in ("stage", "host", "start_s", "end_s")}
         tasks.append({"task": task["name"], "ready_s": 0.0, "sent_s": 0.0, **row})
-        known = next(t for t in workload.tasks if t.name == task["name"])
-        for number, (one, span) in enumerate(zip(known.operations, task["spans"], strict=True)):
-            took = (span["end_s"] - span["start_s"]) * float(np.exp(chance.normal(0, spread)))
+        task_spec = next(t for t in workload.tasks if t.name == task["name"])
+        for number, (operation, span) in enumerate(
+            zip(task_spec.operations, task["spans"], strict=True)
+        ):
+            duration_s = (span["end_s"] - span["start_s"]) * float(np.exp(rng.normal(0, spread)))
             operations.append(
                 {
                     "task": task["name"],
                     "number": number,
-                    "op": one.op,
-                    "file": one.file,
+                    "op": operation.op,
+                    "file": operation.file,
                     "offset_bytes": 0,
-                    "size_bytes": one.size_bytes,
+                    "size_bytes": operation.size_bytes,
                     "start_s": span["start_s"],
-                    "end_s": span["start_s"] + took,
+                    "end_s": span["start_s"] + duration_s,
                 }
             )
-    extents = {n: [Extent(0, workload.file_sizes[n], (lies[n],))] for n in names}
+    extents = {n: [Extent(0, workload.file_sizes[n], (holders[n],))] for n in names}
     run = Executed(
-        makespan(done),
+        makespan(simulated),
         pa.Table.from_pylist(tasks, TABLES["workflow_tasks"].arrow),
         pa.Table.from_pylist(operations, TABLES["workflow_operations"].arrow),
         extents=extents,
@@ -94,26 +96,33 @@ def _ran(platform: Platform, seed: int, spread: float = 0.04) -> Comparison:
     return Comparison(workload, [run])
 
 
-@pytest.mark.parametrize("named", PLANTS)
-def test_what_is_changed_is_named_first(named: str) -> None:
+@pytest.mark.parametrize("cause", PLANTS)
+def test_a_changed_value_is_named_first(cause: str) -> None:
     platform = Platform.from_dict(PLATFORM)
-    known = usual(platform, [_ran(platform, seed) for seed in (1, 2, 3)])
-    truth = platform.with_values(PLANTS[named])
-    found = suspects(platform, [_ran(truth, seed) for seed in (4, 5, 6)], known)
-    assert found
-    assert found[0].name == named
+    usual_errors = usual(platform, [_simulated_run(platform, seed) for seed in (1, 2, 3)])
+    truth = platform.with_values(PLANTS[cause])
+    named_suspects = suspects(
+        platform, [_simulated_run(truth, seed) for seed in (4, 5, 6)], usual_errors
+    )
+    assert named_suspects
+    assert named_suspects[0].name == cause
 
 
-def test_nothing_is_named_where_chance_alone_differs() -> None:
+def test_random_differences_name_nothing() -> None:
     platform = Platform.from_dict(PLATFORM)
-    known = usual(platform, [_ran(platform, seed) for seed in (1, 2, 3)])
-    assert suspects(platform, [_ran(platform, seed) for seed in (4, 5, 6)], known) == []
+    usual_errors = usual(platform, [_simulated_run(platform, seed) for seed in (1, 2, 3)])
+    assert (
+        suspects(platform, [_simulated_run(platform, seed) for seed in (4, 5, 6)], usual_errors)
+        == []
+    )
 
 
-def test_what_the_model_is_always_off_by_is_no_suspicion() -> None:
-    """With the healthy runs made by another truth, the same truth is nothing new."""
+def test_usual_errors_of_the_model_name_nothing() -> None:
+    """If healthy runs have the same true value, it is not suspected."""
     platform = Platform.from_dict(PLATFORM)
     truth = platform.with_values(PLANTS["storage.read"])
-    known = usual(platform, [_ran(truth, seed) for seed in (1, 2, 3)])
-    assert suspects(platform, [_ran(truth, seed) for seed in (4, 5, 6)], known) == []
-    assert suspects(platform, [_ran(truth, seed) for seed in (4, 5, 6)]) != []
+    usual_errors = usual(platform, [_simulated_run(truth, seed) for seed in (1, 2, 3)])
+    assert (
+        suspects(platform, [_simulated_run(truth, seed) for seed in (4, 5, 6)], usual_errors) == []
+    )
+    assert suspects(platform, [_simulated_run(truth, seed) for seed in (4, 5, 6)]) != []

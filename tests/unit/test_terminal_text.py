@@ -1,4 +1,4 @@
-"""Text of input files on a terminal: shown as it is, neither as markup nor as control sequences."""
+"""Text of input files on a terminal: literal, neither as markup nor as control sequences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ platform: {nodes: [{name: n}]}
 workload: {command: "echo {A}"}
 responses: {y: {from: wall_s, unit: s, better: lower}}
 """
-#: what no terminal may get from a text, but for ends of lines and tabs
+#: characters that no text may send to a terminal, other than ends of lines and tabs
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -48,7 +48,7 @@ def test_json_stays_the_same_object(capsys: pytest.CaptureFixture[str]) -> None:
         assert not CONTROLS.search(line)
 
 
-def test_output_is_the_old_one_afterwards() -> None:
+def test_the_original_output_is_restored_afterwards() -> None:
     before = sys.stdout, sys.stderr
     with escaped_output(), escaped_output():
         assert sys.stdout is not before[0]
@@ -61,16 +61,16 @@ def test_brackets_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
         table.add_row(name, "190.8")
     show(table)
     shown = capsys.readouterr().out
-    for words in ("late [ms]", "a request [us]", "[b]stage[/b]", "x[/y]", "[red]z", ":smile:"):
-        assert words in shown
+    for text in ("late [ms]", "a request [us]", "[b]stage[/b]", "x[/y]", "[red]z", ":smile:"):
+        assert text in shown
     assert not CONTROLS.search(shown)
     assert r"\x1b[31mred" in shown
 
 
-@pytest.mark.parametrize("what", [HOSTILE, Text(HOSTILE), Text(HOSTILE, style="bold")])
-def test_a_console_on_a_terminal_sends_its_own_styles_alone(what: str | Text) -> None:
+@pytest.mark.parametrize("content", [HOSTILE, Text(HOSTILE), Text(HOSTILE, style="bold")])
+def test_a_console_on_a_terminal_sends_only_its_own_styles(content: str | Text) -> None:
     stream = io.StringIO()
-    Console(file=stream, force_terminal=True, width=100).print(what, style="red")
+    Console(file=stream, force_terminal=True, width=100).print(content, style="red")
     assert "\x1b[" in stream.getvalue()
     assert not CONTROLS.search(re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()))
 
@@ -83,28 +83,28 @@ def test_a_progress_bar_shows_brackets() -> None:
     assert r"r001 x[/y] \x1b]0;pwn" in stream.getvalue()
 
 
-@pytest.mark.parametrize("words", [["plan"], ["plan", "--set", "design.kind=\x1b[31m"]])
-def test_no_verb_lets_controls_through(tmp_path: Path, words: list[str]) -> None:
+@pytest.mark.parametrize("argv", [["plan"], ["plan", "--set", "design.kind=\x1b[31m"]])
+def test_no_verb_prints_control_characters(tmp_path: Path, argv: list[str]) -> None:
     study = tmp_path / "s\x1b[31m.yaml"
     study.write_text(STUDY)
-    done = commands.run(
-        [sys.executable, "-m", "penstock", words[0], str(study), *words[1:]],
+    result = commands.run(
+        [sys.executable, "-m", "penstock", argv[0], str(study), *argv[1:]],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.stdout + done.stderr
-    assert not CONTROLS.search(done.stdout + done.stderr)
+    assert result.stdout + result.stderr
+    assert not CONTROLS.search(result.stdout + result.stderr)
 
 
-def test_all_that_uses_rich_goes_by_our_console() -> None:
-    """Rich's own console takes text for markup."""
-    own = re.compile(
+def test_rich_is_used_only_through_our_console() -> None:
+    """Rich's own console interprets text as markup."""
+    forbidden = re.compile(
         r"from rich\.console import|from rich import print|import.*\bTextColumn\b.*|rich\.print"
     )
-    wrong = [
+    offending = [
         f"{path}: {line}"
         for path in PENSTOCK.rglob("*.py")
         if path.name != "console.py"
         for line in path.read_text().splitlines()
-        if own.search(line) and "penstock.console" not in line
+        if forbidden.search(line) and "penstock.console" not in line
     ]
-    assert not wrong
+    assert not offending

@@ -1,4 +1,4 @@
-"""Coverage of a mapping: pages seen of those present, on a hand-made run."""
+"""Coverage of a mapping: traced pages as a share of present pages, on a hand-made run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.observe.trace.layers.coverage import mapped_table
 PAGE = 4096
 
 
-def test_coverage_is_the_share_of_present_pages_that_were_seen(tmp_path: Path) -> None:
+def test_coverage_is_the_share_of_present_pages_that_were_traced(tmp_path: Path) -> None:
     bits = bytearray(64)
     for page in range(10):
         bits[page >> 3] |= 1 << (page & 7)
@@ -25,7 +25,7 @@ def test_coverage_is_the_share_of_present_pages_that_were_seen(tmp_path: Path) -
             "op": ["fault_read", "fault_around", "fault_write", "read", "fault_read"],
             "file_id": [3, 3, 3, 3, 3],
             "pid": [7, 7, 7, 7, 8],
-            # page 512; 513 to 516; 600, which is not there; a call; another process
+            # page 512; 513 to 516; 600, which is not present; a call; another process
             "offset_bytes": [512 * PAGE, 513 * PAGE, 600 * PAGE, 517 * PAGE, 518 * PAGE],
             "size_bytes": [PAGE, 4 * PAGE, PAGE, PAGE, PAGE],
         }

@@ -1,4 +1,4 @@
-"""The history of names from the daemon's lines."""
+"""The history of file names from the lines of the daemon."""
 
 from __future__ import annotations
 
@@ -87,16 +87,16 @@ def test_failed_calls_change_nothing_and_two_links_to_one_file_stay(tmp_path: Pa
 def test_a_directory_reached_through_a_symbolic_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "way").symlink_to("real")
-    here = os.fsencode(tmp_path)
-    unlink = call("unlink", 2, (here, b"way/x"))
-    names = history(tmp_path, first(1, here + b"/real/x"), *unlink)
+    root = os.fsencode(tmp_path)
+    unlink = call("unlink", 2, (root, b"way/x"))
+    names = history(tmp_path, first(1, root + b"/real/x"), *unlink)
     assert changes(names) == [(1, "unlink", f"{tmp_path}/real/x")]
 
 
-def test_pieces_of_two_calls_may_come_mixed(tmp_path: Path) -> None:
-    one = call("unlink", 2, (b"/", b"a"))
-    other = [row | {"tid": 8} for row in call("unlink", 2, (b"/", b"b"))]
-    mixed = [one[0], other[0], other[1], one[1]]
+def test_pieces_of_two_calls_may_be_interleaved(tmp_path: Path) -> None:
+    first_call = call("unlink", 2, (b"/", b"a"))
+    second_call = [row | {"tid": 8} for row in call("unlink", 2, (b"/", b"b"))]
+    mixed = [first_call[0], second_call[0], second_call[1], first_call[1]]
     names = history(tmp_path, first(1, b"/a"), first(2, b"/b"), *mixed)
     assert changes(names) == [(2, "unlink", "/b"), (1, "unlink", "/a")]
 
@@ -106,7 +106,7 @@ def test_events_that_name_a_file_get_its_number(tmp_path: Path) -> None:
     assert names.numbers() == [(2, 7, 4)]
 
 
-def test_bytes_of_names_are_kept(tmp_path: Path) -> None:
+def test_names_with_odd_bytes_are_stored_as_bytes(tmp_path: Path) -> None:
     odd = b"/n\n\xff'"
     rows = history(tmp_path, first(1, odd), first(2, b"/plain")).table().to_pylist()
     assert bytes.fromhex(rows[0]["path_hex"]) == odd
@@ -134,10 +134,15 @@ def test_paths_that_could_not_be_opened_are_files_without_an_inode(tmp_path: Pat
         *call("open", 7, (b"/d", b"later"), errno=2),
         *call("open", 8, (b"/d", b"\xff"), errno=2),
     )
-    made = names.not_opened(10).to_pylist()
-    assert [(row["file_id"], row["path"]) for row in made] == [(10, "/d/none"), (11, "/d/\\udcff")]
-    assert {row[name] for row in made for name in ("inode", "dev_major", "size_bytes")} == {None}
-    # what was there before or afterwards has its own number
+    not_opened = names.not_opened(10).to_pylist()
+    assert [(row["file_id"], row["path"]) for row in not_opened] == [
+        (10, "/d/none"),
+        (11, "/d/\\udcff"),
+    ]
+    assert {row[name] for row in not_opened for name in ("inode", "dev_major", "size_bytes")} == {
+        None
+    }
+    # a file that exists before or afterwards has its own number
     assert sorted(names.numbers()) == [
         *((1, 7, 10), (2, 7, 1), (4, 7, 10), (5, 7, 1), (6, 7, 1), (7, 7, 1), (8, 7, 11)),
     ]

@@ -1,4 +1,4 @@
-"""A traced command's output reaches us whole, whatever becomes of the log and however slow the reader is."""
+"""The output of a traced command arrives completely, with a failed log and with a slow reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANY = 300_000
 
 
 class Reader(threading.Thread):
-    """Reads a pipe to its end, some time after its start."""
+    """Read a pipe to its end, `after_s` after the start."""
 
     def __init__(self, source: int, after_s: float):
         super().__init__(daemon=True)
@@ -29,10 +29,10 @@ class Reader(threading.Thread):
             self.read += chunk
 
 
-def passed(
+def output_of(
     log: Path, command: str, *, after_s: float = 0.0, blocking: bool = True, behind: bool = False
 ) -> tuple[int, bytes, str | None]:
-    """Status of a shell command, what of its output came through, and why the log was given up."""
+    """Status of a shell command, its output that arrived, and the reason for a given-up log."""
     source, sink = os.pipe()
     os.set_blocking(sink, blocking)
     reader = Reader(source, after_s)
@@ -44,25 +44,25 @@ def passed(
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-def test_all_arrives_and_is_kept(tmp_path: Path, blocking: bool) -> None:
+def test_the_output_arrives_and_is_logged(tmp_path: Path, blocking: bool) -> None:
     command = f"head -c {MANY} /dev/zero | tr '\\0' x"
-    status, read, unwritten = passed(tmp_path / "log", command, after_s=0.3, blocking=blocking)
+    status, read, unwritten = output_of(tmp_path / "log", command, after_s=0.3, blocking=blocking)
     assert (status, unwritten) == (0, None)
     assert read == (tmp_path / "log").read_bytes() == b"x" * MANY
 
 
-def test_a_full_disk_costs_the_log_and_not_the_command() -> None:
-    status, read, unwritten = passed(Path("/dev/full"), f"head -c {MANY} /dev/zero && exit 7")
+def test_a_full_disk_ends_the_log_but_not_the_command() -> None:
+    status, read, unwritten = output_of(Path("/dev/full"), f"head -c {MANY} /dev/zero && exit 7")
     assert (status, len(read)) == (7, MANY)
     assert unwritten == "full: No space left on device"
 
 
 def test_a_slow_reader_loses_nothing(tmp_path: Path) -> None:
-    _, read, _ = passed(tmp_path / "log", f"head -c {MANY} /dev/zero", after_s=2.5)
+    _, read, _ = output_of(tmp_path / "log", f"head -c {MANY} /dev/zero", after_s=2.5)
     assert len(read) == MANY
 
 
-def test_children_left_behind_are_not_waited_for(tmp_path: Path) -> None:
+def test_remaining_children_are_not_awaited(tmp_path: Path) -> None:
     source, sink = os.pipe()
     before = time.monotonic()
     with copied(tmp_path / "log", sink, lambda: True) as output:
@@ -71,7 +71,7 @@ def test_children_left_behind_are_not_waited_for(tmp_path: Path) -> None:
     assert os.read(source, 100) == b"said\n"
 
 
-def test_a_reader_that_is_gone_does_not_hold_it_up(tmp_path: Path) -> None:
+def test_a_closed_reader_does_not_block_the_log(tmp_path: Path) -> None:
     source, sink = os.pipe()
     os.close(source)
     with copied(tmp_path / "log", sink, lambda: False) as output:

@@ -1,4 +1,4 @@
-"""The table of a trace on the terminal: names are complete, times are readable, most time comes first."""
+"""The table of a trace on the terminal: complete names, readable times, largest times first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from penstock.text import FAULTS
 PATH = "/srv/projects/a-long-directory-name/with-another/below-it/database-0000123.sst"
 
 
-def row(direction: str, calls: int, time_ns: int, file_id: int = 1, **more: Any) -> dict[str, Any]:
+def row(
+    direction: str, calls: int, time_ns: int, file_id: int = 1, **fields: Any
+) -> dict[str, Any]:
     verdict = {"class": "irregular", "k": None, "median_size_bytes": 4096}
     return {
         "file_id": file_id,
@@ -26,7 +28,7 @@ def row(direction: str, calls: int, time_ns: int, file_id: int = 1, **more: Any)
         "done_bytes": 4096 * calls,
         "basis": FAULTS,
         "together": verdict,
-        **more,
+        **fields,
     }
 
 
@@ -44,19 +46,19 @@ ROWS = [
 ]
 
 
-def test_what_took_the_time_comes_first_however_few_its_calls() -> None:
-    """The sentence below the table is about six flushes, which a table by calls leaves out."""
+def test_rows_are_sorted_by_time_and_not_by_calls() -> None:
+    """The sentence below the table is about six flushes, which a table sorted by calls omits."""
     rows = shown(by_time(ROWS))
     assert [(r["direction"], r["calls"]) for r in rows] == [
         ("sync", 6),
         ("write", 40),
         ("read", 40),
     ]
-    few = [row("read", 1, 0, file_id=n) for n in range(5)]
-    assert len(shown(by_time(few))) == 3
+    short_rows = [row("read", 1, 0, file_id=n) for n in range(5)]
+    assert len(shown(by_time(short_rows))) == 3
 
 
-def test_times_have_units_that_fit_them() -> None:
+def test_times_have_suitable_units() -> None:
     rows = by_time([row("read", 40, 1_270_000_000), *ROWS])
     lines = printed(file_table(rows, {1: "/a", 2: "/b"}), 200)
     for line, time in zip(
@@ -66,7 +68,7 @@ def test_times_have_units_that_fit_them() -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 100])
-def test_a_narrow_terminal_cuts_the_directory_and_nothing_else(columns: int) -> None:
+def test_a_narrow_terminal_cuts_only_the_directory(columns: int) -> None:
     lines = printed(file_table(ROWS, {1: PATH, 2: "/b"}, fit=columns), columns)
     assert all(len(line) <= columns for line in lines)
     assert sum("…" in line and "123.sst " in line for line in lines) == 3
@@ -75,7 +77,7 @@ def test_a_narrow_terminal_cuts_the_directory_and_nothing_else(columns: int) -> 
     assert text.count("bound") == 3
 
 
-def test_nothing_is_cut_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_cut_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(file_table(ROWS, {1: PATH, 2: "/b"}, fit=of_traces.width()))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5

@@ -1,4 +1,4 @@
-"""The transports of emulated disks: which is chosen, and the kernel's setting restored."""
+"""The transports of emulated disks: the choice, and restoration of the kernel's setting."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_faster_transport_is_chosen_and_the_environment_overrides(
     assert both.of(nvme) == FAST
     assert nearest_honest_time_scale(nvme, both) == nearest_honest_time_scale(nvme, FAST)
     assert replace(FAST, io_uring=SLOW).transport(nvme) == DEVICE
-    # one that transfers large requests more slowly is not chosen for a profile that is limited by that
+    # a transport with slower large requests is not chosen for a profile that they limit
     assert replace(SLOW, io_uring=replace(FAST, read_bps=1e8)).transport(nvme) == DEVICE
     monkeypatch.setenv(VARIABLE, DEVICE)
     assert both.transport(nvme) == DEVICE

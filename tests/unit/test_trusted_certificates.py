@@ -1,4 +1,4 @@
-"""Clients read the certificates of this host for HTTPS only: that takes 0.1 s of processor time."""
+"""Clients read the certificates of this host only for HTTPS, because that takes 0.1 s of processor time."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def test_certificates_are_read_for_https_only(
     read: list[str] = []
     create = ssl.create_default_context
 
-    def recorded(*given: Any, **options: Any) -> ssl.SSLContext:
+    def recording_context(*arguments: Any, **options: Any) -> ssl.SSLContext:
         read.append(name)
-        return create(*given, **options)
+        return create(*arguments, **options)
 
-    monkeypatch.setattr(ssl, "create_default_context", recorded)
+    monkeypatch.setattr(ssl, "create_default_context", recording_context)
     servers._host_certificates.cache_clear()
     CLIENTS[name](f"{scheme}://127.0.0.1:1")
     assert bool(read) == (scheme == "https")

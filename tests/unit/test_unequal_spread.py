@@ -1,4 +1,4 @@
-"""Intervals of effects where the runs of one level vary more: simulated studies of known truth."""
+"""Intervals of effects if the runs of one level have a larger spread, in simulated studies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def surface() -> Plan:
 
 
 def fits(plan: Plan, noisy: float) -> Iterator[Fit]:
-    """Fits of studies without effects; runs at the last level of A vary `noisy` times as much."""
+    """Fits of studies without effects; the standard deviation at the last level of A is `noisy` times larger."""
     rows = [
         {"run_id": r.run_id, "replicate": r.replicate, "treatment_id": r.treatment_id, **r.levels}
         for r in plan.rows
@@ -62,7 +62,7 @@ def covered(plan: Plan, noisy: float, term: str) -> float:
     return float(np.mean(hits))
 
 
-def test_intervals_of_an_effect_of_noisy_runs_hold_the_truth(
+def test_intervals_of_an_effect_of_noisy_runs_have_their_coverage(
     surface: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     widened = covered(surface, 3, "A:B")
@@ -93,7 +93,7 @@ def test_the_variance_is_that_of_the_levels_of_its_runs() -> None:
     assert unequal is not None
     variance, df = unequal.of(np.repeat([0.25, 0.0], 4))
     assert (variance, df) == pytest.approx((4 / 3 / 4, 3.0))
-    # of both levels: Welch's degrees of freedom
+    # both levels: Welch's degrees of freedom
     variance, df = unequal.of(np.repeat([0.25, -0.25], 4))
     parts = np.array([4 / 3 / 4, 324 / 3 / 4])
     assert (variance, df) == pytest.approx((parts.sum(), parts.sum() ** 2 / (parts**2 / 3).sum()))

@@ -66,7 +66,7 @@ def test_prices():
         (parse_quantity, "3"),
     ],
 )
-def test_what_is_none(parse: Callable[[str], object], text: str):
+def test_invalid_quantities_are_refused(parse: Callable[[str], object], text: str):
     with pytest.raises(ValueError, match=r"unit|such as"):
         parse(text)
 

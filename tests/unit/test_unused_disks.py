@@ -1,4 +1,4 @@
-"""Disks that no command of a study names, hosts that make no run."""
+"""Disks that no command of a study uses, and hosts without a run."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ responses: {t: {from: wall_s, unit: s, better: lower}}
 """
 
 
-def warned(workload: str) -> list[str]:
+def warnings_of(workload: str) -> list[str]:
     return unused_disks(read_study(TEXT.replace("{WORKLOAD}", workload).encode(), Path("s.yaml")))
 
 
-def test_disks_that_nothing_names() -> None:
-    (text,) = warned("{command: 'true'}")
+def test_unused_disks_cause_a_warning() -> None:
+    (text,) = warnings_of("{command: 'true'}")
     assert text.startswith("the disks data and log are not used: no command")
-    (text,) = warned("{command: 'dd of={data}/x'}")
+    (text,) = warnings_of("{command: 'dd of={data}/x'}")
     assert text.startswith(
         "the disk log is not used: no command, directory or variable of the workload"
     )
@@ -48,8 +48,8 @@ def test_disks_that_nothing_names() -> None:
         "{command: db, prepare: 'cp x {data}', services: [{name: d, command: 'daemon {log}'}]}",
     ],
 )
-def test_disks_that_are_named(workload: str) -> None:
-    assert warned(workload) == []
+def test_used_disks_cause_no_warning(workload: str) -> None:
+    assert warnings_of(workload) == []
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
@@ -60,8 +60,8 @@ def test_the_examples_use_their_disks(path: Path) -> None:
 def test_the_plan_warns(tmp_path: Path) -> None:
     file = tmp_path / "s.study.yaml"
     file.write_text(TEXT.replace("{WORKLOAD}", "{command: 'true'}"))
-    done = CliRunner().invoke(_build(), ["plan", str(file), "--json"])
-    assert "the disks data and log are not used" in " ".join(json.loads(done.stdout)["warnings"])
+    result = CliRunner().invoke(_build(), ["plan", str(file), "--json"])
+    assert "the disks data and log are not used" in " ".join(json.loads(result.stdout)["warnings"])
 
 
 @pytest.mark.parametrize(("replicates", "idle"), [(1, "b and c"), (2, "c"), (3, "")])
@@ -71,6 +71,6 @@ def test_the_plan_warns_of_hosts_without_a_pass(tmp_path: Path, replicates: int,
     text = text.replace("{kind: full}", f"{{kind: full, replicates: {replicates}}}")
     workers = "[{name: a}, {name: b, ssh: b}, {name: c, ssh: c}]"
     file.write_text(f"{text}hosts: {{listen: 192.0.2.1, workers: {workers}}}\n")
-    done = CliRunner().invoke(_build(), ["plan", str(file), "--json"])
-    warnings = [w for w in json.loads(done.stdout)["warnings"] if "will make no run" in w]
+    result = CliRunner().invoke(_build(), ["plan", str(file), "--json"])
+    warnings = [w for w in json.loads(result.stdout)["warnings"] if "will make no run" in w]
     assert [w.partition(" will")[0] for w in warnings] == ([idle] if idle else [])

@@ -1,4 +1,4 @@
-"""Verdicts as they are kept: evidence in columns with nothing left out, and bundles of earlier versions."""
+"""Stored verdicts: complete evidence in columns, and bundles of earlier versions."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from tests.examples.trace_page import events, write_bundle
 _native: Any = importlib.import_module("penstock._native")
 
 
-def row_of(judged: dict[str, Any], number: int, **more: Any) -> Row:
+def row_of(verdict: dict[str, Any], number: int, **fields: Any) -> Row:
     row = {"file_id": number, "direction": "read", "basis": "calls", "phase": None}
-    return row | {"calls": 7, "time_ns": 11, "both": None} | judged | more
+    return row | {"calls": 7, "time_ns": 11, "both": None} | verdict | fields
 
 
-def judged(case: cases.Case, path: str) -> dict[str, Any]:
+def classified(case: cases.Case, path: str) -> dict[str, Any]:
     offsets, sizes = (np.ascontiguousarray(v, np.int64) for v in (case.offsets, case.sizes))
     tids = None if case.tids is None else np.ascontiguousarray(case.tids, np.uint32)
-    found: dict[str, Any] = json.loads(_native.classify(offsets, sizes, tids, path))
-    return found
+    verdict: dict[str, Any] = json.loads(_native.classify(offsets, sizes, tids, path))
+    return verdict
 
 
 def without_nulls(value: Any) -> Any:
@@ -45,29 +45,31 @@ def without_nulls(value: Any) -> Any:
 
 
 def all_kinds(tmp_path: Path) -> list[Row]:
-    """A verdict of every class, by each way of judging, of a device, and of mode count."""
+    """Verdicts of every class, by each path of the classifier, of a device, and of mode count."""
     rows = []
     for path in PATHS:
         for case in cases.grid((5003,), (4096,), 1):
-            rows.append(row_of(judged(case, path), len(rows) + 1))
-    device = [row_of(judged(c, "exact"), 1, basis="device") for c in cases.guards(1, 5003, 65536)]
+            rows.append(row_of(classified(case, path), len(rows) + 1))
+    device = [
+        row_of(classified(c, "exact"), 1, basis="device") for c in cases.guards(1, 5003, 65536)
+    ]
     rows += with_reasons(device, rows[:1])
     np.array([(9, 0, 5, 1, 400, 300)], COUNTER).tofile(tmp_path / "counts")
     return rows + [row | {"both": None} for row in read_counts(tmp_path / "counts")]
 
 
-def test_no_evidence_is_left_out(tmp_path: Path) -> None:
+def test_all_evidence_is_stored(tmp_path: Path) -> None:
     rows = all_kinds(tmp_path)
     pq.write_table(patterns_table(rows, {}), tmp_path / "patterns.parquet")
-    kept = verdicts_of(pq.read_table(tmp_path / "patterns.parquet"))
-    whole = [verdict for verdict in kept if verdict.tid is None]
-    assert len(whole) == len(rows)
-    seen: set[str] = set()
-    for row, verdict in zip(rows, whole, strict=True):
+    stored = verdicts_of(pq.read_table(tmp_path / "patterns.parquet"))
+    overall = [verdict for verdict in stored if verdict.tid is None]
+    assert len(overall) == len(rows)
+    keys: set[str] = set()
+    for row, verdict in zip(rows, overall, strict=True):
         assert verdict.evidence == without_nulls(row["together"]["evidence"])
         assert (verdict.calls, verdict.time_ns) == (row["calls"], row["time_ns"])
-        seen |= verdict.evidence.keys()
-    assert seen == {field.name for field in patterns_table([], {}).schema.field("evidence").type}
+        keys |= verdict.evidence.keys()
+    assert keys == {field.name for field in patterns_table([], {}).schema.field("evidence").type}
 
 
 def as_before(table: pa.Table) -> pa.Table:
@@ -79,7 +81,7 @@ def as_before(table: pa.Table) -> pa.Table:
     return table.set_column(at, "evidence", pa.array(texts)).drop_columns(["calls", "time_ns"])
 
 
-def test_bundles_of_earlier_versions_say_the_same(tmp_path: Path) -> None:
+def test_bundles_of_earlier_versions_have_the_same_verdicts(tmp_path: Path) -> None:
     now = write_bundle(tmp_path / "now", events(5000))
     before = write_bundle(tmp_path / "before", events(5000))
     table = Bundle.open(now).table("patterns")
@@ -93,19 +95,21 @@ def test_bundles_of_earlier_versions_say_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"time_ns": "long"}'])
-def test_evidence_that_is_none(text: str) -> None:
+def test_invalid_evidence_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match=r"patterns\.parquet: "):
         patterns_as_now(pa.table({"file_id": [1], "evidence": [text]}))
 
 
-def test_tables_in_memory_give_what_their_bundle_gives(tmp_path: Path) -> None:
+def test_tables_in_memory_give_the_results_of_their_bundle(tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path / "b", events(20_000, depth=20))
-    kept = TracedRun(bundle)
+    stored = TracedRun(bundle)
     names = [path.stem for path in bundle.glob("*.parquet")]
-    read = TracedRun({name: kept.table(name) for name in names}, kept.manifest)
-    assert kept.findings
-    assert read.findings == kept.findings
-    assert read.verdicts == kept.verdicts
-    few = TracedRun({name: kept.table(name) for name in ("files", "patterns")}, kept.manifest)
-    assert few.verdicts == kept.verdicts
-    assert not few.has("io_events")
+    read = TracedRun({name: stored.table(name) for name in names}, stored.manifest)
+    assert stored.findings
+    assert read.findings == stored.findings
+    assert read.verdicts == stored.verdicts
+    without_events = TracedRun(
+        {name: stored.table(name) for name in ("files", "patterns")}, stored.manifest
+    )
+    assert without_events.verdicts == stored.verdicts
+    assert not without_events.has("io_events")

@@ -1,4 +1,4 @@
-"""The recorded word-length patterns, without the program that they come from and without our own designs."""
+"""The recorded word-length patterns, checked without the program of their origin and our designs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PATTERNS = {
         (Path(__file__).parents[1] / "golden" / "designs" / "word-lengths.json").read_text()
     )["patterns"].items()
 }
-#: fractions that are searched whole, at most
+#: largest number of fractions for an exhaustive search
 MOST = 15_000
-#: generators as textbooks print them (Box, Hunter & Hunter 2005, chapter 6; Montgomery 2013, chapter 8)
+#: generators of textbooks (Box, Hunter & Hunter 2005, chapter 6; Montgomery 2013, chapter 8)
 PRINTED = {
     (5, 2): "D=AB E=AC",
     (6, 3): "D=AB E=AC F=BC",
@@ -37,8 +37,8 @@ def krawtchouk(n: int, j: int, i: int) -> int:
 
 
 @pytest.mark.parametrize("case", sorted(PATTERNS), ids=str)
-def test_a_pattern_can_be_that_of_a_defining_relation(case: tuple[int, int]) -> None:
-    """The rows are the dual code: by MacWilliams (1963) their weights are whole numbers, 2^(K-P) in all."""
+def test_a_pattern_is_possible_for_a_defining_relation(case: tuple[int, int]) -> None:
+    """The rows are the dual code: by MacWilliams (1963) their weights are integers with the sum 2^(K-P)."""
     factors, added = case
     words = [1, 0, 0, *PATTERNS[case]]
     assert len(words) == factors + 1
@@ -54,7 +54,7 @@ def test_a_pattern_can_be_that_of_a_defining_relation(case: tuple[int, int]) -> 
 
 
 def best(factors: int, added: int) -> list[int]:
-    """The smallest pattern of all choices of columns for the added factors, searched whole."""
+    """The smallest pattern of all choices of columns for the added factors, by exhaustive search."""
     basic = factors - added
     columns = [w for w in range(1, 1 << basic) if w.bit_count() > 1]
     chosen = np.array(list(itertools.combinations(columns, added)), dtype=np.int64)
@@ -78,7 +78,7 @@ def test_no_fraction_has_less_aberration(case: tuple[int, int]) -> None:
     assert PATTERNS[case] == best(*case)
 
 
-def test_what_was_searched_and_what_is_printed() -> None:
+def test_searched_and_published_patterns() -> None:
     runs = [k - p for k, p in SEARCHED]
     assert {case for case in PATTERNS if case[0] - case[1] in (3, 4)} <= set(SEARCHED)
     assert runs.count(5) >= 4
@@ -86,16 +86,16 @@ def test_what_was_searched_and_what_is_printed() -> None:
         words = [frozenset(text.replace("=", "")) for text in generators.split()]
         lengths = [0] * (factors + 1)
         for size in range(1, added + 1):
-            for some in itertools.combinations(words, size):
+            for subset in itertools.combinations(words, size):
                 product: frozenset[str] = frozenset()
-                for word in some:
+                for word in subset:
                     product ^= word
                 lengths[len(product)] += 1
         assert PATTERNS[factors, added] == lengths[3:]
 
 
-def test_a_wrong_pattern_is_found() -> None:
-    """Planted: a word moved from one length to the next is no code any more."""
+def test_a_wrong_pattern_is_detected() -> None:
+    """Planted: a word moved from one length to the next, so that the weights are no code."""
     words = [1, 0, 0, 0, 6, 1, 0, 0]
     weights = [sum(words[i] * krawtchouk(7, j, i) for i in range(8)) for j in range(8)]
     assert any(w < 0 or w % 8 for w in weights)

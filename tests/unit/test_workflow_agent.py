@@ -1,4 +1,4 @@
-"""What runs tasks on a client node: answers of tasks that end, fail, or whose process is killed."""
+"""The agent that runs tasks on a client node: answers of finished, failed and killed tasks."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def agent() -> Iterator[Agent]:
             process.stdin.close()
 
 
-def send(agent: Agent, name: str, *operations: dict[str, Any], **more: Any) -> None:
+def send(agent: Agent, name: str, *operations: dict[str, Any], **fields: Any) -> None:
     assert agent.stdin is not None
-    line = {"task": name, "operations": operations, "keep_cache": True, **more}
+    line = {"task": name, "operations": operations, "keep_cache": True, **fields}
     agent.stdin.write(json.dumps(line) + "\n")
     agent.stdin.flush()
 
@@ -53,22 +53,22 @@ def compute(seconds: float) -> dict[str, Any]:
 def child_of(pid: int) -> int:
     """The first process that a process has forked."""
     children = Path(f"/proc/{pid}/task/{pid}/children")
-    while not (found := children.read_text().split()):
+    while not (pids := children.read_text().split()):
         pass
-    return int(found[0])
+    return int(pids[0])
 
 
-def test_a_killed_task_has_an_answer_that_says_so(agent: Agent) -> None:
+def test_the_answer_of_a_killed_task_names_the_signal(agent: Agent) -> None:
     send(agent, "long", compute(600))
     os.kill(child_of(agent.pid), signal.SIGKILL)
-    said = answer(agent)
-    assert said["task"] == "long"
-    assert "was killed by signal 9 (SIGKILL)" in said["error"]
-    send(agent, "next", compute(0))  # the agent goes on
+    reply = answer(agent)
+    assert reply["task"] == "long"
+    assert "was killed by signal 9 (SIGKILL)" in reply["error"]
+    send(agent, "next", compute(0))  # the agent continues
     assert answer(agent)["error"] == ""
 
 
-def test_tasks_that_fail_say_why(agent: Agent, tmp_path: Path) -> None:
+def test_failed_tasks_report_the_reason(agent: Agent, tmp_path: Path) -> None:
     missing = {"op": "read", "path": str(tmp_path / "none"), "offset_bytes": 0, "size_bytes": 1}
     send(agent, "reads", missing)
     assert "No such file" in answer(agent)["error"]
@@ -76,7 +76,7 @@ def test_tasks_that_fail_say_why(agent: Agent, tmp_path: Path) -> None:
     assert answer(agent)["error"] == "KeyError: 'seconds'"
 
 
-def test_a_launch_comes_before_the_task(agent: Agent) -> None:
+def test_the_launch_time_precedes_the_task(agent: Agent) -> None:
     send(agent, "late", compute(0.01), launch_s=0.2)
     send(agent, "soon", compute(0.01))
     first, second = answer(agent), answer(agent)
@@ -90,20 +90,20 @@ def test_hints_are_set_by_the_task(agent: Agent, tmp_path: Path) -> None:
     try:
         os.setxattr(tmp_path, "user.penstock.try", b"x")
     except OSError:
-        pytest.skip("no extended attributes here")
+        pytest.skip("this file system has no extended attributes")
     steps = (
         {"op": "set_xattr", "path": str(path), "attributes": attributes},
         {"op": "write", "path": str(path), "offset_bytes": 0, "size_bytes": 10},
     )
     send(agent, "tags", *steps)
-    said = answer(agent)
-    assert said["error"] == ""
-    assert [row[0] for row in said["operations"]] == [0, 1]
+    reply = answer(agent)
+    assert reply["error"] == ""
+    assert [row[0] for row in reply["operations"]] == [0, 1]
     assert os.getxattr(path, "user.penstock.DP") == b"local"
     assert path.stat().st_size == 10
 
 
-def test_the_end_of_its_input_ends_tasks_too(agent: Agent) -> None:
+def test_the_end_of_its_input_ends_the_agent(agent: Agent) -> None:
     send(agent, "long", compute(600))
     pid = os.pidfd_open(child_of(agent.pid))
     assert agent.stdin is not None
@@ -113,7 +113,7 @@ def test_the_end_of_its_input_ends_tasks_too(agent: Agent) -> None:
 
 
 class FarNode:
-    """A node on a host whose clock is ahead of ours."""
+    """A node on a host whose clock is ahead of this host's clock."""
 
     name = "n-0"
     here = False
@@ -124,28 +124,28 @@ class FarNode:
         return [*argv[:-1], f"{clock}\n{argv[-1]}"]
 
 
-def test_times_of_a_node_on_another_host_are_those_of_our_clock() -> None:
+def test_times_of_a_node_on_another_host_are_in_the_local_clock() -> None:
     answers: Answers = queue.Queue()
     far = NodeAgent(cast(RunningNode, FarNode()), answers)
     try:
         far.wait_ready()
         begin_ns = time.monotonic_ns()
         far.send({"task": "t", "operations": [compute(0.0)], "keep_cache": True})
-        _, said = answers.get(timeout=30)
+        _, reply = answers.get(timeout=30)
         end_ns = time.monotonic_ns()
     finally:
         far.close()
-    ((_, first_ns, last_ns),) = said["operations"]
-    times = [said["forked_ns"], said["started_ns"], first_ns, last_ns, said["ended_ns"]]
+    ((_, first_ns, last_ns),) = reply["operations"]
+    times = [reply["forked_ns"], reply["started_ns"], first_ns, last_ns, reply["ended_ns"]]
     assert times == sorted(times)
     margin_ns = FarNode.ahead_ns // 100
     assert begin_ns - margin_ns < times[0] <= times[-1] < end_ns + margin_ns
 
 
-def test_times_of_a_killed_task_are_those_of_our_clock(agent: Agent) -> None:
+def test_times_of_a_killed_task_are_in_the_local_clock(agent: Agent) -> None:
     ahead_ns = 10**12
     send(agent, "long", compute(600), clock_ns=ahead_ns)
     os.kill(child_of(agent.pid), signal.SIGKILL)
-    said = answer(agent)
+    reply = answer(agent)
     now_ns = time.monotonic_ns()
-    assert now_ns - 2 * ahead_ns < said["forked_ns"] <= said["ended_ns"] <= now_ns - ahead_ns
+    assert now_ns - 2 * ahead_ns < reply["forked_ns"] <= reply["ended_ns"] <= now_ns - ahead_ns

@@ -1,4 +1,4 @@
-"""Hints from the graph are applied if they pay according to the prediction; comparison of two stores."""
+"""Hints from the graph are applied if the prediction shows a gain; comparison of two stores."""
 
 from __future__ import annotations
 
