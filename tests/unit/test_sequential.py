@@ -369,7 +369,7 @@ def test_factors_of_three_levels_are_not_screened_and_a_caution_says_so(tmp_path
     assert any("has no screening" in caution for caution in make_plan(study).cautions)
     plan, runs = played(study, lambda c: 100 - 5 * c["A"] - c["B"])
     assert "augment" not in {s["purpose"] for s in plan.stages}
-    assert any("has no screening" in said for said in plan.cautions)  # the report prints them
+    assert any("has no screening" in caution for caution in plan.cautions)  # the report prints them
     table = ledger(outcome_of(tmp_path, study, plan, runs))
     assert table is not None
     assert "no screening: it takes two levels of every factor" in set(table["screening_ended"])

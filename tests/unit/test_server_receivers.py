@@ -1,4 +1,4 @@
-"""A server with receivers accepts pushes right after the start of an experiment; answers of remote servers."""
+"""A server with receivers accepts pushes right after the start of an experiment; remote servers."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_the_cost_of_the_account_itself_is_added() -> None:
 
 
 def test_a_traced_loop_measures_time_outside_of_the_account() -> None:
-    """Blocks of 500, 560, 620 and 900 ns: no programs, no target, no target but accounted, the loop as target."""
+    """Blocks of 500, 560, 620 and 900 ns: no programs, no target, accounted, the loop as target."""
     spans = {"off": 0, "armed": 1, "accounted": 2, "traced": 3}
     blocks = [
         (10**9 * place + 10**7 + 10**6 * number, ns)

@@ -39,7 +39,7 @@ def surface() -> Plan:
 
 
 def fits(plan: Plan, noisy: float) -> Iterator[Fit]:
-    """Fits of studies without effects; the standard deviation at the last level of A is `noisy` times larger."""
+    """Fits of studies without effects; the spread at the last level of A is `noisy` times larger."""
     rows = [
         {"run_id": r.run_id, "replicate": r.replicate, "treatment_id": r.treatment_id, **r.levels}
         for r in plan.rows

@@ -225,7 +225,7 @@ def test_a_parent_by_id_is_a_mistake_in_1_4(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "own", "allowed"),
+    ("version", "task_id", "allowed"),
     [
         ("1.5", "T:1", False),
         ("1.5", "T/1", False),
