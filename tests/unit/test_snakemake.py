@@ -144,7 +144,7 @@ def test_hints_are_chosen_by_their_predicted_gain() -> None:
     assert "(split -> count, local): not applied, " in reasons[0]
 
 
-def test_outputs_that_may_have_no_hints_get_none() -> None:
+def test_untaggable_outputs_get_no_hints() -> None:
     jobs = scattered()
     jobs[0] = replace(jobs[0], taggable=jobs[0].outputs[:3])
     tags, _ = choice(MIB).tags(jobs, {}, [])

@@ -26,7 +26,7 @@ def test_a_bundle_whose_name_is_also_a_pattern(tmp_path: Path, name: str) -> Non
     assert sum(side["requests"] for side in Run(odd).sums.values()) == 50
 
 
-def test_a_folder_named_like_a_column_adds_none(tmp_path: Path) -> None:
+def test_a_folder_named_like_a_column_adds_no_column(tmp_path: Path) -> None:
     run = TracedRun(write_bundle(tmp_path / "size=4096" / "T", events(50)))
     assert not run.has("io_events", "size")
 

@@ -116,7 +116,7 @@ def test_placement_groups_are_balanced_over_nodes(
 
 
 @pytest.mark.long
-def test_crush_puts_copies_where_a_rule_says(tmp_path: Path) -> None:
+def test_crush_follows_the_placement_rules(tmp_path: Path) -> None:
     rules: list[dict[str, Any]] = [
         {"first": None, "others": [0, 1, 2, 3]},
         {"first": 2, "others": [0, 1, 3]},

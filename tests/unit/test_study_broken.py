@@ -33,7 +33,7 @@ def test_every_file_is_listed():
     assert len(FILES) >= 20
 
 
-def test_the_sound_file_they_are_made_from_is_sound():
+def test_the_sound_file_has_no_mistakes():
     assert load_study(BROKEN / "sound.study.yaml").name == "broken"
 
 

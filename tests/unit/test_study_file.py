@@ -304,10 +304,10 @@ def test_invalid_sizes_are_refused(text: str):
         parse_size(text)
 
 
-@pytest.mark.parametrize(("one", "other"), [("MiB/s", "s"), ("MiB", "MiB/s"), ("W", "J")])
-def test_dimensions_do_not_mix(one: str, other: str):
+@pytest.mark.parametrize(("unit", "target"), [("MiB/s", "s"), ("MiB", "MiB/s"), ("W", "J")])
+def test_dimensions_do_not_mix(unit: str, target: str):
     with pytest.raises(ValueError, match="is a"):
-        convert(1, one, other)
+        convert(1, unit, target)
 
 
 @given(st.floats(1e-3, 1e6), st.sampled_from(["B", "kB", "MiB", "GB", "TiB"]))

@@ -390,7 +390,7 @@ def test_fio_job_flushes_as_often_as_the_program(tmp_path: Path, flush: str, eve
             assert abs(job_report["sync"]["total_ios"] - 200 / every) <= 1
 
 
-def test_fio_job_of_synchronous_writes_and_of_none(tmp_path: Path) -> None:
+def test_fio_job_syncs_only_synchronous_writes(tmp_path: Path) -> None:
     rows = [event(100_000 * n, "pwrite64", offset_bytes=4096 * n, flags=4) for n in range(50)]
     export(write_bundle(tmp_path / "s", rows), "fio", tmp_path / "o")
     assert _options(tmp_path / "o" / "job.fio")["sync"] == "1"

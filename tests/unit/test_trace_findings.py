@@ -530,7 +530,7 @@ def test_disorder_is_reported_only_if_the_device_matters(traced: Trace) -> None:
 
 
 @pytest.mark.parametrize(("each_ns", "fires"), [(1_000, False), (10_000_000, True)])
-def test_disorder_of_requests_that_take_no_time_is_none(
+def test_disorder_of_requests_without_time_is_ignored(
     traced: Trace, each_ns: int, fires: bool
 ) -> None:
     traced.verdict("consecutive", direction="write")

@@ -196,7 +196,7 @@ def test_counts_in_cells_are_those_of_the_events(
         assert (actual == expected) is (dropped == 0)
 
 
-def test_extremes_are_kept_when_cells_are_drawn(
+def test_extremes_are_kept_when_cells_are_plotted(
     tmp_path: Path, io_events: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gathering, "POINTS_EACH", 100)
@@ -279,7 +279,7 @@ def test_lost_events_and_phases_are_marked(tmp_path: Path, io_events: np.ndarray
     assert "1,234 lost" in text
 
 
-def test_a_bundle_without_events_says_why_it_has_no_figures(
+def test_a_bundle_without_events_has_a_note_instead_of_figures(
     tmp_path: Path, io_events: np.ndarray[Any, Any]
 ) -> None:
     bundle = write_bundle(tmp_path / "bundle", io_events[:500])
