@@ -51,8 +51,8 @@ CASES = {
     "power": {f"{UNIT}/test_design.py": ["test_power"]},
     "split-plot": {
         f"{UNIT}/test_strata.py": [
-            "test_whole_plots_are_judged_by_whole_plots",
-            "test_ignoring_whole_plots_would_call_it_significant",
+            "test_whole_plot_factors_use_the_whole_plot_error",
+            "test_without_whole_plots_the_same_effect_is_significant",
         ]
     },
     "contrasts of unequal levels": {

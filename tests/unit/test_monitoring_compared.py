@@ -23,7 +23,7 @@ TABLES = [
 ]
 
 
-def tests_in(cell: str) -> list[tuple[str, str]]:
+def named_tests(cell: str) -> list[tuple[str, str]]:
     """File and name of each test in a cell; `::NAME` alone refers to the previous file."""
     tests = []
     file = ""
@@ -37,7 +37,7 @@ def commands_in(cell: str) -> list[str]:
     return re.findall(r"`(penstock [^`]*)`", cell)
 
 
-TESTS = [(f, n) for table in TABLES for row in table for cell in row for f, n in tests_in(cell)]
+TESTS = [(f, n) for table in TABLES for row in table for cell in row for f, n in named_tests(cell)]
 COMMANDS = [c for table in TABLES for row in table for cell in row for c in commands_in(cell)]
 
 
@@ -76,10 +76,10 @@ def test_every_named_command_exists(line: str) -> None:
 def test_rows_have_tests_and_cells_have_sources() -> None:
     requirements, cases, tools = TABLES
     for row in [*requirements, *cases]:
-        assert tests_in(row[-1]), row
+        assert named_tests(row[-1]), row
     sources = set(re.findall(r"^(\d+)\. ", TEXT.split("## Sources")[1], re.MULTILINE))
     for row in tools[1:]:
-        assert tests_in(row[1]) or commands_in(row[1]), row
+        assert named_tests(row[1]) or commands_in(row[1]), row
         for cell in row[2:]:
             cited = re.findall(r"\[(\d+)\]", cell)
             assert set(cited) <= sources
