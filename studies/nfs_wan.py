@@ -125,10 +125,15 @@ def lettered(term: str) -> str:
 def runs(
     name: str, out: Path, kind: Sequence[str], quick: bool, more: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Runs of one design, made if they are missing."""
+    """Runs of one design; missing runs are executed."""
     place = out / f"nfs-wan-{name}{'-quick' if quick else ''}"
-    said = [*designed(kind), *(["design.replicates=1", SMALL] if quick else []), *more]
-    finish(STUDY, place, [w for one in said for w in ("--set", one)], quiet=True)
+    overrides = [*designed(kind), *(["design.replicates=1", SMALL] if quick else []), *more]
+    finish(
+        STUDY,
+        place,
+        [argument for override in overrides for argument in ("--set", override)],
+        quiet=True,
+    )
     table = pd.read_parquet(place / "runs.parquet")
     trips = [place / "runs" / str(run_id) / "hook-verify.txt" for run_id in table["run_id"]]
     return table.assign(round_trip_ms=[round_trip_ms(path) for path in trips])
@@ -148,14 +153,14 @@ def round_trip_ms(file: Path) -> float:
 def planned_runs() -> dict[str, list[int]]:
     """Rows and runs of each design, here and published, from the plans: nothing is run."""
     grid = plan_of(MIDDLE, "design.replicates=1")
-    here = [
+    measured = [
         len(grid.rows),
         len(grid.rows) * 5 * len(RESPONSES),
         len(plan_of().rows),
         len(plan_of(*designed(EIGHT)).rows),
         len(plan_of(*designed(SIXTEEN)).rows),
     ]
-    return {"here": here, "published": [96, MEASURED_AT_ALL_LATENCIES, 320, 40, 80]}
+    return {"here": measured, "published": [96, MEASURED_AT_ALL_LATENCIES, 320, 40, 80]}
 
 
 def label(levels: Mapping[str, Any]) -> str:
@@ -216,13 +221,13 @@ def pairs(table: pd.DataFrame, factor: str, low: str, high: str, **only: str) ->
     names = list(LETTERS.values())
     at = names.index(factor)
     by_levels = cells(table)
-    found = []
-    for levels, mine in by_levels.items():
-        other = (*levels[:at], high, *levels[at + 1 :])
+    matches = []
+    for levels, runs_low in by_levels.items():
+        high_levels = (*levels[:at], high, *levels[at + 1 :])
         fits = all(levels[names.index(n)] == v for n, v in only.items())
-        if levels[at] == low and fits and other in by_levels:
-            found.append((levels, mine, by_levels[other]))
-    return found
+        if levels[at] == low and fits and high_levels in by_levels:
+            matches.append((levels, runs_low, by_levels[high_levels]))
+    return matches
 
 
 def contradicts(less: pd.Series[float], more: pd.Series[float], tests: int) -> bool:
@@ -230,32 +235,34 @@ def contradicts(less: pd.Series[float], more: pd.Series[float], tests: int) -> b
     a, b = np.log(less.to_numpy(float)), np.log(more.to_numpy(float))
     if min(len(a), len(b)) < 2 or np.ptp(a) + np.ptp(b) < NEAR:
         return bool(a.mean() > b.mean() + NEAR)
-    found = stats.ttest_ind(a, b, equal_var=False, alternative="greater")
-    return bool(found.pvalue < ALPHA / tests)
+    test = stats.ttest_ind(a, b, equal_var=False, alternative="greater")
+    return bool(test.pvalue < ALPHA / tests)
 
 
-def in_order(found: Sequence[Any], responses: Sequence[str] = RESPONSES) -> Finding:
+def in_order(pairs_: Sequence[Any], responses: Sequence[str] = RESPONSES) -> Finding:
     """Second cell of each pair at least as fast, by the means; relaxed: not slower beyond chance."""
-    tests = len(found) * len(responses)
-    above = sum(more[r].mean() >= less[r].mean() for _, less, more in found for r in responses)
-    wrong = [
+    tests = len(pairs_) * len(responses)
+    above = sum(more[r].mean() >= less[r].mean() for _, less, more in pairs_ for r in responses)
+    contradicting = [
         f"{r} {' '.join(levels)}"
-        for levels, less, more in found
+        for levels, less, more in pairs_
         for r in responses
         if contradicts(less[r], more[r], tests)
     ]
-    evidence = f"{above} of {tests} means in order; {len(wrong)} contradict it beyond chance"
-    evidence += "".join(f"; {cell}" for cell in wrong[:3])
-    return met_if(bool(above == tests), evidence, relaxed=not wrong)
+    evidence = (
+        f"{above} of {tests} means in order; {len(contradicting)} contradict it beyond chance"
+    )
+    evidence += "".join(f"; {cell}" for cell in contradicting[:3])
+    return met_if(bool(above == tests), evidence, relaxed=not contradicting)
 
 
-def ordered(number: int, wording: str, needs: Mapping[str, int], found: Sequence[Any]) -> Claim:
+def ordered(number: int, wording: str, needs: Mapping[str, int], pairs_: Sequence[Any]) -> Claim:
     """2, 5: an order in every cell, evaluated as worded and relaxed."""
     return claim(
         f"point {number}",
         wording,
         needs,
-        lambda: in_order(found),
+        lambda: in_order(pairs_),
         criterion="means, in every cell",
         relaxed="no cell contradicts it beyond chance",
     )
@@ -263,11 +270,11 @@ def ordered(number: int, wording: str, needs: Mapping[str, int], found: Sequence
 
 def falls(table: pd.DataFrame) -> Finding:
     """3: synchronous writing is slower with latency, in every cell."""
-    found = pairs(table, "latency", "remote", "local", mode="sync")
-    ratios = [more["write"].mean() / less["write"].mean() for _, less, more in found]
-    right = sum(ratio > 1 for ratio in ratios)
-    evidence = f"{right} of {len(ratios)} cells, by {min(ratios):.2g} to {max(ratios):.2g} times"
-    return met_if(right == len(ratios), evidence)
+    matches = pairs(table, "latency", "remote", "local", mode="sync")
+    ratios = [more["write"].mean() / less["write"].mean() for _, less, more in matches]
+    slower = sum(ratio > 1 for ratio in ratios)
+    evidence = f"{slower} of {len(ratios)} cells, by {min(ratios):.2g} to {max(ratios):.2g} times"
+    return met_if(slower == len(ratios), evidence)
 
 
 def at_middle_latency(table: pd.DataFrame | None) -> Claim:
@@ -280,8 +287,8 @@ def at_middle_latency(table: pd.DataFrame | None) -> Claim:
         local = pairs(table, "latency", "middle", "local", mode="sync", **where)
         free = pairs(table, "mode", "sync", "async", latency="middle", **where)
         slower, faster = (
-            [more["write"].mean() / less["write"].mean() for _, less, more in found]
-            for found in (local, free)
+            [more["write"].mean() / less["write"].mean() for _, less, more in matches]
+            for matches in (local, free)
         )
         evidence = f"{min(slower):.3g} and {min(faster):.3g} at the least"
         return met_if(min(slower) >= 5 and min(faster) >= 5, evidence)
@@ -318,27 +325,27 @@ def identity(table: pd.DataFrame, plan: Plan, spoilt: bool = False) -> Finding:
     """8: coefficients of the eight rows are signed sums of those of the full design over the coset."""
     worst = 0.0
     for response in [r for r in (*RESPONSES, "y") if r in table]:
-        found = fraction_of(table, plan, response, 3, EIGHT)
-        scale = float(found["full"].abs().max())
-        sums = found["coset_sum"] + (0.001 * scale if spoilt else 0.0)
-        worst = max(worst, float((found["fraction"] - sums).abs().max()) / scale)
+        sums_table = fraction_of(table, plan, response, 3, EIGHT)
+        scale = float(sums_table["full"].abs().max())
+        sums = sums_table["coset_sum"] + (0.001 * scale if spoilt else 0.0)
+        worst = max(worst, float((sums_table["fraction"] - sums).abs().max()) / scale)
     return met_if(worst <= NEAR, f"{worst:.2g} of the largest")
 
 
 def top(table: pd.DataFrame, count: int = 4) -> list[str]:
-    """The main effects by size, the first `count`, in letters."""
-    mine = table.loc[list(LETTERS.values()), "coefficient"].abs().sort_values(ascending=False)
-    return [lettered(str(name)) for name in mine.index[:count]]
+    """Letters of the `count` largest main effects, in order of size."""
+    largest = table.loc[list(LETTERS.values()), "coefficient"].abs().sort_values(ascending=False)
+    return [lettered(str(name)) for name in largest.index[:count]]
 
 
 def same_top(full: Effects, eight: Effects, flagged: set[str]) -> Finding:
     """9: the four largest main effects agree; relaxed: those that differ were reported as aliased."""
     evidence, same, explained = [], True, True
     for response in full:
-        ours, theirs = top(full[response]), top(eight[response])
-        differ = set(ours) ^ set(theirs)
+        full_top, eight_top = top(full[response]), top(eight[response])
+        differ = set(full_top) ^ set(eight_top)
         same, explained = same and not differ, explained and differ <= flagged
-        evidence.append(f"{response} {''.join(theirs)}, full design {''.join(ours)}")
+        evidence.append(f"{response} {''.join(eight_top)}, full design {''.join(full_top)}")
     return met_if(same, "; ".join(evidence), relaxed=explained)
 
 
@@ -353,11 +360,11 @@ def coset_of(word: str, generators: Sequence[str]) -> dict[str, int]:
     """Terms of a contrast with their signs; words in letters."""
     names = list(LETTERS.values())
     relation = defining_relation(parse_generator(g, names).relation for g in generators)
-    mine = sum(1 << "ABCDEF".index(letter) for letter in word)
-    found = {}
-    for other, sign in relation.items():
-        found["".join("ABCDEF"[i] for i in members(mine ^ other))] = sign
-    return found
+    mask = sum(1 << "ABCDEF".index(letter) for letter in word)
+    signs = {}
+    for member, sign in relation.items():
+        signs["".join("ABCDEF"[i] for i in members(mask ^ member))] = sign
+    return signs
 
 
 def cleared(full: Effects, sixteen: Effects) -> Finding:
@@ -366,7 +373,7 @@ def cleared(full: Effects, sixteen: Effects) -> Finding:
     for response, table in full.items():
         for word in ("BF", "CF", "BCF"):
             coset = coset_of(word, SIXTEEN)
-            theirs = next(
+            estimate = next(
                 sixteen[response].loc[named(w)]
                 for w in coset
                 if w and named(w) in sixteen[response].index
@@ -376,9 +383,9 @@ def cleared(full: Effects, sixteen: Effects) -> Finding:
                 sum(((table.loc[named(w), "ci_high"] - table.loc[named(w), "ci_low"]) / 2) ** 2
                     for w in coset)
             )  # fmt: skip
-            q = float(theirs["coefficient"])
-            overlap = theirs["ci_low"] <= total + half and total - half <= theirs["ci_high"]
-            sure = abs(total) > half and (theirs["ci_low"] > 0 or theirs["ci_high"] < 0)
+            q = float(estimate["coefficient"])
+            overlap = estimate["ci_low"] <= total + half and total - half <= estimate["ci_high"]
+            sure = abs(total) > half and (estimate["ci_low"] > 0 or estimate["ci_high"] < 0)
             holds = holds and bool(overlap) and not (sure and q * total < 0)
             evidence.append(f"{response} {word} {q:.3g} and {total:.3g}")
     return met_if(holds, "; ".join(evidence))
@@ -419,15 +426,17 @@ def without_noise(plan: Plan, **flipped: float) -> pd.DataFrame:
 
 def confused() -> list[dict[str, Any]]:
     """Result of each design for the important terms, whose true values are known."""
-    found: dict[str, dict[str, float]] = {}
+    by_design: dict[str, dict[str, float]] = {}
     for name, kind in (("64 runs", ()), ("8 runs", EIGHT), ("16 by foldover", SIXTEEN)):
         plan = plan_of(*designed(kind), "design.replicates=2")
         table = without_noise(plan)
-        said = effects(table, plan, "y").set_index("term")["coefficient"]
-        known = set(LETTERS.values())
-        mine = {str(t): float(v) for t, v in said.items() if set(str(t).split(":")) <= known}
-        found[name] = {lettered(term): value for term, value in mine.items()}
-        found[name][""] = float(table["y"].mean())
+        coefficients = effects(table, plan, "y").set_index("term")["coefficient"]
+        letters = set(LETTERS.values())
+        estimates = {
+            str(t): float(v) for t, v in coefficients.items() if set(str(t).split(":")) <= letters
+        }
+        by_design[name] = {lettered(term): value for term, value in estimates.items()}
+        by_design[name][""] = float(table["y"].mean())
     rows = []
     for word in ("", "B", "C", "E", "F", "BF", "CF", "BCF"):
         row: dict[str, Any] = {"term": word or "mean", "truth": TRUTH.get(word, 0.0)}
@@ -435,7 +444,7 @@ def confused() -> list[dict[str, Any]]:
             # a term without its own column is part of that of a shorter one
             coset = coset_of(word, kind) if kind else {word: 1}
             row[name] = next(
-                (s * found[name][w] for w, s in coset.items() if w in found[name]), None
+                (s * by_design[name][w] for w, s in coset.items() if w in by_design[name]), None
             )
         rows.append(row)
     return rows
@@ -455,9 +464,13 @@ def compared(full: Effects, part: Effects, cost: float) -> list[dict[str, Any]]:
     rows = []
     mains = list(LETTERS.values())
     for response in full:
-        ours, theirs = full[response].loc[mains], part[response].loc[mains]
-        overlap = (ours["ci_low"] <= theirs["ci_high"]) & (theirs["ci_low"] <= ours["ci_high"])
-        tau = stats.kendalltau(ours["coefficient"].abs(), theirs["coefficient"].abs()).statistic
+        full_rows, part_rows = full[response].loc[mains], part[response].loc[mains]
+        overlap = (full_rows["ci_low"] <= part_rows["ci_high"]) & (
+            part_rows["ci_low"] <= full_rows["ci_high"]
+        )
+        tau = stats.kendalltau(
+            full_rows["coefficient"].abs(), part_rows["coefficient"].abs()
+        ).statistic
         rows.append({
             "response": response,
             **{
@@ -516,8 +529,8 @@ def main() -> int:
         if not arguments.virtual and not arguments.quick:
             measured["sixteen"] = runs("sixteen", arguments.out, SIXTEEN, False)
             table = json.dumps({"table": {"rows": CELLS}})
-            told = [TWO, f"design.kind={table}"]
-            measured["middle"] = runs("middle", arguments.out, (), False, told)
+            middle_only = [TWO, f"design.kind={table}"]
+            measured["middle"] = runs("middle", arguments.out, (), False, middle_only)
             measured["full"] = runs("full", arguments.out, (), False)
     except PenstockError as error:
         print(error, file=sys.stderr)
@@ -531,7 +544,7 @@ def main() -> int:
         checks.show(claims)
         show(details)
     about = " ".join((__doc__ or "").split("\n\n")[3].split())
-    record.keep(arguments.record, kept(claims, details), details["planted"], about)
+    record.keep(arguments.record, record_rows(claims, details), details["planted"], about)
     status = checks.finish("nfs-wan", claims, details["planted"])
     return status if details["folded"] else 1
 
@@ -659,8 +672,8 @@ def described(measured: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
             "valid": int(t["valid"].eq(True).sum()),
             **{r: [float(t[r].min()), float(t[r].max())] for r in RESPONSES},
             "round_trip_ms": {
-                str(level): [float(mine.min()), float(mine.max())]
-                for level, mine in t.groupby("latency", observed=True)["round_trip_ms"]
+                str(level): [float(trips.min()), float(trips.max())]
+                for level, trips in t.groupby("latency", observed=True)["round_trip_ms"]
             }
             if "round_trip_ms" in t
             else {},
@@ -683,42 +696,42 @@ def described(measured: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     }
 
 
-def kept(claims: Sequence[Claim], details: Mapping[str, Any]) -> list[record.Row]:
+def record_rows(claims: Sequence[Claim], details: Mapping[str, Any]) -> list[record.Row]:
     """Rows to record."""
     rows = checks.rows(claims, quoted=True)
     for row in details["confused"]:
         for design in ("64 runs", "8 runs", "16 by foldover"):
-            words = f"{row['term']}, true {row['truth']:g}"
-            rows.append(record.claim(design, words, f"{row[design]:g}", "", None))
+            case = f"{row['term']}, true {row['truth']:g}"
+            rows.append(record.claim(design, case, f"{row[design]:g}", "", None))
     return rows
 
 
-def show(said: dict[str, Any]) -> None:
+def show(details: dict[str, Any]) -> None:
     """Conclusions from the plans, aliases of the eight runs, and the runs."""
     console = Console(width=100, highlight=False)
-    planned = said["planned"]
+    planned = details["planned"]
     console.print("\nFollows from the plans; nothing is run for it:")
-    for whose in ("here", "published"):
-        console.print(f"  cells, measurements, runs of the designs, {whose}: {planned[whose]}")
+    for source in ("here", "published"):
+        console.print(f"  cells, measurements, runs of the designs, {source}: {planned[source]}")
     console.print(f"  warnings of the plan of eight: {planned['warned']}")
     console.print("\nWhere the truth is known (no noise), coefficients that each design gives:")
-    rows = said["confused"]
+    rows = details["confused"]
     table = Table(*rows[0], box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(f"{v:g}" if isinstance(v, float) else str(v or "-") for v in row.values()))
     console.print(table)
-    for name, found in said["compared"].items():
-        for row in found:
+    for name, detected in details["compared"].items():
+        for row in detected:
             plain = {k: f"{v:.3g}" if isinstance(v, float) else v for k, v in row.items()}
             console.print(f"{name} beside 64: {', '.join(f'{k} {v}' for k, v in plain.items())}")
-    for name, row in said["runs"].items():
+    for name, row in details["runs"].items():
         console.print(
             f"{name}: {row['valid']} of {row['runs']} runs valid; MB/s written {row['write'][0]:.3g} to "
             f"{row['write'][1]:.3g}, read {row['read'][0]:.3g} to {row['read'][1]:.3g}; round trips "
             + ", ".join(f"{k} {a:.3g} to {b:.3g} ms" for k, (a, b) in row["round_trip_ms"].items())
         )
-    for what, found in said["planted"].items():
-        console.print(f"planted: {what}: {'reported' if found else 'NOT reported'}")
+    for failure, detected in details["planted"].items():
+        console.print(f"planted: {failure}: {'reported' if detected else 'NOT reported'}")
 
 
 if __name__ == "__main__":
