@@ -71,15 +71,17 @@ def hold(kind: str, home: Path, url: str) -> None:
 
 @contextlib.contextmanager
 def held(kind: str, home: Path, url: str = "") -> Iterator[tuple[subprocess.Popen[str], Any]]:
-    words = [sys.executable, __file__, "--hold", kind, str(home), url]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
-        assert it.stdout is not None
+    argv = [sys.executable, __file__, "--hold", kind, str(home), url]
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
         try:
-            yield it, json.loads(it.stdout.readline())
+            yield process, json.loads(process.stdout.readline())
         finally:
-            if it.poll() is None and it.stdin is not None:
-                it.stdin.close()
-                it.wait(PATIENCE_S)
+            if process.poll() is None and process.stdin is not None:
+                process.stdin.close()
+                process.wait(PATIENCE_S)
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -103,7 +105,7 @@ def restarts_of(ended: Experiment) -> int:
 def receiver(rng: random.Random, home: Path, plant: bool = False) -> Faults:
     """A sender of single points; a point without the answer 204 is sent again."""
     store = store_in(home)
-    begun = store.start("x", "ada")
+    experiment = store.start("x", "ada")
     acknowledged = []
 
     def send(address: list[Any], until: Callable[[], bool]) -> None:
@@ -117,22 +119,22 @@ def receiver(rng: random.Random, home: Path, plant: bool = False) -> Faults:
                 if answer.status_code == 204:
                     acknowledged.append(number)
 
-    with held("receiver", home) as (it, address):
-        kill = threading.Timer(rng.uniform(0.0, 0.6), it.send_signal, [signal.SIGKILL])
+    with held("receiver", home) as (process, address):
+        kill = threading.Timer(rng.uniform(0.0, 0.6), process.send_signal, [signal.SIGKILL])
         send(address, lambda: bool(acknowledged))
         kill.start()
         send(address, lambda: False)
-        it.wait(PATIENCE_S)
+        process.wait(PATIENCE_S)
     before = len(acknowledged)
     with held("receiver", home) as (_, address):
         send(address, lambda: len(acknowledged) >= before + 20)
     if plant:
-        path = next(begun.live.glob("*.batches"))
+        path = next(experiment.live.glob("*.batches"))
         os.truncate(path, path.stat().st_size // 2)
-    ended = store.stop(begun)
-    found = values_of(store, ended, "m_v")
-    faults = [f"{n} was acknowledged and is gone" for n in acknowledged if not found[n]]
-    if not restarts_of(ended):
+    stopped = store.stop(experiment)
+    counts = values_of(store, stopped, "m_v")
+    faults = [f"{n} was acknowledged and is gone" for n in acknowledged if not counts[n]]
+    if not restarts_of(stopped):
         faults.append("the restart is not marked")
     return faults
 
@@ -162,37 +164,37 @@ class Counting(http.server.BaseHTTPRequestHandler):
 def scraper(rng: random.Random, home: Path) -> Faults:
     """A scraper at 50 Hz, killed and restarted half a second later."""
     store = store_in(home)
-    begun = store.start("x", "ada")
+    experiment = store.start("x", "ada")
     handler = type("Mine", (Counting,), {"count": 0})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
     try:
-        with held("scraper", home, url) as (it, _):
-            until(lambda: any(True for _ in store.sink(begun).batches()))
+        with held("scraper", home, url) as (process, _):
+            until(lambda: any(True for _ in store.sink(experiment).batches()))
             time.sleep(rng.uniform(0.0, 0.6))
-            it.kill()
-            it.wait(PATIENCE_S)
-        kept = sum(1 for _ in store.sink(begun).batches())
+            process.kill()
+            process.wait(PATIENCE_S)
+        stored = sum(1 for _ in store.sink(experiment).batches())
         time.sleep(0.5)
         with held("scraper", home, url):
-            until(lambda: sum(1 for _ in store.sink(begun).batches()) >= kept + 3)
-        ended = store.stop(begun)
+            until(lambda: sum(1 for _ in store.sink(experiment).batches()) >= stored + 3)
+        stopped = store.stop(experiment)
     finally:
         server.shutdown()
         server.server_close()
     faults = []
-    rows = [r for r in store.recorded(ended).series.to_pylist() if r["metric"] == "asked_total"]
-    gaps = Bundle.open(ended.path).table("gaps").to_pandas()
+    rows = [r for r in store.recorded(stopped).series.to_pylist() if r["metric"] == "asked_total"]
+    gaps = Bundle.open(stopped.path).table("gaps").to_pandas()
     lost = gaps[(gaps.kind == "lost") & (gaps.end_utc_ns - gaps.start_utc_ns > 0.4e9)]
     if not rows or rows[0]["stored"] + rows[0]["lost"] < rows[0]["expected"] * 0.9:
-        faults.append(f"what was due is not accounted for: {rows}")
+        faults.append(f"expected samples are not accounted for: {rows}")
     if not len(lost):
         faults.append("the gap of half a second is not marked")
     if not (gaps.kind == "restart").any():
         faults.append("the restart is not marked")
-    if ended.valid or not rows or rows[0]["verdict"] == "complete":
-        faults.append("it is said to be complete")
+    if stopped.valid or not rows or rows[0]["verdict"] == "complete":
+        faults.append("the experiment is reported as complete")
     return faults
 
 
@@ -203,29 +205,29 @@ def server(rng: random.Random, home: Path) -> Faults:
     step = round(STEP_S * 1e9)
 
     def begin() -> tuple[subprocess.Popen[str], str]:
-        """Start a server on a free port; returns it and the address that it prints when it is ready."""
-        words = [sys.executable, "-c", program, "serve", "--port", "0"]
+        """Start a server on a free port; return it and the address that it prints when it is ready."""
+        argv = [sys.executable, "-c", program, "serve", "--port", "0"]
         quiet = subprocess.DEVNULL
-        made = subprocess.Popen(
-            words, env=environment, stdout=subprocess.PIPE, stderr=quiet, text=True
+        process_ = subprocess.Popen(
+            argv, env=environment, stdout=subprocess.PIPE, stderr=quiet, text=True
         )
-        assert made.stdout is not None
-        return made, made.stdout.readline().partition("#")[0].strip()
+        assert process_.stdout is not None
+        return process_, process_.stdout.readline().partition("#")[0].strip()
 
-    def right(url: str) -> dict[str, str]:
+    def headers(url: str) -> dict[str, str]:
         running = server_at(url)
         assert running is not None
         return {"Authorization": f"Bearer {running.experiments_token}"}
 
     at = time.time_ns()
-    told = {"metric": "m", "interval_ns": step}
+    account = {"metric": "m", "interval_ns": step}
     acknowledged: list[int] = []
 
     def push(http_: httpx.Client, number: int, place: int) -> bool:
-        said = {"source": "s", "number": number, "metric": "m", "accounts": [told]}
-        said |= {"utc_ns": [at + place * step], "float": [float(place)]}
+        batch = {"source": "s", "number": number, "metric": "m", "accounts": [account]}
+        batch |= {"utc_ns": [at + place * step], "float": [float(place)]}
         with contextlib.suppress(httpx.HTTPError):
-            answer = http_.post("/api/v1/experiments/x/points", json=said)
+            answer = http_.post("/api/v1/experiments/x/points", json=batch)
             if answer.status_code == 201:
                 acknowledged.append(place)
                 return True
@@ -233,7 +235,7 @@ def server(rng: random.Random, home: Path) -> Faults:
 
     process, url = begin()
     try:
-        with httpx.Client(base_url=url, headers=right(url), timeout=PATIENCE_S) as http_:
+        with httpx.Client(base_url=url, headers=headers(url), timeout=PATIENCE_S) as http_:
             http_.post("/exp/x", json={"utc_time": seconds_text(at)}).raise_for_status()
             number = int(push(http_, 0, 0))
             threading.Timer(rng.uniform(0.0, 0.5), process.kill).start()
@@ -241,21 +243,21 @@ def server(rng: random.Random, home: Path) -> Faults:
                 number += 1
         process.wait(PATIENCE_S)
         process, url = begin()
-        with httpx.Client(base_url=url, headers=right(url), timeout=PATIENCE_S) as http_:
+        with httpx.Client(base_url=url, headers=headers(url), timeout=PATIENCE_S) as http_:
             # the batch without acknowledgement may be present; 25 steps are never sent
             first = number + 1
             for more in range(30):
                 push(http_, first + more, first + more + 25)
             end = at + (first + 25 + 30) * step
             http_.put("/exp/x", json={"utc_time": seconds_text(end)}).raise_for_status()
-            found = http_.get("/api/v1/experiments/x/series").json()
+            series = http_.get("/api/v1/experiments/x/series").json()
             answer = http_.get("/exp/x/data", params={"metric": "m"})
     finally:
         process.kill()
         process.wait()
-    there = {int(float(row.split(",")[1])) for row in answer.text.splitlines()[1:]}
-    faults = [f"{n} was acknowledged and is gone" for n in acknowledged if n not in there]
-    if not any(g["kind"] == "lost" and g["missing"] >= 24 for g in found["gaps"]):
+    stored = {int(float(row.split(",")[1])) for row in answer.text.splitlines()[1:]}
+    faults = [f"{n} was acknowledged and is gone" for n in acknowledged if n not in stored]
+    if not any(g["kind"] == "lost" and g["missing"] >= 24 for g in series["gaps"]):
         faults.append("the gap is not marked")
     return faults
 
@@ -265,7 +267,7 @@ def sampler(rng: random.Random, home: Path) -> Faults:
     environment = {**os.environ, "PENSTOCK_STATE": str(home)}
     program = "from penstock.cli import main; main()"
     run = [sys.executable, "-c", program, "monitor"]
-    words = [
+    argv = [
         *run,
         "run",
         "-i",
@@ -278,31 +280,33 @@ def sampler(rng: random.Random, home: Path) -> Faults:
         "echo up; sleep 2; exit 5",
     ]
     with subprocess.Popen(
-        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as it:
-        assert it.stdout is not None
-        it.stdout.readline()
+        argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
         time.sleep(0.3 + rng.uniform(0.0, 0.8))
-        for victim in samplers_of(it.pid):
+        for victim in samplers_of(process.pid):
             os.kill(victim, signal.SIGKILL)
         killed_s = time.time()
-        _, said = it.communicate(timeout=PATIENCE_S)
+        _, output = process.communicate(timeout=PATIENCE_S)
     faults = []
-    if it.returncode != 5:
-        faults.append(f"status {it.returncode}: {said[-300:]}")
-    if "the sampler was killed" not in said:
-        faults.append(f"nothing is said of it: {said[-300:]!r}")
+    if process.returncode != 5:
+        faults.append(f"status {process.returncode}: {output[-300:]}")
+    if "the sampler was killed" not in output:
+        faults.append(f"the kill is not reported: {output[-300:]!r}")
     listed = subprocess.run(
         [*run, "list", "--json"], env=environment, capture_output=True, text=True, check=True
     )
-    (one,) = json.loads(listed.stdout)["experiments"]
-    if one["state"] != "ended":
-        faults.append(f"its experiment is {one['state']}")
-    got = [*run, "get", "x", "-m", "sampler_lateness"]
-    rows = subprocess.run(got, env=environment, capture_output=True, text=True, check=False).stdout
+    (experiment,) = json.loads(listed.stdout)["experiments"]
+    if experiment["state"] != "ended":
+        faults.append(f"its experiment is {experiment['state']}")
+    get_argv = [*run, "get", "x", "-m", "sampler_lateness"]
+    rows = subprocess.run(
+        get_argv, env=environment, capture_output=True, text=True, check=False
+    ).stdout
     times_s = [float(line.split(",")[0]) for line in rows.splitlines()[1:]]
     if not times_s:
-        faults.append("nothing of what was sampled before is there")
+        faults.append("the samples before the kill are missing")
     elif times_s[-1] < killed_s - HELD_BACK_S:
         faults.append(f"the last {killed_s - times_s[-1]:.2f} s before the kill are gone")
     return faults
@@ -310,17 +314,17 @@ def sampler(rng: random.Random, home: Path) -> Faults:
 
 def samplers_of(pid: int) -> list[int]:
     """Daemons that this process started."""
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            words = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
-            if parent == pid and b"sampler" in words:
-                found.append(int(entry.name))
-    return found
+            argv = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+            if parent == pid and b"sampler" in argv:
+                pids.append(int(entry.name))
+    return pids
 
 
-#: in the node: counts its requests, sends one number after the other, reports acknowledged ones
+#: program in the node: counts its requests, sends ascending numbers, prints the acknowledged ones
 IN_NODE = """
 import http.client, http.server, itertools, sys, threading, time
 class Mine(http.server.BaseHTTPRequestHandler):
@@ -359,22 +363,22 @@ def node(rng: random.Random, home: Path) -> Faults:
         "kills", (NodeSpec("n", links=(LinkSpec(),)),), networks=(NetworkSpec(host=True),)
     )
     store = store_in(home)
-    begun = store.start("x", "ada")
+    experiment = store.start("x", "ada")
     acknowledged: list[int] = []
     try:
         cluster = Cluster.up(spec, Journal(), outlive=False)
         try:
             victim = cluster.nodes["n"]
-            took_in = InfluxReceiver("sent", {"port": 0, "host": "0.0.0.0", "open": True})
+            influx = InfluxReceiver("sent", {"port": 0, "host": "0.0.0.0", "open": True})
             url = f"http://{victim.address}:9100/metrics"
             pull = Scraper("shown", {"targets": [url], "interval_s": STEP_S, "timeout_s": 0.2})
-            with Collecting({"sent": took_in, "shown": pull}, store.sink(begun)):
-                with socket.socket(type=socket.SOCK_DGRAM) as towards:
-                    towards.connect((victim.address, 9100))
-                    host = str(towards.getsockname()[0])
-                words = [sys.executable, "-c", IN_NODE, host, str(took_in.address[1])]
+            with Collecting({"sent": influx, "shown": pull}, store.sink(experiment)):
+                with socket.socket(type=socket.SOCK_DGRAM) as probe:
+                    probe.connect((victim.address, 9100))
+                    host = str(probe.getsockname()[0])
+                argv = [sys.executable, "-c", IN_NODE, host, str(influx.address[1])]
                 with subprocess.Popen(
-                    victim.enter(words), stdout=subprocess.PIPE, text=True
+                    victim.enter(argv), stdout=subprocess.PIPE, text=True
                 ) as inside:
                     assert inside.stdout is not None
                     kill = threading.Timer(0.5 + rng.uniform(0.0, 0.6), os.kill, [victim.pid, 9])
@@ -385,26 +389,26 @@ def node(rng: random.Random, home: Path) -> Faults:
                 time.sleep(1.0)
         finally:
             cluster.down()
-        ended = store.stop(begun)
+        stopped = store.stop(experiment)
     finally:
         for name, value in before.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-    found = values_of(store, ended, "m_v")
-    faults = [f"{n} was acknowledged and is gone" for n in acknowledged if not found[n]]
+    counts = values_of(store, stopped, "m_v")
+    faults = [f"{n} was acknowledged and is gone" for n in acknowledged if not counts[n]]
     if not acknowledged:
         faults.append("the node sent nothing")
-    rows = [r for r in store.recorded(ended).series.to_pylist() if r["metric"] == "asked_total"]
-    gaps = Bundle.open(ended.path).table("gaps").to_pandas()
+    rows = [r for r in store.recorded(stopped).series.to_pylist() if r["metric"] == "asked_total"]
+    gaps = Bundle.open(stopped.path).table("gaps").to_pandas()
     lost = gaps[(gaps.kind == "lost") & (gaps.end_utc_ns - gaps.start_utc_ns > 0.4e9)]
     if not rows or not rows[0]["stored"]:
-        faults.append("nothing of what it showed is there")
-    elif rows[0]["verdict"] == "complete" or ended.valid or not len(lost):
+        faults.append("no scraped sample is present")
+    elif rows[0]["verdict"] == "complete" or stopped.valid or not len(lost):
         faults.append(f"the gap after the kill is not marked: {rows}")
-    failed = values_of(store, ended, "scrape_success")
+    failed = values_of(store, stopped, "scrape_success")
     if not failed[0.0]:
-        faults.append("no scrape is said to have failed")
+        faults.append("no scrape is recorded as failed")
     return faults
 
 
@@ -415,7 +419,7 @@ VICTIMS: dict[str, Callable[[random.Random, Path], Faults]] = {
     "sampler": sampler,
     "node": node,
 }
-#: those that only root can start
+#: victims that only root can start
 OF_ROOT = ("node",)
 
 
@@ -427,40 +431,46 @@ def killed(victim: str, seed: int) -> Faults:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=50, help="how many, of all victims together")
+    parser.add_argument(
+        "--kills", type=int, default=50, help="number of kills, of all victims together"
+    )
     parser.add_argument("--quick", action="store_true", help="one of each")
     parser.add_argument("--only", choices=VICTIMS, help="one victim alone")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--hold", nargs=3, help=argparse.SUPPRESS)
     record.option(parser)
-    asked = parser.parse_args()
-    if asked.hold:
-        hold(asked.hold[0], Path(asked.hold[1]), asked.hold[2])
+    arguments = parser.parse_args()
+    if arguments.hold:
+        hold(arguments.hold[0], Path(arguments.hold[1]), arguments.hold[2])
         return 0
-    victims = [asked.only] if asked.only else list(VICTIMS)
+    victims = [arguments.only] if arguments.only else list(VICTIMS)
     if os.geteuid() != 0 and set(victims) & set(OF_ROOT):
         victims = [v for v in victims if v not in OF_ROOT]
-        print(f"not run, as that needs root: {', '.join(OF_ROOT)}", file=sys.stderr)
-    kills = len(victims) if asked.quick else asked.kills
-    right: Counter[str] = Counter()
-    of: Counter[str] = Counter()
+        print(f"not run because they need root: {', '.join(OF_ROOT)}", file=sys.stderr)
+    kills = len(victims) if arguments.quick else arguments.kills
+    passed: Counter[str] = Counter()
+    total: Counter[str] = Counter()
     for seed in range(kills):
         victim = victims[seed % len(victims)]
         faults = killed(victim, seed)
-        of[victim] += 1
-        right[victim] += not faults
+        total[victim] += 1
+        passed[victim] += not faults
         for fault in faults[:5]:
             print(f"{victim}, seed {seed}: {fault}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="penstock-kills-") as home:
-        gone = receiver(random.Random(0), Path(home), plant=True)
-    planted = {"points that were acknowledged and taken out": any("is gone" in g for g in gone)}
+        plant_faults = receiver(random.Random(0), Path(home), plant=True)
+    planted = {
+        "points that were acknowledged and taken out": any("is gone" in g for g in plant_faults)
+    }
     rows = [
-        record.share(f"kill -9 of the {v}", "penstock", "nothing lost, gap marked", right[v], of[v])
+        record.share(
+            f"kill -9 of the {v}", "penstock", "nothing lost, gap marked", passed[v], total[v]
+        )
         for v in victims
-        if of[v]
+        if total[v]
     ]
-    status = record.told(rows, planted, as_json=asked.json)
-    record.keep(asked.record, rows, planted)
+    status = record.told(rows, planted, as_json=arguments.json)
+    record.keep(arguments.record, rows, planted)
     return status
 
 

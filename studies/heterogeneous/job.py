@@ -1,4 +1,4 @@
-"""A map-reduce job that sorts, small enough to be read: its time is that of its disks.
+"""A small map-reduce job that sorts: its time is that of its disks.
 
     job.py make BLOCKS BLOCK_BYTES COPIES SEED DIRECTORY…    input blocks, COPIES of each, on that many disks
     job.py work NAME DISK HEAD NODE…                         a node of the job, until it is ended
@@ -36,7 +36,7 @@ from typing import Any
 import records
 from files import FileServer, pieces
 
-#: of the queue; of a node's files
+#: ports of the queue and of a node's file server
 QUEUE_PORT, FILES_PORT = 21300, 21301
 FETCHERS = 4
 #: a silent node is lost after this time [s]
@@ -49,22 +49,24 @@ START_S = 60.0
 
 def make(blocks: int, block_bytes: int, copies: int, seed: int, places: list[Path]) -> None:
     """Write the blocks, each to `copies` places, and `blocks.json` to the first place."""
-    drawn = random.Random(seed)
+    rng = random.Random(seed)
     count = block_bytes // records.SIZE_BYTES
     total, listed = 0, []
     for place in places:
         (place / "in").mkdir(parents=True, exist_ok=True)
     for b in range(blocks):
-        made = records.make(count, seed * 100_000 + b)
-        total = (total + records.checksum(made)) % 2**64
-        # the first copy in turn, so that all places have the same amount; the others anywhere else
+        block = records.make(count, seed * 100_000 + b)
+        total = (total + records.checksum(block)) % 2**64
+        # the first copy in turn, so that all places store equally much; the others at random
         first = b % len(places)
-        others = drawn.sample([i for i in range(len(places)) if i != first], copies - 1)
-        for i in (first, *others):
-            (places[i] / "in" / f"{b:04d}").write_bytes(made.tobytes())
-        listed.append({"block": b, "on": [first, *others], "bytes": count * records.SIZE_BYTES})
-    what = {"blocks": listed, "records": blocks * count, "checksum": total}
-    (places[0] / "blocks.json").write_text(json.dumps(what))
+        other_places = rng.sample([i for i in range(len(places)) if i != first], copies - 1)
+        for i in (first, *other_places):
+            (places[i] / "in" / f"{b:04d}").write_bytes(block.tobytes())
+        listed.append(
+            {"block": b, "on": [first, *other_places], "bytes": count * records.SIZE_BYTES}
+        )
+    index = {"blocks": listed, "records": blocks * count, "checksum": total}
+    (places[0] / "blocks.json").write_text(json.dumps(index))
 
 
 class Queue:
@@ -96,11 +98,11 @@ class Queue:
     def _take_map(self, node: str) -> dict[str, Any] | None:
         if not self._todo or self.failure:
             return None
-        here = self._names.index(node)
-        local = [block for block in self._todo if here in block["on"]]
+        own = self._names.index(node)
+        local = [block for block in self._todo if own in block["on"]]
         block = (local or self._todo)[0]
         self._todo.remove(block)
-        source = here if local else block["on"][block["block"] % len(block["on"])]
+        source = own if local else block["on"][block["block"] % len(block["on"])]
         return {"block": block["block"], "source": self._names[source], "bytes": block["bytes"]}
 
     def done(self, task: dict[str, Any]) -> None:
@@ -118,14 +120,14 @@ class Queue:
             self._changed.notify_all()
             self._changed.wait_for(lambda: len(self.ready) == len(self._names) or self.failure)
 
-    def fail(self, why: str) -> None:
+    def fail(self, reason: str) -> None:
         """End the job without a result."""
         with self._changed:
-            self.failure = self.failure or why
+            self.failure = self.failure or reason
             self._changed.notify_all()
 
     def dismissed(self) -> None:
-        """A slot knows that there are no more tasks."""
+        """Count a slot that was told that there are no more tasks."""
         with self._changed:
             self._dismissed += 1
             self._changed.notify_all()
@@ -152,16 +154,16 @@ def conductor(queue_: Queue, address: str) -> ThreadingHTTPServer:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             answer: Any = None
             if self.path == "/take":
-                answer = queue_.take(asked["node"], asked["kind"])
+                answer = queue_.take(request["node"], request["kind"])
             elif self.path == "/done":
-                queue_.done(asked)
+                queue_.done(request)
             elif self.path == "/greet":
-                queue_.greet(asked["node"])
+                queue_.greet(request["node"])
             elif self.path == "/fail":
-                queue_.fail(asked["why"])
+                queue_.fail(request["why"])
             text = json.dumps(answer).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(text)))
@@ -191,18 +193,18 @@ class Worker:
         self._files = FileServer(disk, *nodes[name])
         threading.Thread(target=self._files.serve_forever, daemon=True).start()
 
-    def ask(self, path: str, **what: Any) -> Any:
+    def ask(self, path: str, **fields: Any) -> Any:
         """One request to the queue."""
-        line = http.client.HTTPConnection(self.head, QUEUE_PORT, timeout=PATIENCE_S)
+        connection = http.client.HTTPConnection(self.head, QUEUE_PORT, timeout=PATIENCE_S)
         try:
-            line.request("POST", path, json.dumps({"node": self.name, **what}))
-            return json.loads(line.getresponse().read())
+            connection.request("POST", path, json.dumps({"node": self.name, **fields}))
+            return json.loads(connection.getresponse().read())
         finally:
-            line.close()
+            connection.close()
 
     def work(self, reduces: bool) -> None:
         """Run both slots until no task remains; a failure is reported to the queue and raised."""
-        _patiently(lambda: self.ask("/greet"))
+        _with_retries(lambda: self.ask("/greet"))
         failed: list[BaseException] = []
 
         def slot(kind: str, run: Any) -> None:
@@ -216,13 +218,13 @@ class Worker:
         slots = [threading.Thread(target=slot, args=("map", self.map))]
         if reduces:
             slots.append(threading.Thread(target=slot, args=("reduce", self.reduce)))
-        for one in slots:
-            one.start()
-        for one in slots:
-            one.join()
+        for thread in slots:
+            thread.start()
+        for thread in slots:
+            thread.join()
         if failed:
             raise failed[0]
-        threading.Event().wait()  # others may still fetch from here; `run` ends it
+        threading.Event().wait()  # other nodes may still fetch from this one; `run` ends it
 
     def fetch(self, source: str, path: str, begin: int, end: int, into: memoryview) -> None:
         """Bytes of a file of a node, from the local disk or over the network."""
@@ -232,26 +234,26 @@ class Worker:
                 into[at : at + len(piece)] = piece
                 at += len(piece)
             return
-        line = http.client.HTTPConnection(*self.nodes[source], timeout=PATIENCE_S)
+        connection = http.client.HTTPConnection(*self.nodes[source], timeout=PATIENCE_S)
         try:
-            line.request("GET", f"/{path}", headers={"Range": f"bytes={begin}-{end - 1}"})
-            answer = line.getresponse()
+            connection.request("GET", f"/{path}", headers={"Range": f"bytes={begin}-{end - 1}"})
+            answer = connection.getresponse()
             at = 0
             while at < end - begin:
-                got = answer.readinto(into[at:])
-                if not got:
+                received = answer.readinto(into[at:])
+                if not received:
                     raise EOFError(f"{source}: {path} ended after {at} of {end - begin} bytes")
-                at += got
+                at += received
         finally:
-            line.close()
+            connection.close()
 
-    def write(self, path: str, made: memoryview) -> None:
+    def write(self, path: str, content: memoryview) -> None:
         """Write a new file, durably, and drop it from the page cache."""
         fd = os.open(self.disk / path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             at = 0
-            while at < len(made):
-                at += os.write(fd, made[at : at + (1 << 20)])
+            while at < len(content):
+                at += os.write(fd, content[at : at + (1 << 20)])
             os.fsync(fd)
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
@@ -309,10 +311,10 @@ class Worker:
                 failed.append(error)
 
         fetchers = [threading.Thread(target=fetcher) for _ in range(FETCHERS)]
-        for one in fetchers:
-            one.start()
-        for one in fetchers:
-            one.join()
+        for thread in fetchers:
+            thread.start()
+        for thread in fetchers:
+            thread.join()
         if failed:
             raise failed[0]
         fetched = time.monotonic_ns()
@@ -333,15 +335,15 @@ class Worker:
         }
 
 
-def result(tasks: list[dict[str, Any]], made: dict[str, Any]) -> dict[str, Any]:
+def result(tasks: list[dict[str, Any]], expected: dict[str, Any]) -> dict[str, Any]:
     """Result of the job; RuntimeError if the output is not the sorted input."""
     maps = [t for t in tasks if t["kind"] == "map"]
     reduces = sorted((t for t in tasks if t["kind"] == "reduce"), key=lambda t: t["part"])
     count, total = sum(t["records"] for t in reduces), sum(t["checksum"] for t in reduces) % 2**64
-    if (count, total) != (made["records"], made["checksum"]):
+    if (count, total) != (expected["records"], expected["checksum"]):
         raise RuntimeError(
             f"{count} records with checksum {total:x} came out; "
-            f"{made['records']} with {made['checksum']:x} went in"
+            f"{expected['records']} with {expected['checksum']:x} went in"
         )
     limits = [key for task in reduces for key in task["keys"]]
     if limits != sorted(limits):
@@ -367,18 +369,18 @@ def result(tasks: list[dict[str, Any]], made: dict[str, Any]) -> dict[str, Any]:
 def run(nodes: dict[str, tuple[str, int]], parts: int, out: Path) -> None:
     """Run the queue for the nodes until the last reducer has ended; write and print the result."""
     first = next(iter(nodes.values()))
-    made = _patiently(lambda: _blocks(first))
-    jobs = Queue(made["blocks"], list(nodes), parts)
+    blocks = _with_retries(lambda: _blocks(first))
+    jobs = Queue(blocks["blocks"], list(nodes), parts)
     server = conductor(jobs, "")
     try:
         jobs.wait()
     finally:
         server.shutdown()
-    _tell(result(jobs.tasks, made), out)
+    _write_result(result(jobs.tasks, blocks), out)
 
 
 def local(places: dict[str, Path], reduce_on: list[str], out: Path) -> None:
-    """The same with all nodes as processes of this host."""
+    """Run the job with all nodes as processes of this host."""
     nodes = {name: ("127.0.0.1", FILES_PORT + i) for i, name in enumerate(places)}
     jobs_file = json.loads((next(iter(places.values())) / "blocks.json").read_text())
     jobs = Queue(jobs_file["blocks"], list(nodes), len(reduce_on))
@@ -386,32 +388,32 @@ def local(places: dict[str, Path], reduce_on: list[str], out: Path) -> None:
     started: list[subprocess.Popen[bytes]] = []
     try:
         for name, disk in places.items():
-            words = [sys.executable, str(Path(__file__).resolve()), "work", name, str(disk)]
-            words += ["127.0.0.1", "--reduce", ",".join(reduce_on)]
-            words += [f"{n}={address}:{port}" for n, (address, port) in nodes.items()]
-            started.append(subprocess.Popen(words))
+            argv = [sys.executable, str(Path(__file__).resolve()), "work", name, str(disk)]
+            argv += ["127.0.0.1", "--reduce", ",".join(reduce_on)]
+            argv += [f"{n}={address}:{port}" for n, (address, port) in nodes.items()]
+            started.append(subprocess.Popen(argv))
         threading.Thread(target=_watch, args=(started, list(nodes), jobs), daemon=True).start()
         jobs.wait()
     finally:
-        for one in started:
-            one.terminate()
-        for one in started:
-            one.wait()
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait()
         server.shutdown()
-    _tell(result(jobs.tasks, jobs_file), out)
+    _write_result(result(jobs.tasks, jobs_file), out)
 
 
 def _blocks(node: tuple[str, int]) -> dict[str, Any]:
-    line = http.client.HTTPConnection(*node, timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(*node, timeout=PATIENCE_S)
     try:
-        line.request("GET", "/blocks.json")
-        return dict(json.loads(line.getresponse().read()))
+        connection.request("GET", "/blocks.json")
+        return dict(json.loads(connection.getresponse().read()))
     finally:
-        line.close()
+        connection.close()
 
 
-def _patiently(ask: Callable[[], Any]) -> Any:
-    """A request to a node that may not be up yet."""
+def _with_retries(ask: Callable[[], Any]) -> Any:
+    """Repeat a request until it succeeds: the node may not be up yet."""
     until = time.monotonic() + START_S
     while True:
         try:
@@ -422,33 +424,33 @@ def _patiently(ask: Callable[[], Any]) -> Any:
             time.sleep(0.05)
 
 
-def _tell(found: dict[str, Any], out: Path) -> None:
-    out.write_text(json.dumps(found))
-    print(f"seconds: {found['seconds']:.6f}")
-    for stage, (begin, end) in found["stages"].items():
+def _write_result(document: dict[str, Any], out: Path) -> None:
+    out.write_text(json.dumps(document))
+    print(f"seconds: {document['seconds']:.6f}")
+    for stage, (begin, end) in document["stages"].items():
         print(f"{stage}: {(end - begin) / 1e9:.6f}")
     for key in ("last_map", "last_reducer", "remote_maps", "records", "checksum"):
-        print(f"{key}: {found[key]}")
+        print(f"{key}: {document[key]}")
 
 
 def _watch(started: list[subprocess.Popen[bytes]], names: list[str], jobs: Queue) -> None:
     """Fail the job if a node ends with a status before it is done."""
     while True:
-        for name, one in zip(names, started, strict=True):
-            if one.poll():
-                jobs.fail(f"{name} ended with status {one.returncode}")
+        for name, process in zip(names, started, strict=True):
+            if process.poll():
+                jobs.fail(f"{name} ended with status {process.returncode}")
                 return
         time.sleep(0.1)
 
 
 def _nodes(texts: list[str]) -> dict[str, tuple[str, int]]:
     """Address of each node's file server."""
-    found = {}
+    nodes = {}
     for text in texts:
         name, equals, at = text.partition("=")
         address, _, port = at.rpartition(":")
-        found[name] = (address, int(port)) if equals else (name, FILES_PORT)
-    return found
+        nodes[name] = (address, int(port)) if equals else (name, FILES_PORT)
+    return nodes
 
 
 def main() -> int:
@@ -468,30 +470,38 @@ def main() -> int:
             for name in ("name", "disk", "head"):
                 verb.add_argument(name)
         verb.add_argument("nodes", nargs="+")
-    given = options.parse_args()
-    if given.verb == "make":
-        make(given.blocks, given.block_bytes, given.copies, given.seed, given.places)
+    arguments = options.parse_args()
+    if arguments.verb == "make":
+        make(
+            arguments.blocks,
+            arguments.block_bytes,
+            arguments.copies,
+            arguments.seed,
+            arguments.places,
+        )
         return 0
     try:
-        if given.verb == "local":
-            places = {n: Path(d) for n, d in (text.split("=", 1) for text in given.nodes)}
-            local(places, _reducers(given.reduce, list(places)), given.out)
+        if arguments.verb == "local":
+            places = {n: Path(d) for n, d in (text.split("=", 1) for text in arguments.nodes)}
+            local(places, _reducers(arguments.reduce, list(places)), arguments.out)
             return 0
-        nodes = _nodes(given.nodes)
-        reduce_on = _reducers(given.reduce, list(nodes))
-        if given.verb == "work":
-            worker = Worker(given.name, nodes, Path(given.disk), given.head, len(reduce_on))
-            worker.work(given.name in reduce_on)
+        nodes = _nodes(arguments.nodes)
+        reduce_on = _reducers(arguments.reduce, list(nodes))
+        if arguments.verb == "work":
+            worker = Worker(
+                arguments.name, nodes, Path(arguments.disk), arguments.head, len(reduce_on)
+            )
+            worker.work(arguments.name in reduce_on)
         else:
-            run(nodes, len(reduce_on), given.out)
+            run(nodes, len(reduce_on), arguments.out)
     except RuntimeError as error:
         print(f"job: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _reducers(said: str, names: list[str]) -> list[str]:
-    return said.split(",") if said else names[::2]
+def _reducers(names_text: str, names: list[str]) -> list[str]:
+    return names_text.split(",") if names_text else names[::2]
 
 
 if __name__ == "__main__":

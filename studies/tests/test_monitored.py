@@ -1,4 +1,4 @@
-"""The monitored studies: what they say of series that are whole, and of those that are not."""
+"""Evaluations of the monitored studies on complete and on incomplete series."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def times(count: int, step_ns: int = SECOND) -> pd.DatetimeIndex:
     return pd.to_datetime(T0 + step_ns * np.arange(count), unit="ns", utc=True)
 
 
-def test_offsets_are_those_of_the_truth_or_it_is_said(tmp_path: Path) -> None:
+def test_wrong_offsets_are_reported(tmp_path: Path) -> None:
     truth = np.random.default_rng(3).permutation(5000) * 4096
     index = np.arange(5000)
     assert offsets.wrong(truth, index, truth) == []
@@ -43,25 +43,25 @@ def test_offsets_are_those_of_the_truth_or_it_is_said(tmp_path: Path) -> None:
     assert (offsets.of_fio_log(log) == truth).all()
 
 
-def test_the_interval_of_a_correlation_holds_as_often_as_it_says() -> None:
+def test_interval_of_a_correlation_has_its_nominal_coverage() -> None:
     draws = np.random.default_rng(11)
-    held = 0
+    covered = 0
     for _ in range(400):
         x = draws.normal(size=50)
         y = 0.8 * x + 0.6 * draws.normal(size=50)
         _, low, high = offsets.correlation(x, y)
-        held += low <= 0.8 <= high
+        covered += low <= 0.8 <= high
     # 380 are expected; below 364 or above 394 in fewer than 1 of 1,000 such tests
-    assert 364 <= held <= 394
+    assert 364 <= covered <= 394
 
 
-def test_busy_is_taken_over_the_second_before() -> None:
+def test_busy_share_covers_the_preceding_second() -> None:
     # idle for five seconds, then busy for half of each
     counter = pd.Series(np.maximum(0, np.arange(12) - 5) * 0.5, index=times(12))
     at = pd.to_datetime(T0 + np.array([0, 3, 5.5, 9, 11, 12]) * SECOND, unit="ns", utc=True)
-    found = power.busy_percent(counter, at)
-    assert np.isnan(found[[0, 5]]).all()
-    assert found[1:5] == pytest.approx([0, 25, 50, 50])
+    percent = power.busy_percent(counter, at)
+    assert np.isnan(percent[[0, 5]]).all()
+    assert percent[1:5] == pytest.approx([0, 25, 50, 50])
 
 
 def test_two_lines_are_two_lines() -> None:
@@ -81,11 +81,11 @@ def test_a_slowdown_has_the_interval_of_its_pairs() -> None:
     assert power.slowdown([1], [1])[1:] == (-np.inf, np.inf)
 
 
-def test_series_of_a_swarm_that_are_not_whole_are_named() -> None:
+def test_incomplete_series_of_a_swarm_are_reported() -> None:
     end_ns = T0 + round(20.4 * SECOND)
-    good = pd.DataFrame({"a": np.minimum(100.0, np.arange(21) * 6.0)}, index=times(21))
-    late = good["a"].where(np.arange(21) >= 4)
-    both = good.assign(late=late)
+    early = pd.DataFrame({"a": np.minimum(100.0, np.arange(21) * 6.0)}, index=times(21))
+    late = early["a"].where(np.arange(21) >= 4)
+    both = early.assign(late=late)
     assert swarm.not_whole(both) == []
     assert swarm.missing(both, end_ns) == {}
     down = both.copy()
@@ -101,36 +101,36 @@ def test_series_of_a_swarm_that_are_not_whole_are_named() -> None:
 
 def test_the_exporter_of_the_swarm_has_ten_lines_at_most() -> None:
     text = (STUDIES / "monitored" / "exporter.py").read_text()
-    code = [one for one in text.splitlines() if one.strip() and not one.startswith("#")]
+    code = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     assert len(code) <= 10
     compile(text, "exporter.py", "exec")
 
 
-def test_packets_of_a_port_are_counted_once_and_others_are_not() -> None:
+def test_only_packets_of_the_port_are_counted_each_once() -> None:
     try:
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0):
             pass
     except PermissionError:
         pytest.skip("needs root: packet sockets")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
-        there.bind(("127.0.0.1", 0))
-        port = there.getsockname()[1]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        port = receiver.getsockname()[1]
         with (
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other_port,
         ):
-            other.bind(("127.0.0.1", 0))
+            other_port.bind(("127.0.0.1", 0))
             with wire.Packets("lo", port) as packets:
                 assert packets.count() == 0
                 for _ in range(7):
-                    here.sendto(b"x", ("127.0.0.1", port))
-                    here.sendto(b"x", other.getsockname())
+                    sender.sendto(b"x", ("127.0.0.1", port))
+                    sender.sendto(b"x", other_port.getsockname())
                 assert packets.count() == 7
-                there.sendto(b"x", here.getsockname())
+                receiver.sendto(b"x", sender.getsockname())
                 assert packets.count() == 8
 
 
-def test_a_goal_that_is_not_met_or_a_failure_that_is_not_found_fails(
+def test_missed_goals_and_undetected_failures_give_an_exit_status(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["it"])
@@ -140,23 +140,23 @@ def test_a_goal_that_is_not_met_or_a_failure_that_is_not_found_fails(
     wide = lines.interval("a", "e", (1.0, -9.0, 9.0), "s", 2, "", True)
     undecided = record.at_most(wide, 2)
 
-    def ended(rows: list[record.Row], planted: dict[str, bool]) -> int:
+    def status_of(rows: list[record.Row], planted: dict[str, bool]) -> int:
         return lines.program("it", "Told.", "", "less", lambda *_: (rows, planted))
 
-    assert ended([met], {"p": True}) == 0
-    assert ended([met, missed], {"p": True}) == 3
+    assert status_of([met], {"p": True}) == 0
+    assert status_of([met, missed], {"p": True}) == 3
     assert "it: not met: a: c: 3 s" in capsys.readouterr().err
-    assert ended([met, absent], {"p": True}) == 3
+    assert status_of([met, absent], {"p": True}) == 3
     assert "it: not measured: a: d: no valid run of a" in capsys.readouterr().err
-    assert ended([met, undecided], {"p": True}) == 3
-    assert ended([], {"p": True}) == 3
-    assert ended([met], {"p": False}) == 1
+    assert status_of([met, undecided], {"p": True}) == 3
+    assert status_of([], {"p": True}) == 3
+    assert status_of([met], {"p": False}) == 1
     assert "NOT DETECTED" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["shards", "swarm", "offsets"])
-def test_the_studies_tell_what_they_are(name: str) -> None:
+def test_help_of_the_studies_lists_their_options(name: str) -> None:
     script = STUDIES / f"monitored_{name}.py"
-    done = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True)
-    assert done.returncode == 0
-    assert all(word in done.stdout for word in ("--out", "--quick", "--json", "--record"))
+    result = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True)
+    assert result.returncode == 0
+    assert all(option in result.stdout for option in ("--out", "--quick", "--json", "--record"))

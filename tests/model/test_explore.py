@@ -1,4 +1,4 @@
-"""`penstock explore` as a user meets it: one command from a workload and a platform to a decision."""
+"""`penstock explore` through its command line: from a workload and a platform to a decision."""
 
 from __future__ import annotations
 
@@ -45,38 +45,38 @@ def explored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     return out, json.loads((out / "exploration.json").read_text()), done.stdout
 
 
-def test_what_it_says_is_what_the_tables_say(
+def test_report_agrees_with_the_table(
     explored: tuple[Path, dict[str, Any], str],
 ) -> None:
-    out, told, printed = explored
+    out, summary, printed = explored
     table = pd.read_parquet(out / "evaluations.parquet")
-    assert told["counts"]["configurations"] == 21 * 2 * 2
-    assert told["counts"]["evaluated"] == table["candidate_id"].nunique() == 80
-    assert told["counts"]["cannot_be_built"] == {"more replicas than storage hosts": 4}
-    common = table[(table["draw"] == 0) & table["seed"].isin(told["seeds"])]
+    assert summary["counts"]["configurations"] == 21 * 2 * 2
+    assert summary["counts"]["evaluated"] == table["candidate_id"].nunique() == 80
+    assert summary["counts"]["cannot_be_built"] == {"more replicas than storage hosts": 4}
+    common = table[(table["draw"] == 0) & table["seed"].isin(summary["seeds"])]
     by_candidate = common.groupby("candidate_id")[["makespan_s", "cost", "energy_j"]]
-    means = by_candidate.mean()[by_candidate.size() == len(told["seeds"])]
-    assert len(told["seeds"]) >= 5
+    means = by_candidate.mean()[by_candidate.size() == len(summary["seeds"])]
+    assert len(summary["seeds"]) >= 5
     assert len(means) < len(by_candidate)
-    for row in told["front"]:
-        mine = means.loc[row["candidate_id"]]
-        assert row["makespan_s"] == pytest.approx(mine["makespan_s"])
-        # nothing beats it in everything
-        assert not ((means <= mine).all(axis=1) & (means < mine).any(axis=1)).any()
-    rec = told["recommendation"]
+    for row in summary["front"]:
+        mean = means.loc[row["candidate_id"]]
+        assert row["makespan_s"] == pytest.approx(mean["makespan_s"])
+        # no configuration is better in all objectives
+        assert not ((means <= mean).all(axis=1) & (means < mean).any(axis=1)).any()
+    rec = summary["recommendation"]
     assert rec["state"] in ("decided", "undecided")
     assert " ".join(rec["text"].split()) in " ".join(printed.split())
     assert all(len(line) <= 100 for line in printed.splitlines())
-    # a Caution of the model is passed on, or it applies
-    assert told["applies"]["verdict"] in ("ok", "caution")
+    # the report includes the model's verdict
+    assert summary["applies"]["verdict"] in ("ok", "caution")
 
 
-def test_the_numbers_of_a_configuration_are_those_of_predict(
+def test_results_of_a_configuration_equal_those_of_predict(
     explored: tuple[Path, dict[str, Any], str],
 ) -> None:
     out, _, _ = explored
     table = pd.read_parquet(out / "evaluations.parquet")
-    where = load_platform(out.parent / "platform.yaml")
+    platform = load_platform(out.parent / "platform.yaml")
     workload = read_workload(out.parent / "work.json")
     for _, row in table[table["seed"] == 1].sample(4, random_state=1).iterrows():
         app, storage = map(int, row["split"].split("+"))
@@ -86,33 +86,33 @@ def test_the_numbers_of_a_configuration_are_those_of_predict(
             "store.chunk": row["store.chunk"],
             "store.replicas": int(row["store.replicas"]),
         }
-        made = predict(workload, where.with_values(values), seeds=[1], explained=False)
-        assert made.makespan_s == row["makespan_s"]
-        assert made.energy_j == pytest.approx(row["energy_j"])
-        assert made.cost is not None
-        assert made.cost.amount == pytest.approx(row["cost"])
+        prediction = predict(workload, platform.with_values(values), seeds=[1], explained=False)
+        assert prediction.makespan_s == row["makespan_s"]
+        assert prediction.energy_j == pytest.approx(row["energy_j"])
+        assert prediction.cost is not None
+        assert prediction.cost.amount == pytest.approx(row["cost"])
         assert row["hosts"] == app + storage + 1
 
 
 def test_the_table_is_described(explored: tuple[Path, dict[str, Any], str]) -> None:
     schema = pq.read_schema(explored[0] / "evaluations.parquet")
-    known = {c.name: c for c in TABLES["evaluations"].columns}
+    columns = {c.name: c for c in TABLES["evaluations"].columns}
     axes = {"split", "store.chunk", "store.replicas"}
-    assert set(schema.names) == set(known) | axes
-    for name, column in known.items():
+    assert set(schema.names) == set(columns) | axes
+    for name, column in columns.items():
         assert schema.field(name).type == column.arrow
         assert schema.field(name).metadata[b"meaning"].decode() == column.meaning
     assert schema.metadata[b"penstock.key"] == b"candidate_id,seed,draw"
 
 
-def test_the_page_needs_nothing_else(explored: tuple[Path, dict[str, Any], str]) -> None:
-    out, told, _ = explored
+def test_page_has_no_external_references(explored: tuple[Path, dict[str, Any], str]) -> None:
+    out, summary, _ = explored
     page = (out / "exploration.html").read_text()
     assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', page)
     assert "://" not in page.replace("http://www.w3.org", "")
     assert "Pareto front" in page
     assert page.count('<svg class="plot"') == 4  # two figures, wide and narrow
-    sentence = told["recommendation"]["text"].split(":")[0]
+    sentence = summary["recommendation"]["text"].split(":")[0]
     assert sentence in page
     for name in ("front.svg", "front.pdf", "decisions.svg", "decisions.pdf"):
         assert (out / "figures" / name).stat().st_size > 1000
@@ -121,7 +121,7 @@ def test_the_page_needs_nothing_else(explored: tuple[Path, dict[str, Any], str])
 
 def test_json_objective_and_constraints(tmp_path: Path) -> None:
     command = write_files(tmp_path)
-    done = penstock(
+    result = penstock(
         *command,
         *VARY,
         "--objective",
@@ -134,38 +134,40 @@ def test_json_objective_and_constraints(tmp_path: Path) -> None:
         "5",
         "--json",
     )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["objective"] == "time"
-    assert told["counts"]["against_constraints"] == 24
-    assert {row["hosts"] for row in told["compared"]} == {11}
-    assert told["compared"][0]["verdict"] == "best"
+    assert result.returncode == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["objective"] == "time"
+    assert summary["counts"]["against_constraints"] == 24
+    assert {row["hosts"] for row in summary["compared"]} == {11}
+    assert summary["compared"][0]["verdict"] == "best"
     described = {k.path.split("[")[0].split(".")[0] for k in EXPLORATION.keys}
-    assert set(told) == described
-    once = penstock(*command, *VARY, "--seeds", "1", "--json")
-    assert once.returncode == 0, once.stderr
-    alone = json.loads(once.stdout)
-    # one seed has no interval, so it decides nothing
-    assert alone["recommendation"]["state"] == "undecided"
-    assert alone["compared"][1]["difference"]["low"] is None
+    assert set(summary) == described
+    one_seed = penstock(*command, *VARY, "--seeds", "1", "--json")
+    assert one_seed.returncode == 0, one_seed.stderr
+    one_seed_summary = json.loads(one_seed.stdout)
+    # one seed has no interval, so there is no decision
+    assert one_seed_summary["recommendation"]["state"] == "undecided"
+    assert one_seed_summary["compared"][1]["difference"]["low"] is None
 
 
 @pytest.mark.long
-def test_threads_and_a_cluster_give_the_same(tmp_path: Path) -> None:
+def test_threads_and_a_cluster_give_equal_results(tmp_path: Path) -> None:
     write_files(tmp_path)
     workload = read_workload(tmp_path / "work.json")
     platform = load_platform(tmp_path / "platform.yaml")
     space = make_space([parse_axis("split=app:storage/8"), parse_axis("store.replicas=1,2")])
-    here = Simulated(workload, platform, space)
-    candidates = [c for c in space if here.reason(c) is None]
-    wanted = here.evaluate(candidates, [1, 2])
+    simulated = Simulated(workload, platform, space)
+    candidates = [c for c in space if simulated.reason(c) is None]
+    expected = simulated.evaluate(candidates, [1, 2])
     for threads in (1, 2):
-        assert Simulated(workload, platform, space, threads).evaluate(candidates, [1, 2]) == wanted
-    assert [[m] for m, _ in wanted] == here.evaluate(candidates, [1])
+        assert (
+            Simulated(workload, platform, space, threads).evaluate(candidates, [1, 2]) == expected
+        )
+    assert [[m] for m, _ in expected] == simulated.evaluate(candidates, [1])
     with connected("local") as client:
         assert client.scheduler.address.startswith("tls://")
-        there = Clustered(workload, platform, space, client)
-        assert there.evaluate(candidates, [1, 2]) == wanted
+        clustered = Clustered(workload, platform, space, client)
+        assert clustered.evaluate(candidates, [1, 2]) == expected
 
 
 SLOW = ["--vary", "split=app:storage/19", "--vary", "store.chunk=64KiB..1MiB*2"]
@@ -173,8 +175,8 @@ SLOW += ["--vary", "store.replicas=1,2", "--vary", "store.stripe=1,2", "--seeds"
 SLOW += ["--engine", "grid"]
 
 
-def begun(command: list[str], out: Path) -> subprocess.Popen[str]:
-    """An exploration that has written its first parts."""
+def start_exploration(command: list[str], out: Path) -> subprocess.Popen[str]:
+    """Start an exploration and wait until it has written its first parts."""
     process = commands.popen(
         [sys.executable, "-m", "penstock", *command, *SLOW, "-o", str(out), "-q"],
         stdout=subprocess.PIPE,
@@ -186,25 +188,27 @@ def begun(command: list[str], out: Path) -> subprocess.Popen[str]:
             return process
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
-    raise AssertionError("nothing was evaluated")
+    raise AssertionError("no configuration was evaluated within 60 s")
 
 
 @pytest.mark.long
-def test_killed_it_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_resume_continues_a_killed_exploration(tmp_path: Path) -> None:
     command = write_files(tmp_path, width=19, file_bytes=10 << 20)
     out = tmp_path / "out"
-    process = begun(command, out)
+    process = start_exploration(command, out)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    kept = sum(pq.read_metadata(p).num_rows for p in (out / "evaluations.parts").glob("0*.parquet"))
-    assert kept > 0
+    stored_rows = sum(
+        pq.read_metadata(p).num_rows for p in (out / "evaluations.parts").glob("0*.parquet")
+    )
+    assert stored_rows > 0
 
-    again = penstock(*command, *SLOW, "-o", str(out))
-    assert again.returncode == 2
-    assert "--resume continues it" in again.stderr
-    other = penstock(*command, *SLOW[2:], "-o", str(out), "--resume")
-    assert other.returncode == 2
-    assert "is of another axes" in other.stderr
+    repeated = penstock(*command, *SLOW, "-o", str(out))
+    assert repeated.returncode == 2
+    assert "--resume continues it" in repeated.stderr
+    other_axes = penstock(*command, *SLOW[2:], "-o", str(out), "--resume")
+    assert other_axes.returncode == 2
+    assert "is of another axes" in other_axes.stderr
 
     process = commands.popen(
         [sys.executable, "-m", "penstock", *command, *SLOW, "-o", str(out), "--resume", "-q"],
@@ -226,42 +230,42 @@ def test_killed_it_goes_on_where_it_was(tmp_path: Path) -> None:
         assert "--resume" in complaints
     assert not (out / "evaluations.parts").exists()
     stopped = pd.read_parquet(out / "evaluations.parquet")
-    assert len(stopped) >= kept
+    assert len(stopped) >= stored_rows
 
-    done = penstock(*command, *SLOW, "-o", str(out), "--resume", "--json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["counts"]["read_from_before"] == len(stopped)
-    whole = penstock(*command, *SLOW, "-o", str(tmp_path / "whole"), "--json")
-    assert json.loads(whole.stdout)["front"] == told["front"]
+    resumed = penstock(*command, *SLOW, "-o", str(out), "--resume", "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    summary = json.loads(resumed.stdout)
+    assert summary["counts"]["read_from_before"] == len(stopped)
+    uninterrupted = penstock(*command, *SLOW, "-o", str(tmp_path / "whole"), "--json")
+    assert json.loads(uninterrupted.stdout)["front"] == summary["front"]
     first, second = (pd.read_parquet(d / "evaluations.parquet") for d in (out, tmp_path / "whole"))
     assert first.equals(second)
 
 
 def test_outside_the_model_there_is_no_recommendation(tmp_path: Path) -> None:
     command = write_files(tmp_path)
-    done = penstock(*command, *VARY, "--set", "hosts.manager.manager.service=2s", "--json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["applies"]["verdict"] == "outside"
-    assert told["recommendation"]["state"] == "none"
-    assert "saturated" in told["recommendation"]["text"]
-    assert told["recommendation"]["configuration"] is None
+    result = penstock(*command, *VARY, "--set", "hosts.manager.manager.service=2s", "--json")
+    assert result.returncode == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["applies"]["verdict"] == "outside"
+    assert summary["recommendation"]["state"] == "none"
+    assert "saturated" in summary["recommendation"]["text"]
+    assert summary["recommendation"]["configuration"] is None
 
 
-def test_a_store_that_fills_up_is_no_choice(tmp_path: Path) -> None:
+def test_configurations_whose_store_fills_up_are_rejected(tmp_path: Path) -> None:
     command = write_files(tmp_path)
     # 12 inputs and 12 parts of 4 MiB and a result of 48 MiB: 144 MiB
     capacity = ["--set", "hosts.storage.storage.capacity=40MiB"]
-    done = penstock(*command, "--vary", "split=app:storage/8", *capacity, "--json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert sum(told["counts"]["failed"].values()) >= 3
-    assert any("the store is full" in reason for reason in told["counts"]["failed"])
-    assert told["front"]
-    for row in told["front"]:
+    result = penstock(*command, "--vary", "split=app:storage/8", *capacity, "--json")
+    assert result.returncode == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert sum(summary["counts"]["failed"].values()) >= 3
+    assert any("the store is full" in reason for reason in summary["counts"]["failed"])
+    assert summary["front"]
+    for row in summary["front"]:
         assert int(row["levels"]["split"].split("+")[1]) >= 4
-    assert told["counts"]["admissible"] + sum(told["counts"]["failed"].values()) == 7
+    assert summary["counts"]["admissible"] + sum(summary["counts"]["failed"].values()) == 7
 
 
 @pytest.mark.parametrize(
@@ -283,7 +287,7 @@ def test_a_store_that_fills_up_is_no_choice(tmp_path: Path) -> None:
         (["--vary", "split=app:disks/9"], "'disks', which is not in hosts"),
     ],
 )
-def test_bad_input_is_one_clear_error_and_leaves_nothing(
+def test_bad_input_gives_one_clear_error_and_no_output(
     tmp_path: Path,
     arguments: list[str],
     complaint: str,
@@ -294,10 +298,10 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing(
     out = tmp_path / "out"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["penstock", *command, *arguments, "-o", str(out)])
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exited:
         main()
     printed, complaints = capsys.readouterr()
-    assert left.value.code == 2
+    assert exited.value.code == 2
     assert complaint in complaints
     assert printed == ""
     assert not out.exists()
