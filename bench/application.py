@@ -55,7 +55,7 @@ ENGINES = {
     "buffered": {"ioengine": "psync", "direct": 0, "fadvise_hint": "random"},
     "mmap": {"ioengine": "mmap", "direct": 0},
 }
-#: writes without a waiting caller belong to the page cache: only their syncs show the disk
+#: writes without a waiting caller belong to the page cache: only their syncs depend on the disk
 CELLS = [("direct", "read"), ("direct", "write"), ("direct", "fsync"), ("buffered", "read")]
 CELLS += [("buffered", "fsync"), ("mmap", "read"), ("mmap", "fsync")]
 
@@ -80,7 +80,7 @@ class Cell:
         return self.op == "fsync" or self.engine == "mmap"
 
     @property
-    def asked(self) -> list[int]:
+    def requests_per_op(self) -> list[int]:
         """Requests of a thread to the disk per operation: reads (0), writes (1), flushes (2)."""
         if self.engine == "mmap" and self.op == "fsync":
             return [0, 1, 2]  # a page is read before it is written to
@@ -103,11 +103,11 @@ def file_of(thread: int) -> str:
 
 def cells(profiles: list[str]) -> list[Cell]:
     """All evaluated cells."""
-    asked = itertools.product(profiles, CELLS, DEPTHS)
-    return [Cell(name, engine, op, depth) for name, (engine, op), depth in asked]
+    combinations = itertools.product(profiles, CELLS, DEPTHS)
+    return [Cell(name, engine, op, depth) for name, (engine, op), depth in combinations]
 
 
-def asked_again(cell: Cell, log: pd.DataFrame, profile: dict[str, Any]) -> Virtual:
+def replayed(cell: Cell, log: pd.DataFrame, profile: dict[str, Any]) -> Virtual:
     """The threads of a run over the station, each with its requests, in the order of their starts."""
     log = log.sort_values("t_ns", kind="stable")
     code = log["op"].astype(str).map({"read": 0, "write": 1, "flush": 2})
@@ -115,11 +115,11 @@ def asked_again(cell: Cell, log: pd.DataFrame, profile: dict[str, Any]) -> Virtu
         thread = log["file"].astype(str)
     else:
         thread = (log["offset_bytes"] // (SIZE // cell.depth)).astype(str)
-    chance, clients = np.random.default_rng(4), []
-    asked_ns = log["t_ns"] - log["compensation_ns"]
-    log = log.assign(code=code, late_ns=asked_ns - asked_ns.min())
+    rng, clients = np.random.default_rng(4), []
+    issued_ns = log["t_ns"] - log["compensation_ns"]
+    log = log.assign(code=code, late_ns=issued_ns - issued_ns.min())
     for _, part in log.groupby(thread, sort=False):
-        think_ns = out_of_step(len(part), chance)
+        think_ns = out_of_step(len(part), rng)
         think_ns[0] = int(part["late_ns"].min())
         pattern = {
             "kind": "explicit",
@@ -129,7 +129,7 @@ def asked_again(cell: Cell, log: pd.DataFrame, profile: dict[str, Any]) -> Virtu
             "think_ns": think_ns,
         }
         clients.append({"iodepth": 1, "pattern": pattern, "device_offset_bytes": 0})
-    return told(cell, in_virtual_time(profile, clients, []))
+    return as_fio_reports(cell, in_virtual_time(profile, clients, []))
 
 
 def out_of_step(count: int, chance: np.random.Generator) -> list[int]:
@@ -137,13 +137,13 @@ def out_of_step(count: int, chance: np.random.Generator) -> list[int]:
     return [int(ns) for ns in chance.exponential(OUT_OF_STEP_NS, count)]
 
 
-def told(cell: Cell, virtual: Virtual) -> Virtual:
-    """Metrics that fio reports too: for synced writes through the page cache only the rate, because a sync
-    there is the write and the flush.
+def as_fio_reports(cell: Cell, virtual: Virtual) -> Virtual:
+    """Metrics that fio reports as well: for synced writes through the page cache only the rate, because there
+    a sync is the write and the flush.
     """
     figures, counts = virtual
     figures["throughput"] /= sum(
-        op != 2 for op in cell.asked
+        op != 2 for op in cell.requests_per_op
     )  # fio does not count reads for writes
     if cell.op == "fsync" and cell.engine != "direct":
         figures = {"throughput": figures["throughput"]}
@@ -160,13 +160,13 @@ def foreseen(cell: Cell, profile: dict[str, Any]) -> Virtual:
         at = thread * pages * PAGE
         if cell.own_files:
             at = native.disk_device_offset(file_of(thread), 0)
-        offsets = np.repeat(order * PAGE, len(cell.asked))
-        pattern = {"kind": "explicit", "op": cell.asked * len(order)}
-        sizes = [0 if op == 2 else PAGE for op in cell.asked] * len(order)
+        offsets = np.repeat(order * PAGE, len(cell.requests_per_op))
+        pattern = {"kind": "explicit", "op": cell.requests_per_op * len(order)}
+        sizes = [0 if op == 2 else PAGE for op in cell.requests_per_op] * len(order)
         pattern |= {"offset_bytes": offsets.tolist(), "size_bytes": sizes}
         pattern["think_ns"] = out_of_step(len(sizes), chance)
         clients.append({"iodepth": 1, "pattern": pattern, "device_offset_bytes": at})
-    return told(cell, in_virtual_time(profile, clients, []))
+    return as_fio_reports(cell, in_virtual_time(profile, clients, []))
 
 
 def seconds_for(figures: dict[str, float], least: float) -> float:
@@ -176,12 +176,12 @@ def seconds_for(figures: dict[str, float], least: float) -> float:
 
 def off(seen: Seen) -> list[str]:
     """Metrics beyond their limits."""
-    found = []
+    deviations = []
     for metric, ratio in ratios(seen).items():
         limit = RATE_LIMIT if metric == "throughput" else QUANTILE_LIMIT
         if abs(ratio - 1) > limit:
-            found.append(f"{metric} {100 * (ratio - 1):+.1f} %")
-    return found
+            deviations.append(f"{metric} {100 * (ratio - 1):+.1f} %")
+    return deviations
 
 
 def ratios(seen: Seen) -> dict[str, float]:
@@ -191,8 +191,8 @@ def ratios(seen: Seen) -> dict[str, float]:
 
 def rows_of(cell: Cell, seen: Seen) -> list[record.Row]:
     """One row per metric."""
-    made = [record.row(str(cell), "fio / predicted", k, [v], "1") for k, v in ratios(seen).items()]
-    return [{**row, "valid": seen.valid, "reason": seen.reason} for row in made]
+    rows = [record.row(str(cell), "fio / predicted", k, [v], "1") for k, v in ratios(seen).items()]
+    return [{**row, "valid": seen.valid, "reason": seen.reason} for row in rows]
 
 
 def spread(bench: Bench, cell: Cell, profile: dict[str, Any], times: int) -> list[float]:
@@ -204,14 +204,14 @@ def spread(bench: Bench, cell: Cell, profile: dict[str, Any], times: int) -> lis
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two profiles, depths 1 and 16")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each cell, at least")
-    parser.add_argument("--only", default="", help="cells whose name has this")
+    parser.add_argument("--seconds", type=float, default=2.0, help="minimum time of each cell")
+    parser.add_argument("--only", default="", help="only cells whose name contains this text")
     record.option(parser)
     arguments = parser.parse_args()
     floor = host_floor(refresh=True)
-    whole = {name: load_profile(name) for name in ready_names()}
-    scales = {n: nearest_honest_time_scale(p, floor) for n, p in whole.items()}
-    profiles = {n: p.scaled(scales[n]).to_dict() for n, p in whole.items()}
+    full_speed = {name: load_profile(name) for name in ready_names()}
+    scales = {n: nearest_honest_time_scale(p, floor) for n, p in full_speed.items()}
+    profiles = {n: p.scaled(scales[n]).to_dict() for n, p in full_speed.items()}
     chosen = [c for c in cells(list(profiles)) if arguments.only in str(c)]
     if arguments.quick:
         names = list(profiles)[:2]
@@ -221,10 +221,10 @@ def main() -> int:
 
     def virtual(work: Workload, log: Any, _events: Any) -> Virtual:
         cell = named[work.name]
-        return asked_again(cell, log, profiles[cell.profile])
+        return replayed(cell, log, profiles[cell.profile])
 
     rows: list[record.Row] = []
-    wrong, unvouched, judged = [], 0, 0
+    deviating, invalid, evaluated = [], 0, 0
     with tempfile.TemporaryDirectory(prefix="penstock-application-") as place:
         for bench in bench_on(Path(place), arguments.seconds, virtual):
             for thread in range(max(DEPTHS)):
@@ -234,12 +234,15 @@ def main() -> int:
                 bench.seconds = seconds_for(expected[str(cell)][0], arguments.seconds)
                 seen = bench.run(cell.workload(profiles[cell.profile]))
                 rows += rows_of(cell, seen)
-                said = ", ".join(f"{k} {v:.3f}" for k, v in ratios(seen).items())
-                print(f"{cell} x{scales[cell.profile]:g}: {said} {seen.reason[:100]}", flush=True)
-                judged += seen.valid
-                unvouched += not seen.valid
+                ratios_text = ", ".join(f"{k} {v:.3f}" for k, v in ratios(seen).items())
+                print(
+                    f"{cell} x{scales[cell.profile]:g}: {ratios_text} {seen.reason[:100]}",
+                    flush=True,
+                )
+                evaluated += seen.valid
+                invalid += not seen.valid
                 if seen.valid and off(seen):
-                    wrong.append(f"{cell}: {', '.join(off(seen))}")
+                    deviating.append(f"{cell}: {', '.join(off(seen))}")
             first = chosen[0]
             bench.seconds = seconds_for(expected[str(first)][0], arguments.seconds)
             rates = spread(bench, first, profiles[first.profile], 3 if arguments.quick else AGAIN)
@@ -247,30 +250,42 @@ def main() -> int:
             planted = bench.run(work, slow_by=0.08)
             late = bench.run(work, reply_sleep_s=REPLY_LATE_S)
     width = (max(rates) - min(rates)) / statistics.median(rates) if rates else None
-    for words in wrong:
-        print(words, file=sys.stderr)
-    found = bool(off(planted)) and not planted.valid
-    print(f"{judged} of {len(chosen)} cells vouched for, {len(wrong)} of them off")
-    print(f"a disk planted 8 % slow: {'found' if found else 'NOT FOUND'} ({off(planted)})")
-    found_late = bool(off(late)) and not late.valid
-    print(f"a server planted late: {'found' if found_late else 'NOT FOUND'} ({off(late)})")
+    for line in deviating:
+        print(line, file=sys.stderr)
+    disk_detected = bool(off(planted)) and not planted.valid
+    print(f"{evaluated} of {len(chosen)} cells vouched for, {len(deviating)} of them off")
+    print(f"a disk planted 8 % slow: {'found' if disk_detected else 'NOT FOUND'} ({off(planted)})")
+    late_detected = bool(off(late)) and not late.valid
+    print(f"a server planted late: {'found' if late_detected else 'NOT FOUND'} ({off(late)})")
     within = f"rate within {RATE_LIMIT:.0%}, p50 and p99 within {QUANTILE_LIMIT:.0%}"
     totals = [
-        record.share("cells", "", within, judged - len(wrong), judged, SHARE),
-        record.claim("cells off though vouched for", "none", str(len(wrong)), "none", not wrong),
-        record.share("cells", "", "vouched for", judged, len(chosen), 0.8),
+        record.share("cells", "", within, evaluated - len(deviating), evaluated, SHARE),
+        record.claim(
+            "cells off though vouched for", "none", str(len(deviating)), "none", not deviating
+        ),
+        record.share("cells", "", "vouched for", evaluated, len(chosen), 0.8),
     ]
     if width is not None:
-        ours = f"{100 * width:.1f} % of {len(rates)} runs"
+        spread_text = f"{100 * width:.1f} % of {len(rates)} runs"
         limit = f"at most {SPREAD_LIMIT:.0%}"
-        totals.append(record.claim("one cell again", "spread", ours, limit, width <= SPREAD_LIMIT))
-        print(f"one cell again: spread {ours}")
+        totals.append(
+            record.claim("one cell again", "spread", spread_text, limit, width <= SPREAD_LIMIT)
+        )
+        print(f"one cell again: spread {spread_text}")
     totals = [{**row, "quoted": True} for row in totals]
-    plants = {"a disk 8 % slow": found, "a server that sleeps before it replies": found_late}
+    plants = {
+        "a disk 8 % slow": disk_detected,
+        "a server that sleeps before it replies": late_detected,
+    }
     record.keep(arguments.record, totals + rows, plants)
-    if wrong or not found or not found_late or (width is not None and width > SPREAD_LIMIT):
+    if (
+        deviating
+        or not disk_detected
+        or not late_detected
+        or (width is not None and width > SPREAD_LIMIT)
+    ):
         return 1
-    return 4 if judged < 0.8 * len(chosen) else 0
+    return 4 if evaluated < 0.8 * len(chosen) else 0
 
 
 if __name__ == "__main__":

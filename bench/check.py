@@ -50,7 +50,7 @@ GATHER = Load(clients=5, chunks=5, width=5, gather=0)
 BUGS = ("constant_shuffle", "coarse_lock", "short_backlog")
 
 
-def judged(expected: Path, measured: Path) -> tuple[set[str], list[str]]:
+def verdicts_of(expected: Path, measured: Path) -> tuple[set[str], list[str]]:
     """Verdicts of a check, and the causes that it names."""
     from penstock.parts.conformity.comparison import evaluate_all
     from penstock.parts.conformity.diagnosis import causes, diagnose
@@ -63,23 +63,25 @@ def judged(expected: Path, measured: Path) -> tuple[set[str], list[str]]:
     return {result.verdict for result in results}, [cause.code for cause in causes(steps)]
 
 
-def drawn(runs: int) -> list[record.Row]:
+def simulated_runs(runs: int) -> list[record.Row]:
     """Runs of gamma-distributed trials."""
     import numpy as np
 
     from penstock.parts.conformity.comparison import evaluate
     from penstock.parts.conformity.expected import Expected
 
-    random = np.random.default_rng(54)
+    rng = np.random.default_rng(54)
     row = Expected("storage", "write", "server_time", 1.0)
-    made = []
+    rows = []
     for noise in NOISE:
         for slower, (verdict, least) in SLOWER.items():
-            samples = random.gamma(1 / noise**2, slower * noise**2, (runs, TRIALS))
-            right = sum(evaluate(row, list(s), at_least=TRIALS).verdict == verdict for s in samples)
+            samples = rng.gamma(1 / noise**2, slower * noise**2, (runs, TRIALS))
+            correct = sum(
+                evaluate(row, list(s), at_least=TRIALS).verdict == verdict for s in samples
+            )
             case = f"drawn, spread {100 * noise:g} %, {_name(slower)}"
-            made.append(record.share(case, "", f"runs {verdict}", right, runs, least))
-    return made
+            rows.append(record.share(case, "", f"runs {verdict}", correct, runs, least))
+    return rows
 
 
 def _name(slower: float) -> str:
@@ -94,24 +96,24 @@ def controlled(place: Path, runs: int) -> list[record.Row]:
     document = model.expected(seeded, APART, "service", WANTED, at_least=TRIALS)
     expected = model.write(document, place / "expected.yaml")
     predicted = document["rows"][0]["predicted"]
-    made = []
+    result_rows = []
     for slower, (verdict, least) in SLOWER.items():
         settings = replace(SERVICE, storage_service_s=slower * SERVICE.storage_service_s)
         with up(settings, place / f"run{slower}") as store:
             for run in range(runs):
                 store.run(APART, TRIALS, f"{run:02d}-")
         rows = store.rows()
-        right, ratios = 0, []
+        correct, ratios = 0, []
         for run in range(runs):
-            one = _only(rows, f"{run:02d}-")
-            file = tables.write(one, place / "measured.parquet")
-            right += judged(expected, file)[0] == {verdict}
-            times = [r["ended"] - r["received"] for r in one.noted if r["module"] == "storage"]
+            run_rows = _only(rows, f"{run:02d}-")
+            file = tables.write(run_rows, place / "measured.parquet")
+            correct += verdicts_of(expected, file)[0] == {verdict}
+            times = [r["ended"] - r["received"] for r in run_rows.noted if r["module"] == "storage"]
             ratios.append(statistics.fmean(times) / predicted)
         case = f"chunk store, {_name(slower)}"
-        made.append(record.share(case, "", f"runs {verdict}", right, runs, least))
-        made.append(record.row(case, "", "service time over the prediction", ratios, "1"))
-    return [*made, recording(predicted)]
+        result_rows.append(record.share(case, "", f"runs {verdict}", correct, runs, least))
+        result_rows.append(record.row(case, "", "service time over the prediction", ratios, "1"))
+    return [*result_rows, recording(predicted)]
 
 
 def _only(rows: Rows, begin: str) -> Rows:
@@ -120,22 +122,24 @@ def _only(rows: Rows, begin: str) -> Rows:
 
 
 def bug(place: Path, suite: Suite) -> tuple[list[record.Row], bool]:
-    """A store with and without the bug; whether the bug is detected and named, and nothing else."""
+    """Rows of a store with and without the bug; true if exactly this bug is detected and named."""
     expected = suite.expected(suite.seeded(place / "seed"), place / "expected.yaml")
-    clean = judged(expected, suite.measured(place / "clean", place / "clean.parquet", bug=False))
-    spoilt = judged(expected, suite.measured(place / "bug", place / "bug.parquet", bug=True))
+    clean = verdicts_of(
+        expected, suite.measured(place / "clean", place / "clean.parquet", bug=False)
+    )
+    spoilt = verdicts_of(expected, suite.measured(place / "bug", place / "bug.parquet", bug=True))
     case = suite.bug.replace("_", " ")
     named = ", ".join(spoilt[1]) or "nothing"
-    found = spoilt[1] == [suite.code] and bool(spoilt[0] & {"SLOW", "UNSTABLE"})
+    detected = spoilt[1] == [suite.code] and bool(spoilt[0] & {"SLOW", "UNSTABLE"})
     calm = clean == ({"OK"}, [])
-    said = "OK" if calm else f"{', '.join(sorted(clean[0]))} {', '.join(clean[1])}"
+    verdicts = "OK" if calm else f"{', '.join(sorted(clean[0]))} {', '.join(clean[1])}"
     rows = [
-        record.claim(case, "without it", said, "OK", calm),
+        record.claim(case, "without it", verdicts, "OK", calm),
         record.claim(
-            case, "with it", f"{', '.join(sorted(spoilt[0]))}; {named}", suite.code, found
+            case, "with it", f"{', '.join(sorted(spoilt[0]))}; {named}", suite.code, detected
         ),
     ]
-    return rows, found
+    return rows, detected
 
 
 def reduced(place: Path, trials: int) -> list[record.Row]:
@@ -146,20 +150,22 @@ def reduced(place: Path, trials: int) -> list[record.Row]:
     seeded = model.identified(store.rows(), seed)
     took: dict[str, list[float]] = {}
     for fixed in range(len(BUGS) + 1):
-        left = dict.fromkeys(BUGS[fixed:], True)
+        remaining_bugs = dict.fromkeys(BUGS[fixed:], True)
         name = f"without {', '.join(BUGS[:fixed])}".replace("_", " ") if fixed else "all three bugs"
-        with up(replace(REDUCE, **left), place / f"fixed{fixed}") as store:
+        with up(replace(REDUCE, **remaining_bugs), place / f"fixed{fixed}") as store:
             store.run(GATHER, trials)
         took[name] = [end - begin for begin, end in store.trials.values()]
-    predicted = [one.makespan_s for one in model.predicted(seeded, GATHER)]
+    predicted = [prediction.makespan_s for prediction in model.predicted(seeded, GATHER)]
     rows = [record.row("reduce", name, "makespan", values, "s") for name, values in took.items()]
     rows.append(record.row("reduce", "predicted", "makespan", predicted, "s"))
     first, *_, last = took.values()
     means = [statistics.fmean(values) for values in (*took.values(), predicted)]
     gain = 100 * (1 - statistics.fmean(last) / statistics.fmean(first))
     calmer = statistics.variance(first) / statistics.variance(last)
-    rows.append(record.at_least(_one("reduce", "time gained by the fixes", gain, "%"), 30))
-    rows.append(record.at_least(_one("reduce", "variance before over after", calmer, "1"), 10))
+    rows.append(record.at_least(_single_row("reduce", "time gained by the fixes", gain, "%"), 30))
+    rows.append(
+        record.at_least(_single_row("reduce", "variance before over after", calmer, "1"), 10)
+    )
     order = ", ".join(f"{mean:.2f} s" for mean in means)
     falls = all(a > b for a, b in itertools.pairwise(means[:-1]))
     rows.append(record.claim("reduce", "each fix gains", order, "falls", falls))
@@ -175,16 +181,16 @@ def recording(predicted_s: float) -> record.Row:
     """Cost of recording a write: one note of the client and one of the server per chunk."""
     recorder, calls = Recorder(Path(os.devnull)), 100_000
     row = {"module": "storage", "operation": "write", "node": "s0", "trial": "0", "begun": 1.0}
-    begun = time.process_time()
+    begin_s = time.process_time()
     for _ in range(calls):
         recorder.note(**row, received=1.5, ended=2.0, bytes=1)
-    cost_s = (time.process_time() - begun) / calls
+    cost_s = (time.process_time() - begin_s) / calls
     return record.at_most(
-        _one("recording", "of a chunk's time", 200 * cost_s / predicted_s, "%"), 1
+        _single_row("recording", "of a chunk's time", 200 * cost_s / predicted_s, "%"), 1
     )
 
 
-def _one(case: str, metric: str, value: float, unit: str) -> record.Row:
+def _single_row(case: str, metric: str, value: float, unit: str) -> record.Row:
     return record.row(case, "", metric, [value], unit)
 
 
@@ -204,9 +210,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="five runs of each, no reduce")
     parser.add_argument("--json", action="store_true", help="one JSON array on stdout")
     record.option(parser)
-    asked = parser.parse_args()
-    runs = 5 if asked.quick else 20
-    rows: list[dict[str, Any]] = drawn(20)
+    arguments = parser.parse_args()
+    runs = 5 if arguments.quick else 20
+    rows: list[dict[str, Any]] = simulated_runs(20)
     planted: dict[str, bool | None] = {}
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         place = Path(folder)
@@ -216,20 +222,20 @@ def main() -> int:
         for suite in SUITES:
             own = place / suite.bug
             own.mkdir()
-            made, found = bug(own, suite)
-            rows += made
-            planted[f"the bug {suite.bug.replace('_', ' ')}"] = found
-        if not asked.quick:
+            bug_rows, detected = bug(own, suite)
+            rows += bug_rows
+            planted[f"the bug {suite.bug.replace('_', ' ')}"] = detected
+        if not arguments.quick:
             own = place / "reduce"
             own.mkdir()
             rows += reduced(own, 12)
-    if asked.json:
+    if arguments.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
     else:
         shown(rows)
-    for what, found_it in planted.items():
-        print(f"planted: {what}: {'found' if found_it else 'NOT FOUND'}", file=sys.stderr)
-    record.keep(asked.record, rows, planted)
+    for failure, was_detected in planted.items():
+        print(f"planted: {failure}: {'found' if was_detected else 'NOT FOUND'}", file=sys.stderr)
+    record.keep(arguments.record, rows, planted)
     met = all(row.get("verdict", record.MET) == record.MET for row in rows)
     return 0 if met and all(planted.values()) else 1
 

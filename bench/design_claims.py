@@ -53,16 +53,16 @@ NUMBERS = "{levels: [1, 2, 3]}"
 
 def study_of(factors: dict[str, str], design: str) -> Study:
     """A study with these factors and this design."""
-    said = "\n".join(f"  {name}: {text}" for name, text in factors.items())
-    words = " ".join(f"{{{name}}}" for name in factors)
+    factor_lines = "\n".join(f"  {name}: {text}" for name, text in factors.items())
+    placeholders = " ".join(f"{{{name}}}" for name in factors)
     text = f"""penstock: 1
 name: simulated
 question: Which factor matters?
 factors:
-{said}
+{factor_lines}
 design: {design}
 platform: {{nodes: [{{name: n}}]}}
-workload: {{command: 'echo {words}', expected: 60s}}
+workload: {{command: 'echo {placeholders}', expected: 60s}}
 responses: {{y: {{from: wall_s, unit: s, better: lower, scale: linear}}}}
 """
     return read_study(text.encode(), Path("simulated.study.yaml"))
@@ -107,11 +107,11 @@ NOISES: dict[str, Noise] = {
 
 def of_settings(draws: Draws, plan: Plan, noise: Noise) -> Any:
     """Noise with a component per retained setting, of twice the standard deviation of a run."""
-    found = noise(draws, plan)
+    errors = noise(draws, plan)
     number = np.array([r.whole_plot for r in plan.rows])
     if number.any():
-        found = found + draws.normal(0, 2, int(number.max()) + 1)[number]
-    return found
+        errors = errors + draws.normal(0, 2, int(number.max()) + 1)[number]
+    return errors
 
 
 @dataclass(frozen=True)
@@ -199,15 +199,15 @@ def false_effects(kind: Kind, noise: Noise, studies: int, seed: int, *, blind: b
     """Number of studies without effects that report a significant one; `blind`: without strata."""
     plan = kind.plan
     runs = runs_of(plan)
-    judged = plan
+    analysed = plan
     if blind:
-        judged = plan.with_runs([dataclasses.replace(r, whole_plot=0) for r in plan.rows])
-    found = 0
+        analysed = plan.with_runs([dataclasses.replace(r, whole_plot=0) for r in plan.rows])
+    false_reports = 0
     for number in range(studies):
         draws = np.random.default_rng([seed, number])
         y = 100 + of_settings(draws, plan, noise)
-        found += bool(is_sure(table_of(judged, runs, y)).any())
-    return found
+        false_reports += bool(is_sure(table_of(analysed, runs, y)).any())
+    return false_reports
 
 
 def coverage(kind: Kind, noise: Noise, studies: int, seed: int) -> tuple[int, int]:
@@ -227,7 +227,7 @@ def coverage(kind: Kind, noise: Noise, studies: int, seed: int) -> tuple[int, in
             for r in plan.rows
         ]
     )
-    held = total = 0
+    covered = total = 0
     for number in range(studies):
         draws = np.random.default_rng([seed, 1, number])
         table = table_of(plan, runs, 100 + base + of_settings(draws, plan, noise)).set_index("term")
@@ -235,8 +235,8 @@ def coverage(kind: Kind, noise: Noise, studies: int, seed: int) -> tuple[int, in
             low, high = float(table.loc[term, "ci_low"]), float(table.loc[term, "ci_high"])
             if np.isfinite(low):
                 total += 1
-                held += low <= q <= high
-    return held, total
+                covered += low <= q <= high
+    return covered, total
 
 
 @dataclass(frozen=True)
@@ -291,17 +291,23 @@ def unnamed(case: Hidden, studies: int, seed: int) -> tuple[int, int]:
     )
     for number in range(studies):
         draws = np.random.default_rng([seed, 2, number])
-        made = runs.assign(y=100 + base + draws.normal(0, 1, len(runs)))
-        table = effects(made, plan, "y")
-        outcome = Outcome(Path("simulated"), plan.to_json(), document, made, table, None, None)
-        left = Open(outcome, plan, "y", None)
-        told = {
-            term_of(q.term, left.names): {term_of(w, left.names) for w in (*q.plausible, *q.other)}
-            for q in left.open_questions
+        table_of_runs = runs.assign(y=100 + base + draws.normal(0, 1, len(runs)))
+        table = effects(table_of_runs, plan, "y")
+        outcome = Outcome(
+            Path("simulated"), plan.to_json(), document, table_of_runs, table, None, None
+        )
+        open_ = Open(outcome, plan, "y", None)
+        rivals_of = {
+            term_of(q.term, open_.names): {
+                term_of(w, open_.names) for w in (*q.plausible, *q.other)
+            }
+            for q in open_.open_questions
         }
-        false = [t for t in left.active if t not in (*case.mains, case.hidden)]
-        known = case.hidden in left.active or any(case.hidden in rivals for rivals in told.values())
-        missed += not (known and all(case.hidden in told.get(t, set()) for t in false))
+        false = [t for t in open_.active if t not in (*case.mains, case.hidden)]
+        named = case.hidden in open_.active or any(
+            case.hidden in rivals for rivals in rivals_of.values()
+        )
+        missed += not (named and all(case.hidden in rivals_of.get(t, set()) for t in false))
     return missed, studies
 
 
@@ -314,31 +320,31 @@ def sequential(studies: int, seed: int, *, each: bool = False) -> int:
         "{kind: {fraction: 2}, replicates: 2, sequential: {runs: 120, search_runs: 0, confirm: 2}}",
     )
     names = list("ABCDE")
-    found = 0
+    false_reports = 0
     for number in range(studies):
         draws = np.random.default_rng([seed, 3, number])
         plan, stages, false = make_plan(study), [], False
-        known: dict[str, float] = {}
+        values: dict[str, float] = {}
         while True:
             for row in plan.rows:
-                known.setdefault(row.run_id, 100 + float(draws.normal()))
-            runs = runs_of(plan).assign(y=[known[r.run_id] for r in plan.rows])
-            judged = (
+                values.setdefault(row.run_id, 100 + float(draws.normal()))
+            runs = runs_of(plan).assign(y=[values[r.run_id] for r in plan.rows])
+            analysed = (
                 dataclasses.replace(
                     plan, sequential=None, stages=[s | {"spent": 0.0} for s in plan.stages]
                 )
                 if each
                 else plan
             )
-            table = effects(runs, judged, "y")
+            table = effects(runs, analysed, "y")
             false = false or bool(active_at(table, names, FALSE))
             stage = next_stage(plan, study, runs)
             if stage is None or stage.purpose != "augment":
                 break
             stages.append(stage)
             plan = with_stages(make_plan(study), study, stages)
-        found += false
-    return found
+        false_reports += false
+    return false_reports
 
 
 def share_row(case: str, metric: str, hits: int, total: int, bar: str, holds: bool) -> record.Row:
@@ -374,25 +380,25 @@ def cover_row(case: str, hits: int, total: int) -> record.Row:
 
 def planted(studies: int, seed: int) -> dict[str, bool | None]:
     """Planted failures, and whether the bounds detect them."""
-    every = kinds()
-    found: dict[str, bool | None] = {}
+    all_kinds = kinds()
+    detected: dict[str, bool | None] = {}
     with mock.patch.object(effect_table, "few_runs", return_value=None):
-        hits = false_effects(every[0], outlying, studies, seed)
-    what = "outlying runs not looked for in an unreplicated 2^4"
-    found[f"{what}: {100 * hits / studies:.1f} % false"] = ends(hits, studies)[0] > FALSE
-    split = next(k for k in every if k.name.startswith("split-plot"))
-    some = studies // 4  # one in four reports a false effect
-    hits = false_effects(split, normal, some, seed, blind=True)
-    what = "a split-plot without its strata"
-    found[f"{what}: {100 * hits / some:.1f} % false"] = ends(hits, some)[0] > FALSE
+        hits = false_effects(all_kinds[0], outlying, studies, seed)
+    failure = "outlying runs not looked for in an unreplicated 2^4"
+    detected[f"{failure}: {100 * hits / studies:.1f} % false"] = ends(hits, studies)[0] > FALSE
+    split = next(k for k in all_kinds if k.name.startswith("split-plot"))
+    fewer = studies // 4  # one in four reports a false effect
+    hits = false_effects(split, normal, fewer, seed, blind=True)
+    failure = "a split-plot without its strata"
+    detected[f"{failure}: {100 * hits / fewer:.1f} % false"] = ends(hits, fewer)[0] > FALSE
     hits = sequential(studies, seed, each=True)
-    what = "looks of a sequential study at 5 % each"
-    found[f"{what}: {100 * hits / studies:.1f} % false"] = ends(hits, studies)[0] > FALSE
+    failure = "looks of a sequential study at 5 % each"
+    detected[f"{failure}: {100 * hits / studies:.1f} % false"] = ends(hits, studies)[0] > FALSE
     with mock.patch.object(Open, "_partly_aliased", return_value=[]):
         missed, total = unnamed(hidden()[0], max(5, studies // 40), seed)
-    what = "aliases told by equal columns alone"
-    found[f"{what}: {missed} of {total} not named"] = missed > 0
-    return found
+    failure = "aliases told by equal columns alone"
+    detected[f"{failure}: {missed} of {total} not named"] = missed > 0
+    return detected
 
 
 def main() -> int:
@@ -405,8 +411,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=20261127)
     parser.add_argument("--json", action="store_true")
     record.option(parser)
-    asked = parser.parse_args()
-    studies = asked.studies or (100 if asked.quick else 1000)
+    arguments = parser.parse_args()
+    studies = arguments.studies or (100 if arguments.quick else 1000)
     rows: list[record.Row] = []
 
     def add(row: record.Row) -> None:
@@ -418,20 +424,24 @@ def main() -> int:
     for kind in kinds():
         for name, noise in NOISES.items():
             case = f"{kind.name}; {name} noise"
-            add(false_row(case, false_effects(kind, noise, studies, asked.seed), studies))
+            add(false_row(case, false_effects(kind, noise, studies, arguments.seed), studies))
             if kind.covered:
-                held, total = coverage(kind, noise, studies, asked.seed)
-                add(cover_row(case, held, total))
+                covered, total = coverage(kind, noise, studies, arguments.seed)
+                add(cover_row(case, covered, total))
     looks = max(50, studies // 4)
-    add(false_row("sequential, screening and its analysis", sequential(looks, asked.seed), looks))
-    for one in hidden():
-        missed, total = unnamed(one, max(10, studies // 20), asked.seed)
+    add(
+        false_row(
+            "sequential, screening and its analysis", sequential(looks, arguments.seed), looks
+        )
+    )
+    for case_ in hidden():
+        missed, total = unnamed(case_, max(10, studies // 20), arguments.seed)
         metric = "studies that do not name it"
-        case = f"an interaction without an estimate, {one.name}"
+        case = f"an interaction without an estimate, {case_.name}"
         add(share_row(case, metric, missed, total, "at most 1 %", ends(missed, total)[0] <= 0.01))
-    failures = planted(max(200, studies // 2), asked.seed)
-    record.keep(asked.record, rows, failures)
-    if asked.json:
+    failures = planted(max(200, studies // 2), arguments.seed)
+    record.keep(arguments.record, rows, failures)
+    if arguments.json:
         print(json.dumps({"rows": rows, "planted": failures}, ensure_ascii=False))
     else:
         for row in rows:
@@ -439,8 +449,8 @@ def main() -> int:
             print(
                 f"{row['case']:66} {row['metric']:34} {row['value']:6.3g} % {bounds:16} {row['verdict']}"
             )
-        for what, seen in failures.items():
-            print(f"planted: {what}: {'found' if seen else 'NOT FOUND'}")
+        for failure, detected in failures.items():
+            print(f"planted: {failure}: {'found' if detected else 'NOT FOUND'}")
     return int(any(r["verdict"] == record.MISSED for r in rows) or not all(failures.values()))
 
 

@@ -70,7 +70,7 @@ def hold(kind: str, home: Path, url: str) -> None:
 
 
 @contextlib.contextmanager
-def held(kind: str, home: Path, url: str = "") -> Iterator[tuple[subprocess.Popen[str], Any]]:
+def started(kind: str, home: Path, url: str = "") -> Iterator[tuple[subprocess.Popen[str], Any]]:
     argv = [sys.executable, __file__, "--hold", kind, str(home), url]
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -119,14 +119,14 @@ def receiver(rng: random.Random, home: Path, plant: bool = False) -> Faults:
                 if answer.status_code == 204:
                     acknowledged.append(number)
 
-    with held("receiver", home) as (process, address):
+    with started("receiver", home) as (process, address):
         kill = threading.Timer(rng.uniform(0.0, 0.6), process.send_signal, [signal.SIGKILL])
         send(address, lambda: bool(acknowledged))
         kill.start()
         send(address, lambda: False)
         process.wait(PATIENCE_S)
     before = len(acknowledged)
-    with held("receiver", home) as (_, address):
+    with started("receiver", home) as (_, address):
         send(address, lambda: len(acknowledged) >= before + 20)
     if plant:
         path = next(experiment.live.glob("*.batches"))
@@ -170,14 +170,14 @@ def scraper(rng: random.Random, home: Path) -> Faults:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
     try:
-        with held("scraper", home, url) as (process, _):
+        with started("scraper", home, url) as (process, _):
             until(lambda: any(True for _ in store.sink(experiment).batches()))
             time.sleep(rng.uniform(0.0, 0.6))
             process.kill()
             process.wait(PATIENCE_S)
         stored = sum(1 for _ in store.sink(experiment).batches())
         time.sleep(0.5)
-        with held("scraper", home, url):
+        with started("scraper", home, url):
             until(lambda: sum(1 for _ in store.sink(experiment).batches()) >= stored + 3)
         stopped = store.stop(experiment)
     finally:

@@ -119,7 +119,7 @@ class Asked:
         self._left: dict[Treatment, list[float]] = {}
 
     def run(self, treatment: Treatment) -> float:
-        """One more run."""
+        """Execute one more run."""
         self.runs += 1
         left = self._left.get(treatment)
         if not left:
@@ -130,7 +130,7 @@ class Asked:
 
 
 def sequential(
-    asked: Asked, seed: int, search: str = "gaussian-process", better: str = "lower"
+    experiment: Asked, seed: int, search: str = "gaussian-process", better: str = "lower"
 ) -> Treatment:
     """A sequential study, by the code that `penstock run` uses."""
     from penstock.analyse.sequential.adaptive import next_stage
@@ -138,10 +138,10 @@ def sequential(
     from penstock.design.plan import make_plan
     from penstock.study.load import read_study
 
-    names = asked.table.names
+    names = experiment.table.names
     factors = "\n".join(
         f"  {n}: {{levels: {json.dumps(v)}}}"
-        for n, v in zip(names, asked.table.levels, strict=True)
+        for n, v in zip(names, experiment.table.levels, strict=True)
     )
     text = f"""penstock: 1
 name: recorded
@@ -164,7 +164,7 @@ responses: {{took: {{from: wall_s, unit: s, better: {better}}}}}
         plan = with_stages(first, study, stages)
         for row in plan.rows:
             if row.run_id not in took:
-                took[row.run_id] = asked.run(tuple(row.levels[n] for n in names))
+                took[row.run_id] = experiment.run(tuple(row.levels[n] for n in names))
         runs = pd.DataFrame(
             [
                 {
@@ -255,7 +255,7 @@ ENGINES: dict[str, Callable[[Asked, int], Treatment]] = {
 def measured(
     case: str, table: Table, engine: str, choose: Callable[[Asked, int], Treatment], seeds: int
 ) -> tuple[list[record.Row], bool]:
-    """Rows of one search method, and whether it reaches the goal."""
+    """Rows of one search method; true if it reaches the goal."""
     from scipy.stats import binomtest
 
     regrets, runs = [], []
@@ -333,7 +333,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="rows as JSON")
     parser.add_argument("--quick", action="store_true", help="10 seeds")
     parser.add_argument("--seeds", type=int, default=100)
-    parser.add_argument("--take", type=Path, metavar="OUT", help="take a recorded table, and leave")
+    parser.add_argument(
+        "--take", type=Path, metavar="OUT", help="record the table from the runs of OUT, and exit"
+    )
     record.option(parser)
     args = parser.parse_args()
     if args.take is not None:

@@ -61,7 +61,7 @@ ABOUT = "Two workers, two data nodes, links of 50 Mbit/s, disks of 10 MB/s: comp
 console = Console(width=130, highlight=False)
 
 
-def show_runs(found: Sequence[Ran], means: Means) -> None:
+def show_runs(runs_: Sequence[Ran], means: Means) -> None:
     """A row per scenario: time of each program, and utilisation of the roles in each."""
     table = Table(box=None, pad_edge=False, title="seconds (deviation), n")
     table.add_column("scenario")
@@ -69,10 +69,12 @@ def show_runs(found: Sequence[Ran], means: Means) -> None:
         table.add_column(NAMES[program], justify="right")
     table.add_column("n", justify="right")
     for scenario in SCENARIOS:
-        mine = [means[p][scenario] for p in PROGRAMS if scenario in means[p]]
-        n = len({r.run_id for r in found if r.scenario == scenario})
-        said = [f"{m.mean:.1f} ({m.sd:.1f})" if n > 1 else f"{m.mean:.1f}" for m in mine]
-        table.add_row(scenario, *said, str(n))
+        scenario_means = [means[p][scenario] for p in PROGRAMS if scenario in means[p]]
+        n = len({r.run_id for r in runs_ if r.scenario == scenario})
+        cells_ = [
+            f"{m.mean:.1f} ({m.sd:.1f})" if n > 1 else f"{m.mean:.1f}" for m in scenario_means
+        ]
+        table.add_row(scenario, *cells_, str(n))
     console.print(table)
     table = Table(
         box=None,
@@ -81,19 +83,19 @@ def show_runs(found: Sequence[Ran], means: Means) -> None:
     )
     for heading in ("program", "scenario"):
         table.add_column(heading)
-    roles = list(dict.fromkeys(role for r in found for role in r.busy))
+    roles = list(dict.fromkeys(role for r in runs_ for role in r.busy))
     for role in roles:
         table.add_column(role, justify="right")
     for program in PROGRAMS:
         for scenario in SCENARIOS:
-            these = [r for r in found if (r.program, r.scenario) == (program, scenario)]
-            if not these:
+            matches = [r for r in runs_ if (r.program, r.scenario) == (program, scenario)]
+            if not matches:
                 continue
             cells = []
             for role in roles:
                 values = [
-                    sum(r.busy[role][what] for r in these) / len(these)
-                    for what in ("cpu", "in", "out", "disk")
+                    sum(r.busy[role][resource] for r in matches) / len(matches)
+                    for resource in ("cpu", "in", "out", "disk")
                 ]
                 cells.append(" ".join(f"{v:4.0f}" for v in values))
             table.add_row(NAMES[program], scenario, *cells)
@@ -101,53 +103,56 @@ def show_runs(found: Sequence[Ran], means: Means) -> None:
 
 
 def show_orders(orders: dict[str, Order]) -> None:
-    """Ranks with their bounds, ties joined."""
-    for program, found in orders.items():
-        console.print(f"{NAMES[program]}: {found}")
+    """Print ranks with their bounds; ties share a rank."""
+    for program, ranking in orders.items():
+        console.print(f"{NAMES[program]}: {ranking}")
 
 
-def show_costs(made: Sequence[Cost]) -> None:
-    """Waves, and the differences that they explain."""
+def show_costs(costs_: Sequence[Cost]) -> None:
+    """Table of waves, and of the differences that they explain."""
     table = Table(box=None, pad_edge=False, title="waves")
     for heading in ("program", "scenario"):
         table.add_column(heading)
     headings = ("waves", "mean wave s", "+1 ms costs s", "%", "longer than guest by, ms a wave")
     for heading in (*headings, "after the last job s"):
         table.add_column(heading, justify="right")
-    for one in made:
-        cost = one.sensitivity
+    for entry in costs_:
+        cost = entry.sensitivity
         table.add_row(
-            NAMES[one.program],
-            one.scenario,
-            str(one.waves),
+            NAMES[entry.program],
+            entry.scenario,
+            str(entry.waves),
             f"{cost.mean_wave_s:.3f}",
             f"{cost.longer_s():.3f}",
             f"{cost.longer_percent():.2g}",
-            f"{one.longer_ms:+.0f}",
-            f"{one.after_s:.2f}",
+            f"{entry.longer_ms:+.0f}",
+            f"{entry.after_s:.2f}",
         )
     console.print(table)
 
 
-def times_figure(found: Sequence[Ran]) -> Figure:
+def times_figure(runs_: Sequence[Ran]) -> Figure:
     """A panel for each program: time over that of `guest` by scenario, here (a dot per run) and published."""
     fig = style.figure(style.WIDE_INCHES, 3.1)
-    ours, theirs = style.SERIES[0], style.SERIES[1]
+    measured_series, published_series = style.SERIES[0], style.SERIES[1]
     table = published()
     for axes, program in zip(fig.subplots(1, len(PROGRAMS), sharey=True), PROGRAMS, strict=True):
-        mine = times(found)[program]
-        guest = sum(mine["guest"]) / len(mine["guest"])
+        by_scenario = times(runs_)[program]
+        guest = sum(by_scenario["guest"]) / len(by_scenario["guest"])
         for x, scenario in enumerate(SCENARIOS):
-            if scenario not in mine:
+            if scenario not in by_scenario:
                 continue
-            ratios = [t / guest for t in mine[scenario]]
+            ratios = [t / guest for t in by_scenario[scenario]]
             mean, at = sum(ratios) / len(ratios), x - 0.16
-            look = {"color": ours.colour, "label": "here, mean and runs" if x == 0 else ""}
-            axes.plot([at - 0.16, at + 0.16], [mean, mean], lw=1.4, color=ours.colour)
-            axes.plot([at] * len(ratios), ratios, ours.mark, ms=4, alpha=0.8, **look)
+            look = {
+                "color": measured_series.colour,
+                "label": "here, mean and runs" if x == 0 else "",
+            }
+            axes.plot([at - 0.16, at + 0.16], [mean, mean], lw=1.4, color=measured_series.colour)
+            axes.plot([at] * len(ratios), ratios, measured_series.mark, ms=4, alpha=0.8, **look)
             ratio = table[program][scenario].mean / table[program]["guest"].mean
-            look = {"color": theirs.colour, "label": "published" if x == 0 else ""}
-            axes.plot(x + 0.2, ratio, theirs.mark, ms=5, **look)
+            look = {"color": published_series.colour, "label": "published" if x == 0 else ""}
+            axes.plot(x + 0.2, ratio, published_series.mark, ms=5, **look)
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(style.plain_number))
@@ -161,25 +166,25 @@ def times_figure(found: Sequence[Ran]) -> Figure:
     return fig
 
 
-def clock_figure(found: Sequence[Ran], program: str = "tpcds") -> Figure:
+def clock_figure(runs_: Sequence[Ran], program: str = "tpcds") -> Figure:
     """One run of a program near its data and on objects, each second: tasks, processors, links, disks."""
-    shown = [s for s in ("guest", "apart", OBJECTS) if any(r.scenario == s for r in found)]
+    shown = [s for s in ("guest", "apart", OBJECTS) if any(r.scenario == s for r in runs_)]
     fig = style.figure(style.WIDE_INCHES, 4.4)
     grid = fig.subplots(4, len(shown), squeeze=False, sharex="col", sharey="row")
     for column, scenario in enumerate(shown):
-        one = next(r for r in found if (r.scenario, r.program) == (scenario, program))
-        ended_ns = one.began_ns + round(one.time_s * 1e9)
-        series = by_second(Bundle.open(Path(one.bundle)), one.began_ns, ended_ns)
+        run = next(r for r in runs_ if (r.scenario, r.program) == (scenario, program))
+        ended_ns = run.began_ns + round(run.time_s * 1e9)
+        series = by_second(Bundle.open(Path(run.bundle)), run.began_ns, ended_ns)
         for row, (name, (x, y)) in enumerate(series.items()):
             axes = grid[row][column]
             axes.step(
                 x, y, where="post" if row == 0 else "pre", color=style.SERIES[row].colour, lw=1
             )
-            axes.set_xlim(0, one.time_s)
+            axes.set_xlim(0, run.time_s)
             if column == 0:
                 axes.set_ylabel(name if row == 0 else f"{name} (%)", fontsize=7.5)
             if row == 0:
-                axes.set_title(f"{scenario}: {one.waves} waves, {one.time_s:.3g} s", fontsize=8.5)
+                axes.set_title(f"{scenario}: {run.waves} waves, {run.time_s:.3g} s", fontsize=8.5)
             style.grid(axes)
         grid[-1][column].set_xlabel("seconds since the program began")
     for row in grid:  # of all scenarios, once they are drawn
@@ -187,14 +192,14 @@ def clock_figure(found: Sequence[Ran], program: str = "tpcds") -> Figure:
     return fig
 
 
-def kept(found: Sequence[Ran], means: Means, claims: Sequence[Claim]) -> list[record.Row]:
+def record_rows(runs_: Sequence[Ran], means: Means, claims: Sequence[Claim]) -> list[record.Row]:
     """Times of every scenario and the shapes."""
     rows = []
     for program in PROGRAMS:
         for scenario in SCENARIOS:
-            mine = [r.time_s for r in found if (r.program, r.scenario) == (program, scenario)]
-            if mine:
-                rows.append(record.row(NAMES[program], scenario, "time", mine, "s"))
+            times_s = [r.time_s for r in runs_ if (r.program, r.scenario) == (program, scenario)]
+            if times_s:
+                rows.append(record.row(NAMES[program], scenario, "time", times_s, "s"))
     for program, ranking in orders_of(means).items():
         rows.append(record.claim(NAMES[program], "ranking", str(ranking), "", None))
     return rows + checks.rows(claims)
@@ -205,31 +210,31 @@ def orders_of(means: Means) -> dict[str, Order]:
     return {p: order(list(means[p].values())) for p in PROGRAMS if len(means[p]) > 1}
 
 
-def claims_of(found: Sequence[Ran]) -> list[Claim]:
+def claims_of(runs_: Sequence[Ran]) -> list[Claim]:
     """Claims on the shapes."""
-    made = costs(found)
-    return shapes(measured(times(found)), rates(made), after(made))
+    costs_ = costs(runs_)
+    return shapes(measured(times(runs_)), rates(costs_), after(costs_))
 
 
-def figures(found: Sequence[Ran], folder: Path) -> None:
+def figures(runs_: Sequence[Ran], folder: Path) -> None:
     """Draw both figures for the existing runs."""
-    by_program = times(found)
+    by_program = times(runs_)
     with style.look():
         if all("guest" in by_program[p] for p in PROGRAMS):
-            save(times_figure(found), folder / "scenarios.svg")
-        if any(r.scenario in ("guest", "apart", OBJECTS) for r in found):
-            save(clock_figure(found), folder / "scenarios-clock.svg")
+            save(times_figure(runs_), folder / "scenarios.svg")
+        if any(r.scenario in ("guest", "apart", OBJECTS) for r in runs_):
+            save(clock_figure(runs_), folder / "scenarios-clock.svg")
 
 
-def planted_in(found: Sequence[Ran], claims: Sequence[Claim]) -> dict[str, bool | None]:
+def planted_in(runs_: Sequence[Ran], claims: Sequence[Claim]) -> dict[str, bool | None]:
     """Swapped scenarios, here and in the published table: true if detected."""
-    made = costs(found)
-    bent = shapes(swapped(measured(times(found))), rates(made), after(made))
-    theirs = shapes(published(), published_rates())
+    costs_ = costs(runs_)
+    swapped_claims = shapes(swapped(measured(times(runs_))), rates(costs_), after(costs_))
+    published_claims = shapes(published(), published_rates())
     return {
-        "guest and objects swapped": noticed(claims, bent),
+        "guest and objects swapped": noticed(claims, swapped_claims),
         "the same in the published table": noticed(
-            theirs, shapes(swapped(published()), published_rates())
+            published_claims, shapes(swapped(published()), published_rates())
         ),
     }
 
@@ -237,39 +242,43 @@ def planted_in(found: Sequence[Ran], claims: Sequence[Claim]) -> dict[str, bool 
 def main() -> int:
     """Exit status: 0 every shape is met, 1 something failed, 3 a shape is not met or not measured."""
     options = running.options(__doc__, "scenarios", "little data, one run of each")
-    given = options.parse_args()
-    out: Path = given.out.resolve()
+    arguments = options.parse_args()
+    out: Path = arguments.out.resolve()
     try:
-        if not given.compare:
-            words = ["--quick", "--set", "design.replicates=1"] if given.quick else []
-            run_study(STUDY, out, words)
-        found, left_out = runs(out, invalid=given.invalid)
+        if not arguments.compare:
+            options_ = ["--quick", "--set", "design.replicates=1"] if arguments.quick else []
+            run_study(STUDY, out, options_)
+        completed, excluded = runs(out, invalid=arguments.invalid)
     except (PenstockError, OSError) as error:
         print(f"scenarios: {error}", file=sys.stderr)
         return 1
-    for reason in left_out:
+    for reason in excluded:
         print(f"scenarios: not valid: {reason[:160]}", file=sys.stderr)
-    valid = [r for r in found if r.valid]
+    valid = [r for r in completed if r.valid]
     claims = claims_of(valid)
     planted = planted_in(valid, claims)
-    if given.invalid:
-        claims = checks.with_invalid(claims, claims_of(found))
-    figures(found, given.figures or out)
-    means = measured(times(found))
-    if given.json:
-        document = {"runs": [vars(r) for r in found], "claims": checks.as_json(claims)}
-        document |= {"waves": [vars(c) for c in costs(found)]}
+    if arguments.invalid:
+        claims = checks.with_invalid(claims, claims_of(completed))
+    figures(completed, arguments.figures or out)
+    means = measured(times(completed))
+    if arguments.json:
+        document = {"runs": [vars(r) for r in completed], "claims": checks.as_json(claims)}
+        document |= {"waves": [vars(c) for c in costs(completed)]}
         print(json.dumps(document))
     else:
-        show_runs(found, means)
+        show_runs(completed, means)
         show_orders(orders_of(means))
-        show_costs(costs(found))
+        show_costs(costs(completed))
         checks.show(claims, 130)
-        if any(len(values) == 1 for by in times(found).values() for values in by.values()):
+        if any(
+            len(values) == 1
+            for by_scenario in times(completed).values()
+            for values in by_scenario.values()
+        ):
             print(
                 "one run only: a deviation of 10 % is assumed, which allows no significant difference"
             )
-    record.keep(given.record, kept(found, means, claims), planted, ABOUT)
+    record.keep(arguments.record, record_rows(completed, means, claims), planted, ABOUT)
     return checks.finish("scenarios", claims, planted)
 
 

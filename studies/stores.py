@@ -1,9 +1,9 @@
-"""Recorded runs of workflows on shared stores beside several models, and what engines make of each hint.
+"""Recorded runs of workflows on shared stores compared with several models; support of hints by engine.
 
 `compare`: access patterns of Costa 2014 were run as real processes on MooseFS and CephFS, with service times
 measured on three of the nodes. They are predicted by the model in several ways: as it was published (links
 first come first served, whole chunks placed at random), with links that flows share, with chunks dealt out
-evenly, streamed through network and storage block by block, and with the places that the store really chose.
+evenly, streamed through network and storage block by block, and with the actual placement of the store.
 Service times are identified under the same model each time. No scenario was used for seeding or calibration,
 but the model was developed with these runs: `studies/predictions.py` measures others.
 
@@ -60,7 +60,7 @@ PATTERNS = ("pipeline", "reduce", "broadcast", "scatter", "gather")
 #: rate of the slow link, half of that of the others [B/s]
 SLOW_BPS = 6.25e6
 DEFAULT = "streamed"
-#: as the default, with the placement that the store chose
+#: the default with the actual placement of the store
 OCCURRED = "streamed, places that occurred"
 #: a file of some MiB then has a chunk for every node
 FOR_TRIALS = {"cephfs": ["store.chunk=128KiB"]}
@@ -68,7 +68,7 @@ FOR_TRIALS = {"cephfs": ["store.chunk=128KiB"]}
 
 @dataclass(frozen=True)
 class Engine:
-    """Settings of an engine here, and the layout of its files for a model. `changes`: of the cluster's file;
+    """Settings of an engine in this study, and the layout of its files for a model. `changes`: of the cluster's file;
     `whole`: its own chunks; `streamed`: the unit that passes network and storage block by block, and the
     number of nodes of a file; `dealt`: the choice of places.
     """
@@ -156,49 +156,54 @@ class Compared:
 
 
 def scenarios(quick: bool) -> list[Scenario]:
-    """Forty-four; quick: four."""
+    """All 44 scenarios; quick: four."""
     if quick:
         return [Scenario(p, 4, 4, h) for p in ("pipeline", "reduce") for h in (False, True)]
-    found = [Scenario(*one) for one in itertools.product(PATTERNS, (4, 16), (4, 6), (False, True))]
+    regular = [
+        Scenario(*values) for values in itertools.product(PATTERNS, (4, 16), (4, 6), (False, True))
+    ]
     slow = itertools.product(("pipeline", "reduce"), (16,), (4,), (False, True))
-    return [*found, *(Scenario(*one, slow_link=True) for one in slow)]
+    return [*regular, *(Scenario(*values, slow_link=True) for values in slow)]
 
 
 def cluster(engine: str, changes: Sequence[str]) -> Platform:
     """The cluster with a store of this engine."""
-    said = [f"store.engine={engine}", *ENGINES[engine].changes, *changes]
-    return load_platform(CLUSTER, said, predicted=False)
+    overrides = [f"store.engine={engine}", *ENGINES[engine].changes, *changes]
+    return load_platform(CLUSTER, overrides, predicted=False)
 
 
-def predicted(engine: str, seen: Measurements, found: Sequence[Compared]) -> Platform:
+def predicted(engine: str, seen: Measurements, compared: Sequence[Compared]) -> Platform:
     """Predictions of every scenario by each way of the model, with service times identified under the same
     model.
     """
     seeded = {name: seeded_under(engine, seen, way) for name, way in models(engine).items()}
     for name, platform in {**seeded, OCCURRED: seeded[DEFAULT]}.items():
-        for one in found:
-            scenario = one.scenario
+        for comparison in compared:
+            scenario = comparison.scenario
             changes = {"scheduler.kind": scenario.scheduler}
             changed = platform(changes_of(scenario)).with_values(changes)
             begin = time.process_time()
             if name == OCCURRED:
-                says = [_predicted(scenario.workload(), changed, at) for at in one.places]
+                predictions_ = [
+                    _predicted(scenario.workload(), changed, placement)
+                    for placement in comparison.places
+                ]
             else:
-                says = [_predicted(scenario.workload(), changed)]
+                predictions_ = [_predicted(scenario.workload(), changed)]
             if name == DEFAULT:
-                one.cpu_s = time.process_time() - begin
+                comparison.cpu_s = time.process_time() - begin
                 begin = time.process_time()
                 predict_many(scenario.workload(), [changed], threads=1)
-                one.cpu_plain_s = time.process_time() - begin
-            one.predicted[name] = Predicted(
-                statistics.fmean(p.mean_s for p in says),
-                statistics.fmean(p.low_s for p in says),
-                statistics.fmean(p.high for p in says),
-                says[0].verdict,
+                comparison.cpu_plain_s = time.process_time() - begin
+            comparison.predicted[name] = Predicted(
+                statistics.fmean(p.mean_s for p in predictions_),
+                statistics.fmean(p.low_s for p in predictions_),
+                statistics.fmean(p.high for p in predictions_),
+                predictions_[0].verdict,
             )
-    for one in found:
-        errors = ", ".join(f"{m}: {one.case(m).error:+.0%}" for m in one.predicted)
-        print(f"{one.scenario}: {one.mean_s:.2f} s; {errors}", flush=True)
+    for comparison in compared:
+        errors = ", ".join(f"{m}: {comparison.case(m).error:+.0%}" for m in comparison.predicted)
+        print(f"{comparison.scenario}: {comparison.mean_s:.2f} s; {errors}", flush=True)
     return seeded[DEFAULT]([])
 
 
@@ -235,44 +240,44 @@ def read_kept(file: Path) -> tuple[Measurements, list[Compared]]:
     return measurements_of(facts["seen"]), enough
 
 
-def judged(found: Sequence[Compared], model: str) -> Iterator[record.Row]:
+def rows_of(compared: Sequence[Compared], model: str) -> Iterator[record.Row]:
     """Rows of one way of the model, with the goals."""
-    return evaluation.rows([c.case(model) for c in found], model)
+    return evaluation.rows([c.case(model) for c in compared], model)
 
 
-def valid_scenarios(found: Sequence[Compared], quick: bool) -> dict[str, int]:
+def valid_scenarios(compared: Sequence[Compared], quick: bool) -> dict[str, int]:
     """Runs of each scenario of the comparison; fewer than two count as none."""
-    runs = (str(c.scenario) for c in found if len(c.measured_s) > 1)
+    runs = (str(c.scenario) for c in compared if len(c.measured_s) > 1)
     return checks.valid_runs(map(str, scenarios(quick)), runs)
 
 
 def evaluated(
-    rows: Sequence[record.Row], found: Sequence[Compared], quick: bool
+    rows: Sequence[record.Row], compared: Sequence[Compared], quick: bool
 ) -> tuple[list[record.Row], list[Claim]]:
     """Rows with the verdicts of their claims, and the claims of the default model."""
-    marked, claims = evaluation.evaluated(rows, valid_scenarios(found, quick))
-    return marked, [one for one in claims if one.wording.split(":")[0] == DEFAULT]
+    marked, claims = evaluation.evaluated(rows, valid_scenarios(compared, quick))
+    return marked, [claim for claim in claims if claim.wording.split(":")[0] == DEFAULT]
 
 
-def cost(found: Sequence[Compared]) -> Iterator[record.Row]:
+def cost(compared: Sequence[Compared]) -> Iterator[record.Row]:
     """Processor time of a prediction, relative to that of the run on this host and to its node time."""
     for prediction, plain in (("a prediction", False), ("one without interval", True)):
-        for what, spent in (
+        for resource, spent in (
             ("processor seconds of this host", "busy"),
             ("node seconds that a run holds", "held"),
         ):
             ratios = []
-            for c in found:
+            for c in compared:
                 share = statistics.fmean(c.busy) * (os.cpu_count() or 1)
                 each = share if spent == "busy" else c.scenario.nodes + 1
-                took = c.cpu_plain_s if plain else c.cpu_s
-                ratios.append(each * c.mean_s / max(took, 1e-4))
-            said = f"{what}, over processor seconds of {prediction}"
-            made = record.row("scenarios", DEFAULT, said, ratios, "1")
-            yield record.at_least(made, 2000) if spent == "held" else made
+                cpu_s = c.cpu_plain_s if plain else c.cpu_s
+                ratios.append(each * c.mean_s / max(cpu_s, 1e-4))
+            metric = f"{resource}, over processor seconds of {prediction}"
+            row = record.row("scenarios", DEFAULT, metric, ratios, "1")
+            yield record.at_least(row, 2000) if spent == "held" else row
 
 
-def planted(found: Sequence[Compared], platform: Platform) -> bool:
+def planted(compared: Sequence[Compared], platform: Platform) -> bool:
     """True if a hundredfold storage service is detected: scenarios are then off by more than the worst."""
     slow = platform.with_values(
         {
@@ -280,26 +285,26 @@ def planted(found: Sequence[Compared], platform: Platform) -> bool:
             "hosts.node.storage.read": {"overhead": "50 ms", "per_byte": "100 ms/MiB"},
         }
     )
-    some = [c for c in found if not c.scenario.slow_link][:4]
-    told = 0
-    for c in some:
+    sample = [c for c in compared if not c.scenario.slow_link][:4]
+    detected = 0
+    for c in sample:
         changed = slow.with_values({"hosts.node.count": c.scenario.nodes})
-        told += _predicted(c.scenario.workload(), changed).mean_s / c.mean_s - 1 > WORST
-    return told == len(some)
+        detected += _predicted(c.scenario.workload(), changed).mean_s / c.mean_s - 1 > WORST
+    return detected == len(sample)
 
 
 def matrix(engines: Sequence[str]) -> str:
     """Each engine on its own nodes, every cell tested; a table in Markdown."""
     columns: dict[str, dict[str, str]] = {}
-    said: dict[str, dict[str, str]] = {}
+    own_tests: dict[str, dict[str, str]] = {}
     for engine in engines:
-        lacking = STORE_ENGINES.load(engine)().missing()
-        if lacking:
-            print(f"{engine}: not run: {lacking}", file=sys.stderr)
+        missing = STORE_ENGINES.load(engine)().missing()
+        if missing:
+            print(f"{engine}: not run: {missing}", file=sys.stderr)
             continue
-        made_of = STORE_ENGINES.load(engine)()
-        if isinstance(made_of, Unmounted):
-            said[engine] = {k: s.how for k, s in made_of.support().items()}
+        engine_ = STORE_ENGINES.load(engine)()
+        if isinstance(engine_, Unmounted):
+            own_tests[engine] = {k: s.how for k, s in engine_.support().items()}
             continue
         changes = [
             f"store.engine={engine}",
@@ -309,12 +314,12 @@ def matrix(engines: Sequence[str]) -> str:
         nodes = load_platform(CLUSTER, changes, predicted=False)
         with store_of(nodes, engine) as store:
             cells = {}
-            for shown in conform(store, partial(_heard, engine)):
-                text = shown.support.how if shown.support.why else "yes"
-                cells[shown.cell] = text if shown.holds else f"**{text}, not so**"
+            for outcome in conform(store, partial(_heard, engine)):
+                text = outcome.support.how if outcome.support.why else "yes"
+                cells[outcome.cell] = text if outcome.holds else f"**{text}, not so**"
             columns[engine] = cells
     names = list(dict.fromkeys(cell for cells in columns.values() for cell in cells))
-    for engine, hints in said.items():
+    for engine, hints in own_tests.items():
         columns[f"{engine} (by its own tests)"] = {
             cell: hints[key] for cell in names if (key := _hint(cell)) in hints
         }
@@ -349,12 +354,12 @@ def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
-    beside = verbs.add_parser("compare")
-    beside.add_argument("--engine", choices=list(ENGINES), default="moosefs")
-    beside.add_argument("--quick", action="store_true", help="four scenarios")
-    beside.add_argument("--json", action="store_true")
-    beside.add_argument("--from", type=Path, dest="source", help="file of recorded runs")
-    record.option(beside)
+    compare_parser = verbs.add_parser("compare")
+    compare_parser.add_argument("--engine", choices=list(ENGINES), default="moosefs")
+    compare_parser.add_argument("--quick", action="store_true", help="four scenarios")
+    compare_parser.add_argument("--json", action="store_true")
+    compare_parser.add_argument("--from", type=Path, dest="source", help="file of recorded runs")
+    record.option(compare_parser)
     cells = verbs.add_parser("matrix")
     cells.add_argument("engines", nargs="*", default=[e for e in STORE_ENGINES if e != "toy"])
     options = parser.parse_args()
@@ -362,28 +367,28 @@ def main() -> int:
         write_matrix(matrix(options.engines))
         return 0
     try:
-        seen, found = read_kept(options.source or RECORDED / f"{options.engine}.json.gz")
+        seen, compared = read_kept(options.source or RECORDED / f"{options.engine}.json.gz")
         if options.quick:
-            found = [c for c in found if c.scenario in scenarios(True)]
-        platform = predicted(seen.engine, seen, found)
+            compared = [c for c in compared if c.scenario in scenarios(True)]
+        platform = predicted(seen.engine, seen, compared)
     except PenstockError as error:
         print(f"stores: {error}", file=sys.stderr)
         return 1
-    told = bool(found) and planted(found, platform)
+    detected = bool(compared) and planted(compared, platform)
     quoted = ("published", DEFAULT, OCCURRED)
     rows = [
         row | {"quoted": model in quoted}
         for model in (*models(seen.engine), OCCURRED)
-        for row in (judged(found, model) if found else ())
+        for row in (rows_of(compared, model) if compared else ())
     ]
-    rows += [row | {"quoted": True} for row in (cost(found) if found else ())]
-    rows, claims = evaluated(rows, found, options.quick)
+    rows += [row | {"quoted": True} for row in (cost(compared) if compared else ())]
+    rows, claims = evaluated(rows, compared, options.quick)
     rows += [
         row
-        for c in found
+        for c in compared
         for row in evaluation.scenario_rows(c.case(DEFAULT), seen.engine, c.predicted)
     ]
-    plants = {"a storage service a hundred times as long": told}
+    plants = {"a storage service a hundred times as long": detected}
     about = f"Engine {seen.engine}. Seeded on three nodes; no scenario was used for it."
     record.keep(options.record, rows, plants, about)
     if options.json:
@@ -392,8 +397,8 @@ def main() -> int:
         for row in rows:
             if row.get("quoted"):
                 goal = f"({row['bar']}: {row['verdict']})" if "bar" in row else ""
-                said = f"{row['engine']}: {row['metric']}" if row["engine"] else row["metric"]
-                print(f"{said}: {row['value']} {goal}")
+                label = f"{row['engine']}: {row['metric']}" if row["engine"] else row["metric"]
+                print(f"{label}: {row['value']} {goal}")
     return checks.finish("stores", claims, plants)
 
 

@@ -1,7 +1,7 @@
-"""Daemons as targets: the real ones, shut in so that no command of theirs reaches the host.
+"""The real daemons as targets, isolated so that none of their commands reaches the host.
 
-A target's process gives up root and makes itself user, mount and network namespaces; the daemon runs in
-there, with a /dev/fuse of its own, and answers over its socket.
+A target's process drops root and creates its own user, mount and network namespaces. The daemon runs in
+them with its own /dev/fuse and answers over its socket.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ _BIND, _PRIVATE = 4096, 1 << 18 | 16384
 _DUMPABLE = 4
 #: mount_setattr(2): its number on x86-64, flags
 _MOUNT_SETATTR, _HERE, _RECURSIVE, _READ_ONLY = 442, -100, 0x8000, 1
-#: what a daemon may hold, whatever it is told [bytes]
+#: limit of a daemon's memory [bytes]
 MOST_BYTES = 1 << 30
 _ANSWERS_WITHIN_S = 25.0
 
 
-def _done(status: int, what: str) -> None:
+def _check(status: int, call: str) -> None:
     if status != 0:
-        raise OSError(ctypes.get_errno(), what)
+        raise OSError(ctypes.get_errno(), call)
 
 
 def shut_in(place: Path) -> None:
-    """Leaves this process no rights but in namespaces of its own, and no directory of its own but `place`."""
+    """Restrict this process to rights in its own namespaces and to the writable directory `place`."""
     c = ctypes.CDLL(None, use_errno=True)
-    _done(c.unshare(_NEW_MOUNTS), "unshare")
-    _done(c.mount(b"none", b"/", None, _PRIVATE, None), "mount /")
+    _check(c.unshare(_NEW_MOUNTS), "unshare")
+    _check(c.mount(b"none", b"/", None, _PRIVATE, None), "mount /")
     options = f"size=1g,mode=700,uid={_NOBODY},gid={_NOBODY}".encode()
-    _done(c.mount(b"none", bytes(place), b"tmpfs", 0, options), "mount tmpfs")
+    _check(c.mount(b"none", bytes(place), b"tmpfs", 0, options), "mount tmpfs")
     fuse = Path("/dev/fuse")
     if fuse.exists():
-        ours = place / "fuse"
-        os.mknod(ours, stat.S_IFCHR | 0o666, fuse.stat().st_rdev)
-        ours.chmod(0o666)
-        _done(c.mount(bytes(ours), bytes(fuse), None, _BIND, None), "mount /dev/fuse")
+        own_fuse = place / "fuse"
+        os.mknod(own_fuse, stat.S_IFCHR | 0o666, fuse.stat().st_rdev)
+        own_fuse.chmod(0o666)
+        _check(c.mount(bytes(own_fuse), bytes(fuse), None, _BIND, None), "mount /dev/fuse")
     os.setgroups([])
     os.setresgid(_NOBODY, _NOBODY, _NOBODY)
     os.setresuid(_NOBODY, _NOBODY, _NOBODY)
     c.prctl(_DUMPABLE, 1, 0, 0, 0)
-    _done(c.unshare(_NEW_USER | _NEW_MOUNTS | _NEW_NETWORK), "unshare")
+    _check(c.unshare(_NEW_USER | _NEW_MOUNTS | _NEW_NETWORK), "unshare")
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"0 {_NOBODY} 1")
     Path("/proc/self/gid_map").write_text(f"0 {_NOBODY} 1")
@@ -68,20 +68,20 @@ def resident_bytes(pid: int) -> int:
 
 
 class Daemon:
-    """A daemon in a process of its own, its socket, and what is asked of it first."""
+    """A daemon in its own process, its socket, and its first commands."""
 
     def __init__(self, run: Callable[[dict[str, Any]], object], place: Path, first: Sequence[Any]):
         self._run, self._place, self._first = run, place, first
-        self._asked = 0
+        self._sent_lines = 0
         self._pid = 0
         self.begin()
 
     def begin(self) -> None:
-        """Starts it and says what is said first."""
+        """Start the daemon and send its first commands."""
         path = self._place / "socket"
         path.unlink(missing_ok=True)
-        ready, says = os.pipe()
-        above = os.getpid()
+        ready, write_end = os.pipe()
+        parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
             status = 70
@@ -89,10 +89,14 @@ class Daemon:
                 os.close(ready)
                 import resource
 
-                taken = int(Path("/proc/self/statm").read_text().split()[0])
-                most = taken * resource.getpagesize() + 2 * ROOM
+                pages = int(Path("/proc/self/statm").read_text().split()[0])
+                most = pages * resource.getpagesize() + 2 * ROOM
                 resource.setrlimit(resource.RLIMIT_AS, (most, most))
-                config: dict[str, Any] = {"socket": str(path), "owner_pid": above, "ready_fd": says}
+                config: dict[str, Any] = {
+                    "socket": str(path),
+                    "owner_pid": parent,
+                    "ready_fd": write_end,
+                }
                 config |= {"stats_dir": str(self._place / "pages"), "token": "fuzzed"}
                 log = os.open(self._place / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
                 os.dup2(log, 1)
@@ -101,13 +105,13 @@ class Daemon:
                 status = 0
             finally:
                 os._exit(status)
-        os.close(says)
+        os.close(write_end)
         with open(ready, "rb") as line:
             if line.read(6) != b"ready\n":
-                raise AssertionError(f"it did not begin: {self._log()}")
+                raise AssertionError(f"the daemon did not start: {self._log()}")
         self._connect()
         for command in self._first:
-            answer = self._ask(json.dumps(command).encode())
+            answer = self._send(json.dumps(command).encode())
             assert (answer or {}).get("ok"), answer
 
     def _log(self) -> str:
@@ -121,7 +125,7 @@ class Daemon:
         self._socket.connect(str(self._place / "socket"))
 
     def _ended(self, wait_s: float = 0.0) -> bool:
-        """Whether it has; AssertionError where it did so other than it should."""
+        """True if the daemon has ended; AssertionError if it ended with an unexpected status."""
         until = time.monotonic() + wait_s
         while True:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
@@ -133,44 +137,48 @@ class Daemon:
                 return False
             time.sleep(0.005)
 
-    def _ask(self, line: bytes) -> dict[str, Any] | None:
-        """Its answer; None where it hung up."""
+    def _send(self, line: bytes) -> dict[str, Any] | None:
+        """Answer to one line; None if the daemon closed the connection."""
         answer = b""
         try:
             self._socket.sendall(line + b"\n")
             while not answer.endswith(b"\n"):
-                more = self._socket.recv(1 << 16)
-                if not more:
+                received = self._socket.recv(1 << 16)
+                if not received:
                     return None
-                answer += more
+                answer += received
         except (ConnectionError, BrokenPipeError):
             return None
-        told = json.loads(answer)
-        assert isinstance(told, dict), told
-        assert told.get("ok") is True or (told.get("ok") is False and told.get("error")), told
-        return told
+        document = json.loads(answer)
+        assert isinstance(document, dict), document
+        assert document.get("ok") is True or (
+            document.get("ok") is False and document.get("error")
+        ), document
+        return document
 
     def feed(self, line: bytes) -> None:
-        """Asks it one line; it must answer, go on, and stay small. It hangs up on what is no text only."""
+        """Send one line. The daemon must answer, continue and stay within its memory limit; it may close
+        the connection only after a line that is not text.
+        """
         line = line.replace(b"\n", b" ")
-        self._asked += 1
-        answer = self._ask(line)
+        self._sent_lines += 1
+        answer = self._send(line)
         if answer is None:
             if self._ended(0.2 if is_text(line) else 0.0):
                 self.begin()
-                answer = self._ask(line)
+                answer = self._send(line)
             else:
                 self._socket.close()
                 self._connect()
-                assert not is_text(line), f"it hung up: {self._log()}"
+                assert not is_text(line), f"the daemon closed the connection: {self._log()}"
         if answer and answer["ok"] and b"shutdown" in line and self._ended(10.0):
             self.begin()
-        elif self._asked % 50 == 0:
-            for command in self._first:  # some of what there was may be gone
-                self._ask(json.dumps(command).encode())
-        if self._asked % 500 == 0:
+        elif self._sent_lines % 50 == 0:
+            for command in self._first:  # the lines may have removed what these created
+                self._send(json.dumps(command).encode())
+        if self._sent_lines % 500 == 0:
             held = resident_bytes(self._pid)
-            assert held < MOST_BYTES, f"it holds {held >> 20} MiB"
+            assert held < MOST_BYTES, f"the daemon uses {held >> 20} MiB"
 
     def end(self) -> None:
         """Ends it."""
@@ -181,7 +189,7 @@ class Daemon:
 
 
 def is_text(line: bytes) -> bool:
-    """Whether it is UTF-8."""
+    """True if the line is UTF-8."""
     try:
         line.decode()
     except UnicodeDecodeError:
@@ -193,7 +201,7 @@ def is_text(line: bytes) -> bool:
 def talking_to(
     place: Path, run: Callable[[dict[str, Any]], object], first: Sequence[Any] = ()
 ) -> Iterator[Feed]:
-    """A daemon whose life is `run`; `first` is asked of it first, and again now and then."""
+    """A daemon that executes `run`; the commands `first` are sent at its start and repeated later."""
     daemon = Daemon(run, place, first)
     try:
         yield daemon.feed
@@ -224,12 +232,12 @@ def disk(place: Path) -> Iterator[Feed]:
 
 @contextlib.contextmanager
 def relay(place: Path) -> Iterator[Feed]:
-    """The relay between two links. It needs root of the host for its sockets; its commands name no files."""
+    """The relay between two links. Its sockets need root of the host; its commands name no files."""
     libc = ctypes.CDLL(None, use_errno=True)
-    _done(libc.unshare(_NEW_NETWORK), "unshare")
+    _check(libc.unshare(_NEW_NETWORK), "unshare")
     for n in (0, 1):
-        words = f"ip link add n{n} type veth peer name p{n}".split()
-        subprocess.run(words, check=True)
+        argv = f"ip link add n{n} type veth peer name p{n}".split()
+        subprocess.run(argv, check=True)
         subprocess.run(["ip", "link", "set", f"n{n}", "up"], check=True)
         subprocess.run(["ip", "link", "set", f"p{n}", "up"], check=True)
     first = [
@@ -247,22 +255,22 @@ def relay(place: Path) -> Iterator[Feed]:
 
 @contextlib.contextmanager
 def frames(place: Path) -> Iterator[Feed]:
-    """The relay between two links of which one delays, loses, doubles and spoils what is sent."""
-    with relay(place) as ask:
-        bad = {"delay": {"mean_s": 1e-4, "jitter_s": 5e-5, "distribution": "normal"}}
-        bad |= {"loss": 0.1, "duplicate": 0.2, "corrupt": 0.5, "reorder": 0.1}
-        ask(json.dumps({"cmd": "link", "port": 0, "out": bad, "in": bad}).encode())
+    """The relay between two links, one of which delays, loses, duplicates and corrupts frames."""
+    with relay(place) as send:
+        faults = {"delay": {"mean_s": 1e-4, "jitter_s": 5e-5, "distribution": "normal"}}
+        faults |= {"loss": 0.1, "duplicate": 0.2, "corrupt": 0.5, "reorder": 0.1}
+        send(json.dumps({"cmd": "link", "port": 0, "out": faults, "in": faults}).encode())
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
             sender.bind(("n0", 0))
             count = 0
 
             def feed(data: bytes) -> None:
                 nonlocal count
-                with contextlib.suppress(OSError):  # what is no frame for the kernel
+                with contextlib.suppress(OSError):  # the kernel rejects an invalid frame
                     sender.send(data)
                 count += 1
                 if count % 100 == 0:
-                    ask(b'{"cmd": "stats"}')
+                    send(b'{"cmd": "stats"}')
 
             yield feed
 
@@ -276,26 +284,29 @@ def sampler(place: Path) -> Iterator[Feed]:
         yield lambda line: feed(line.replace(b"/PLACE", bytes(place)))
 
 
-def _reads_only(but: Path) -> None:
-    """A mount namespace of its own, in which nothing can be written but `but`, and no device is there."""
+def _make_read_only(writable: Path) -> None:
+    """Enter a mount namespace in which only `but` is writable and there are no devices."""
     c = ctypes.CDLL(None, use_errno=True)
-    _done(c.unshare(_NEW_MOUNTS), "unshare")
-    _done(c.mount(b"none", b"/", None, _PRIVATE, None), "mount /")
-    _done(c.mount(b"none", b"/dev", b"tmpfs", 0, b"size=1m,mode=700"), "mount /dev")
-    but.mkdir(parents=True, exist_ok=True)  # it may have been in /dev/shm
-    _done(c.mount(b"none", bytes(but), b"tmpfs", 0, b"size=1g,mode=700"), "mount tmpfs")
-    for where, deep, set_, clear in (
+    _check(c.unshare(_NEW_MOUNTS), "unshare")
+    _check(c.mount(b"none", b"/", None, _PRIVATE, None), "mount /")
+    _check(c.mount(b"none", b"/dev", b"tmpfs", 0, b"size=1m,mode=700"), "mount /dev")
+    writable.mkdir(parents=True, exist_ok=True)  # it may have been in /dev/shm
+    _check(c.mount(b"none", bytes(writable), b"tmpfs", 0, b"size=1g,mode=700"), "mount tmpfs")
+    for path, recursion, set_, clear in (
         (b"/", _RECURSIVE, _READ_ONLY, 0),
-        (bytes(but), 0, 0, _READ_ONLY),
+        (bytes(writable), 0, 0, _READ_ONLY),
     ):
-        how = struct.pack("<QQQQ", set_, clear, 0, 0)
-        _done(c.syscall(_MOUNT_SETATTR, _HERE, where, deep, how, len(how)), "mount_setattr")
+        attributes = struct.pack("<QQQQ", set_, clear, 0, 0)
+        _check(
+            c.syscall(_MOUNT_SETATTR, _HERE, path, recursion, attributes, len(attributes)),
+            "mount_setattr",
+        )
 
 
 @contextlib.contextmanager
 def tracer(place: Path) -> Iterator[Feed]:
     """The tracer, which loads its programs as root; it can write to no file but below `/PLACE`."""
-    _reads_only(place)
+    _make_read_only(place)
     main = _native_main("tracer")
 
     def run(config: dict[str, Any]) -> None:
@@ -400,7 +411,7 @@ SAMPLER_COMMANDS: list[dict[str, Any]] = [
     {"cmd": "stop"},
 ]
 
-#: a group that nobody is in
+#: a group without members
 _NOWHERE = 1 << 40
 TRACER_COMMANDS: list[dict[str, Any]] = [
     {"cmd": "ping"},
