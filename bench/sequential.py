@@ -73,7 +73,7 @@ class Table:
         return self.means[chosen] / self.best - 1
 
 
-class Made(Table):
+class Synthetic(Table):
     """A synthetic table: logarithms of a response of eight two-level factors, and runs with noise."""
 
     #: standard deviations of effects of one, two, three factors; share of effects that exist; noise
@@ -86,32 +86,32 @@ class Made(Table):
     }
 
     def __init__(self, kind: str) -> None:
-        sizes, there, noise = self.KINDS[kind]
-        drawn = np.random.default_rng([20, list(self.KINDS).index(kind)])
+        sizes, existing, noise = self.KINDS[kind]
+        rng = np.random.default_rng([20, list(self.KINDS).index(kind)])
         self.names = list("abcdefgh")
         self.levels = [["low", "high"] for _ in self.names]
         signs = np.array(list(itertools.product((-1.0, 1.0), repeat=8)))
         truth = np.zeros(len(signs))
         for order, size in enumerate(sizes, start=1):
-            for word in itertools.combinations(range(8), order):
-                if drawn.random() < there:
-                    effect = drawn.normal(0, size / math.sqrt(2 * order if order > 1 else 1))
-                    truth += effect * np.prod(signs[:, word], axis=1)
+            for factors in itertools.combinations(range(8), order):
+                if rng.random() < existing:
+                    effect = rng.normal(0, size / math.sqrt(2 * order if order > 1 else 1))
+                    truth += effect * np.prod(signs[:, factors], axis=1)
         if kind == "rugged":
-            for own in range(8):
-                others = drawn.choice([j for j in range(8) if j != own], 2, replace=False)
-                worth = drawn.random(8)
-                at = (signs[:, [own, *others]] > 0) @ np.array([1, 2, 4])
+            for locus in range(8):
+                neighbours = rng.choice([j for j in range(8) if j != locus], 2, replace=False)
+                worth = rng.random(8)
+                at = (signs[:, [locus, *neighbours]] > 0) @ np.array([1, 2, 4])
                 truth += worth[at] / 8
         names = [tuple("high" if s > 0 else "low" for s in row) for row in signs]
         self.means = dict(zip(names, np.exp(truth).tolist(), strict=True))
         self.values = {
-            t: (m * np.exp(drawn.normal(0, noise, 4))).tolist() for t, m in self.means.items()
+            t: (m * np.exp(rng.normal(0, noise, 4))).tolist() for t, m in self.means.items()
         }
         self.best = min(self.means.values())
 
 
-class Asked:
+class Experiment:
     """The table as an experiment: each run of a treatment returns one of its recorded values."""
 
     def __init__(self, table: Table, seed: int) -> None:
@@ -121,16 +121,16 @@ class Asked:
     def run(self, treatment: Treatment) -> float:
         """Execute one more run."""
         self.runs += 1
-        left = self._left.get(treatment)
-        if not left:
-            left = list(self.table.values[treatment])
-            self.drawn.shuffle(left)
-            self._left[treatment] = left
-        return left.pop()
+        remaining = self._left.get(treatment)
+        if not remaining:
+            remaining = list(self.table.values[treatment])
+            self.drawn.shuffle(remaining)
+            self._left[treatment] = remaining
+        return remaining.pop()
 
 
 def sequential(
-    experiment: Asked, seed: int, search: str = "gaussian-process", better: str = "lower"
+    experiment: Experiment, seed: int, search: str = "gaussian-process", better: str = "lower"
 ) -> Treatment:
     """A sequential study, by the code that `penstock run` uses."""
     from penstock.analyse.sequential.adaptive import next_stage
@@ -193,57 +193,57 @@ responses: {{took: {{from: wall_s, unit: s, better: {better}}}}}
     return pair[int(np.argmin(means) if better == "lower" else np.argmax(means))]
 
 
-def one_factor_at_a_time(asked: Asked, seed: int) -> Treatment:
+def one_factor_at_a_time(experiment: Experiment, seed: int) -> Treatment:
     """Change each factor in turn from the first levels on, and retain the faster level; two runs each."""
     order = np.random.default_rng(seed)
-    now = [v[0] for v in asked.table.levels]
-    took = [asked.run(tuple(now)) for _ in range(2)]
-    while asked.runs + 2 <= BUDGET:
-        for j in order.permutation(len(now)):
-            if asked.runs + 2 > BUDGET:
+    current = [v[0] for v in experiment.table.levels]
+    best_times = [experiment.run(tuple(current)) for _ in range(2)]
+    while experiment.runs + 2 <= BUDGET:
+        for j in order.permutation(len(current)):
+            if experiment.runs + 2 > BUDGET:
                 break
-            other = list(now)
-            other[j] = next(v for v in asked.table.levels[j] if v != now[j])
-            seen = [asked.run(tuple(other)) for _ in range(2)]
-            if statistics.fmean(seen) < statistics.fmean(took):
-                now, took = other, seen
-    return tuple(now)
+            changed = list(current)
+            changed[j] = next(v for v in experiment.table.levels[j] if v != current[j])
+            times = [experiment.run(tuple(changed)) for _ in range(2)]
+            if statistics.fmean(times) < statistics.fmean(best_times):
+                current, best_times = changed, times
+    return tuple(current)
 
 
-def at_random(asked: Asked, seed: int) -> Treatment:
+def at_random(experiment: Experiment, seed: int) -> Treatment:
     """The best of random treatments, one run each."""
-    every = sorted(asked.table.values)
-    chosen = np.random.default_rng(seed).choice(len(every), BUDGET, replace=False)
-    return min((asked.run(every[i]), every[i]) for i in chosen)[1]
+    treatments = sorted(experiment.table.values)
+    chosen = np.random.default_rng(seed).choice(len(treatments), BUDGET, replace=False)
+    return min((experiment.run(treatments[i]), treatments[i]) for i in chosen)[1]
 
 
-def optuna_alone(asked: Asked, seed: int) -> Treatment:
+def optuna_alone(experiment: Experiment, seed: int) -> Treatment:
     """Optuna's default sampler over all runs."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
 
-    def tried(trial: optuna.Trial) -> float:
-        return asked.run(
+    def evaluate(trial: optuna.Trial) -> float:
+        return experiment.run(
             tuple(
                 trial.suggest_categorical(n, v)
-                for n, v in zip(asked.table.names, asked.table.levels, strict=True)
+                for n, v in zip(experiment.table.names, experiment.table.levels, strict=True)
             )
         )
 
-    study.optimize(tried, n_trials=BUDGET)
-    return tuple(study.best_params[n] for n in asked.table.names)
+    study.optimize(evaluate, n_trials=BUDGET)
+    return tuple(study.best_params[n] for n in experiment.table.names)
 
 
-def full(asked: Asked, seed: int) -> Treatment:
+def full(experiment: Experiment, seed: int) -> Treatment:
     """Every treatment once, in a random order."""
-    every = sorted(asked.table.values)
-    order = np.random.default_rng(seed).permutation(len(every))
-    return min((asked.run(every[i]), every[i]) for i in order)[1]
+    treatments = sorted(experiment.table.values)
+    order = np.random.default_rng(seed).permutation(len(treatments))
+    return min((experiment.run(treatments[i]), treatments[i]) for i in order)[1]
 
 
-ENGINES: dict[str, Callable[[Asked, int], Treatment]] = {
+ENGINES: dict[str, Callable[[Experiment, int], Treatment]] = {
     "penstock": sequential,
     "one factor at a time": one_factor_at_a_time,
     "random": at_random,
@@ -253,25 +253,25 @@ ENGINES: dict[str, Callable[[Asked, int], Treatment]] = {
 
 
 def measured(
-    case: str, table: Table, engine: str, choose: Callable[[Asked, int], Treatment], seeds: int
+    case: str, table: Table, engine: str, choose: Callable[[Experiment, int], Treatment], seeds: int
 ) -> tuple[list[record.Row], bool]:
     """Rows of one search method; true if it reaches the goal."""
     from scipy.stats import binomtest
 
     regrets, runs = [], []
     for seed in range(1, seeds + 1):
-        asked = Asked(table, 1000 + seed)
-        regrets.append(table.regret(choose(asked, seed)))
-        runs.append(asked.runs)
+        experiment = Experiment(table, 1000 + seed)
+        regrets.append(table.regret(choose(experiment, seed)))
+        runs.append(experiment.runs)
         if sys.stderr.isatty():
             print(f"\r{case}, {engine}: {seed} of {seeds}", end="", file=sys.stderr)
-    good = sum(r <= REGRET for r in regrets)
-    interval = binomtest(good, seeds).proportion_ci(method="exact")
+    reached = sum(r <= REGRET for r in regrets)
+    interval = binomtest(reached, seeds).proportion_ci(method="exact")
     share = {
         "case": case,
         "engine": engine,
         "metric": f"seeds with a regret of at most {100 * REGRET:.0f} %",
-        "value": 100 * good / seeds,
+        "value": 100 * reached / seeds,
         "unit": "%",
         "low": 100 * interval.low,
         "high": 100 * interval.high,
@@ -290,11 +290,11 @@ def measured(
     return rows, within
 
 
-def _of(one: record.Row, other: record.Row) -> bool:
-    return (one["case"], one["engine"]) == (other["case"], other["engine"])
+def _same_case_and_engine(row: record.Row, compared_with: record.Row) -> bool:
+    return (row["case"], row["engine"]) == (compared_with["case"], compared_with["engine"])
 
 
-def beside_optuna(rows: list[record.Row]) -> str:
+def compared_with_optuna(rows: list[record.Row]) -> str:
     """Tables on which the share of good seeds is significantly larger than that of Optuna alone."""
     from scipy.stats import fisher_exact
 
@@ -304,8 +304,8 @@ def beside_optuna(rows: list[record.Row]) -> str:
         counts = []
         for engine in ("penstock", "optuna"):
             row = shares[case, engine]
-            good = round(row["value"] * row["n"] / 100)
-            counts.append([good, row["n"] - good])
+            reached = round(row["value"] * row["n"] / 100)
+            counts.append([reached, row["n"] - reached])
         better[fisher_exact(counts, "greater").pvalue < _SHOWN].append(case)
     return (
         "By the share of seeds, shown to be better than Optuna alone: "
@@ -342,14 +342,14 @@ def main() -> int:
         take(args.take)
         return 0
     seeds = 10 if args.quick else args.seeds
-    tables = {"inserts": Table(HERE / "inserts.csv")} | {k: Made(k) for k in Made.KINDS}
+    tables = {"inserts": Table(HERE / "inserts.csv")} | {k: Synthetic(k) for k in Synthetic.KINDS}
     rows: list[record.Row] = []
-    kept = True
+    met = True
     for case, table in tables.items():
         for engine, choose in ENGINES.items():
-            made, within = measured(case, table, engine, choose, seeds)
-            rows += made
-            kept = kept and (within or engine != "penstock")
+            method_rows, within = measured(case, table, engine, choose, seeds)
+            rows += method_rows
+            met = met and (within or engine != "penstock")
     _, blind = measured(
         "inserts",
         tables["inserts"],
@@ -361,26 +361,30 @@ def main() -> int:
     if args.json:
         print(json.dumps(rows))
     else:
-        for one in rows:
-            verdict = one.get("verdict", "")
-            if verdict and one["metric"] == "regret":
-                good = next(r for r in rows if _of(r, one) and r["metric"].startswith("seeds with"))
-                verdict += f" by the median; by {good['value']:.3g} % of seeds"
-                verdict += f" ({good['low']:.3g} to {good['high']:.3g})"
+        for row in rows:
+            verdict = row.get("verdict", "")
+            if verdict and row["metric"] == "regret":
+                share = next(
+                    r
+                    for r in rows
+                    if _same_case_and_engine(r, row) and r["metric"].startswith("seeds with")
+                )
+                verdict += f" by the median; by {share['value']:.3g} % of seeds"
+                verdict += f" ({share['low']:.3g} to {share['high']:.3g})"
             print(
-                f"{one['case']:16} {one['engine']:20} {one['metric']:36} {one['value']:8.3g} {one['unit']:5} "
-                f"({one['low']:.3g} to {one['high']:.3g}, n = {one['n']}) {verdict}"
+                f"{row['case']:16} {row['engine']:20} {row['metric']:36} {row['value']:8.3g} {row['unit']:5} "
+                f"({row['low']:.3g} to {row['high']:.3g}, n = {row['n']}) {verdict}"
             )
-        print(beside_optuna(rows))
+        print(compared_with_optuna(rows))
     print(f"planted: {'found' if not blind else 'NOT found'}", file=sys.stderr)
     record.keep(
         args.record,
         rows,
         planted,
         "256 treatments; runs of one treatment are drawn from those recorded (or made) of it. "
-        + beside_optuna(rows),
+        + compared_with_optuna(rows),
     )
-    return 0 if kept and not blind else 1
+    return 0 if met and not blind else 1
 
 
 if __name__ == "__main__":

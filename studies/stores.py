@@ -68,7 +68,8 @@ FOR_TRIALS = {"cephfs": ["store.chunk=128KiB"]}
 
 @dataclass(frozen=True)
 class Engine:
-    """Settings of an engine in this study, and the layout of its files for a model. `changes`: of the cluster's file;
+    """Settings of an engine in this study, and the layout of its files for a model. `changes`: those of the
+    cluster's file;
     `whole`: its own chunks; `streamed`: the unit that passes network and storage block by block, and the
     number of nodes of a file; `dealt`: the choice of places.
     """
@@ -231,7 +232,7 @@ def _predicted(
     return predicted_by(predict(workload, platform, explained=False, placement=at))
 
 
-def read_kept(file: Path) -> tuple[Measurements, list[Compared]]:
+def read_recorded(file: Path) -> tuple[Measurements, list[Compared]]:
     """Recorded measurements and runs."""
     raw = file.read_bytes()
     facts = json.loads(gzip.decompress(raw) if file.suffix == ".gz" else raw)
@@ -367,7 +368,7 @@ def main() -> int:
         write_matrix(matrix(options.engines))
         return 0
     try:
-        seen, compared = read_kept(options.source or RECORDED / f"{options.engine}.json.gz")
+        seen, compared = read_recorded(options.source or RECORDED / f"{options.engine}.json.gz")
         if options.quick:
             compared = [c for c in compared if c.scenario in scenarios(True)]
         platform = predicted(seen.engine, seen, compared)

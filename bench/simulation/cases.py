@@ -380,7 +380,7 @@ def curves(scale: Scale) -> list[Row]:
 
 def predictions(scale: Scale) -> list[Row]:
     """Predictions of recorded runs on a store, with their intervals, and the node seconds of these runs."""
-    seen, recorded = stores.read_kept(stores.CLUSTER.parent / "moosefs.json.gz")
+    seen, recorded = stores.read_recorded(stores.CLUSTER.parent / "moosefs.json.gz")
     seeded = stores.seeded_under(seen.engine, seen, stores.models(seen.engine)[stores.DEFAULT])
     chosen = recorded if scale.hosts[0] >= 50 else recorded[::11]
     questions = [

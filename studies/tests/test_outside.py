@@ -13,7 +13,7 @@ from penstock.parts.prediction.queue_network.predict import predict_many
 from penstock.parts.prediction.report.prediction_text import answer
 from penstock.platform.hosts import Platform
 from studies.prediction_study.scenarios import Scenario
-from studies.stores import DEFAULT, ROOT, Compared, changes_of, models, read_kept, seeded_under
+from studies.stores import DEFAULT, ROOT, Compared, changes_of, models, read_recorded, seeded_under
 
 SEEDS = 2
 
@@ -21,7 +21,7 @@ SEEDS = 2
 @cache
 def recorded(engine: str) -> tuple[Platform, dict[Scenario, Compared]]:
     """The platform with the recorded service times, and the runs."""
-    seen, found = read_kept(ROOT / "studies" / "stores" / f"{engine}.json.gz")
+    seen, found = read_recorded(ROOT / "studies" / "stores" / f"{engine}.json.gz")
     platform = seeded_under(engine, seen, models(engine)[DEFAULT])([])
     return platform, {c.scenario: c for c in found}
 
@@ -58,7 +58,7 @@ def test_scattered_reads_of_cephfs_are_withheld(nodes: int) -> None:
 
 def test_reads_of_a_store_with_limited_read_ahead_are_predicted() -> None:
     """Clients read ahead at most half of their cache since the runs were recorded."""
-    seen, _ = read_kept(ROOT / "studies" / "stores" / "cephfs.json.gz")
+    seen, _ = read_recorded(ROOT / "studies" / "stores" / "cephfs.json.gz")
     scenario = Scenario("scatter", 16, 4, True)
     for ahead, withheld in ((2**19, False), (2**21, True)):
         limited = replace(seen, read_ahead_bytes=ahead)

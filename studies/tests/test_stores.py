@@ -22,14 +22,14 @@ from studies.stores import (
     models,
     planted,
     predicted,
-    read_kept,
+    read_recorded,
     scenarios,
 )
 
 
 @pytest.mark.parametrize("engine", ["moosefs", "cephfs"])
 def test_what_was_measured_is_predicted_again(engine: str) -> None:
-    seen, found = read_kept(ROOT / "studies" / "stores" / f"{engine}.json.gz")
+    seen, found = read_recorded(ROOT / "studies" / "stores" / f"{engine}.json.gz")
     assert seen.engine == engine
     assert len(found) >= 40
     some = [c for c in found if c.scenario.file_mib == 4 and c.scenario.nodes == 4]
@@ -50,7 +50,7 @@ def test_what_was_measured_is_predicted_again(engine: str) -> None:
 
 def test_a_scenario_that_was_not_measured_fails_the_comparison() -> None:
     """A model that is right in every scenario, and one of its scenarios without runs."""
-    _, found = read_kept(ROOT / "studies" / "stores" / "moosefs.json.gz")
+    _, found = read_recorded(ROOT / "studies" / "stores" / "moosefs.json.gz")
     small = [c for c in found if c.scenario in scenarios(True)]
     assert len(small) == 4
     for c in small:
@@ -78,7 +78,7 @@ def test_a_scenario_that_was_not_measured_fails_the_comparison() -> None:
 
 def test_few_and_uneven_times_give_service_times_nevertheless() -> None:
     """An interval of four times, one of them long, reaches below nothing."""
-    seen, _ = read_kept(ROOT / "studies" / "stores" / "moosefs.json.gz")
+    seen, _ = read_recorded(ROOT / "studies" / "stores" / "moosefs.json.gz")
     uneven = {
         key: [1e-4, 1e-4, 1e-4, 10 * values[0]] for key, values in seen.trials.seconds.items()
     }

@@ -177,8 +177,8 @@ class Daemon:
             for command in self._first:  # the lines may have removed what these created
                 self._send(json.dumps(command).encode())
         if self._sent_lines % 500 == 0:
-            held = resident_bytes(self._pid)
-            assert held < MOST_BYTES, f"the daemon uses {held >> 20} MiB"
+            used_bytes = resident_bytes(self._pid)
+            assert used_bytes < MOST_BYTES, f"the daemon uses {used_bytes >> 20} MiB"
 
     def end(self) -> None:
         """Ends it."""
