@@ -136,8 +136,8 @@ while m := c.recv(64): c.sendall(m)
 
 def round_trips(pids: list[int], address: str, count: int) -> list[float]:
     """Times of small messages to another process and back [s]."""
-    words = ["nsenter", f"--net=/proc/{pids[1]}/ns/net", sys.executable, "-c", _ECHO, address]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as echo:
+    argv = ["nsenter", f"--net=/proc/{pids[1]}/ns/net", sys.executable, "-c", _ECHO, address]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as echo:
         assert echo.stdout is not None
         port = int(echo.stdout.readline())
         client = inside(pids[0], socket.socket)
@@ -158,27 +158,27 @@ def bandwidth(quick: bool, plant: float = 0.0) -> Iterator[Row]:
     windows, length_s = (2, 0.5) if quick else (5, 1.0)
     with two_nodes("auto") as (network, pids, address):
         for bit_s in (1e6, 20e6, 50e6, 1e9):
-            for way, node in (("out", "a"), ("in", "b")):
-                key = f"{way}_bps"
+            for direction, node in (("out", "a"), ("in", "b")):
+                key = f"{direction}_bps"
                 network.set_link(node, None, {key: bit_s / 8 * (1 - plant)})
 
-                def counted(node: str = node, way: str = way) -> int:
-                    return network.passed(node)[way] or 0
+                def counted(node: str = node, direction: str = direction) -> int:
+                    return network.passed(node)[direction] or 0
 
                 rates = bulk(pids, address, counted, windows, length_s)
                 network.set_link(node, None, {key: None})
-                made = row(
-                    f"{bit_s / 1e6:g} Mbit/s {way}", "tbf", "rate", "Mbit/s",
+                row_ = row(
+                    f"{bit_s / 1e6:g} Mbit/s {direction}", "tbf", "rate", "Mbit/s",
                     [r * 8e-6 for r in rates], bit_s / 1e6,
                 )  # fmt: skip
                 low, high = (x * bit_s / 1e6 for x in (1 - TOLERANCE, 1 + TOLERANCE))
-                if made.high > high:
-                    made.verdict = "exceeded"
-                elif made.high < low:
-                    made.verdict = "not reached"
+                if row_.high > high:
+                    row_.verdict = "exceeded"
+                elif row_.high < low:
+                    row_.verdict = "not reached"
                 else:
-                    made.verdict = "honoured" if made.value >= low else "host-saturated"
-                yield made
+                    row_.verdict = "honoured" if row_.value >= low else "host-saturated"
+                yield row_
 
 
 def ceiling(engine: str, quick: bool) -> Iterator[Row]:
@@ -214,30 +214,32 @@ def delay(engine: str, quick: bool, plant: float = 0.0) -> Iterator[Row]:
     yield row("no delay", "bridge", "round trip p50", "us", [base_s * 1e6])
     with two_nodes(engine) as (network, pids, address):
         for ms in (0.0, 0.2, 1.0, 10.0, 50.0):
-            asked_s = 2 * ms / 1e3
-            there = {"delay": ms / 1e3 * (1 + plant), "in_delay": ms / 1e3 * (1 + plant)}
-            network.set_link("a", None, there)
+            requested_s = 2 * ms / 1e3
+            link = {"delay": ms / 1e3 * (1 + plant), "in_delay": ms / 1e3 * (1 + plant)}
+            network.set_link("a", None, link)
             if engine == "relay":
                 network.relay_stats(reset=True)
             times = sorted(round_trips(pids, address, max(20, count if ms < 5 else count // 8)))
             p50, p99 = times[len(times) // 2], times[math.ceil(0.99 * len(times)) - 1]
             case = f"{ms:g} ms each way"
-            made = row(case, engine, "round trip p50", "us", [p50 * 1e6], (base_s + asked_s) * 1e6)
-            late = p50 - base_s - asked_s
-            allowed = 0.01 * asked_s + LATE_S
-            if times[0] < asked_s:
-                made.verdict = "too fast"
-            elif times[0] - asked_s > base_s + allowed:
-                made.verdict = "too slow"
+            row_ = row(
+                case, engine, "round trip p50", "us", [p50 * 1e6], (base_s + requested_s) * 1e6
+            )
+            late = p50 - base_s - requested_s
+            allowed = 0.01 * requested_s + LATE_S
+            if times[0] < requested_s:
+                row_.verdict = "too fast"
+            elif times[0] - requested_s > base_s + allowed:
+                row_.verdict = "too slow"
             else:
-                made.verdict = "honoured" if late < allowed else "host-saturated"
-            yield made
+                row_.verdict = "honoured" if late < allowed else "host-saturated"
+            yield row_
             yield row(case, engine, "round trip p99", "us", [p99 * 1e6])
             yield row(case, engine, "added", "us", [late * 1e6])
-            said = network.relay_stats() if engine == "relay" else None
-            if said is not None and said["late"]["n"]:
+            stats = network.relay_stats() if engine == "relay" else None
+            if stats is not None and stats["late"]["n"]:
                 for which in ("p50", "p99", "max"):
-                    ns = said["late"][f"{which}_ns"]
+                    ns = stats["late"][f"{which}_ns"]
                     yield row(case, engine, f"sent late {which}", "us", [ns / 1e3])
 
 
@@ -251,13 +253,13 @@ def change(quick: bool) -> Iterator[Row]:
             for number, child in enumerate(children):
                 network.attach(f"n{number}", child.pid, LinkSpec(out_bps=1e6))
             yield row(f"{n} nodes", "relay", "up", "ms", [(time.perf_counter() - start) * 1e3])
-            for what, patch in (("bandwidth", {"out_bps": 2e6}), ("delay", {"delay": 0.01})):
+            for parameter, patch in (("bandwidth", {"out_bps": 2e6}), ("delay", {"delay": 0.01})):
                 start = time.perf_counter()
                 done = network.set_links([(f"n{i}", None, patch) for i in range(n)])
                 took = (time.perf_counter() - start) * 1e3
-                made = row(f"{n} nodes", "relay", f"change of {what}", "ms", [took], 5.0 * n)
-                made.verdict = "honoured" if took <= 500.0 and len(done) == n else "too slow"
-                yield made
+                row_ = row(f"{n} nodes", "relay", f"change of {parameter}", "ms", [took], 5.0 * n)
+                row_.verdict = "honoured" if took <= 500.0 and len(done) == n else "too slow"
+                yield row_
             start = time.perf_counter()
         yield row(f"{n} nodes", "relay", "down", "ms", [(time.perf_counter() - start) * 1e3])
     finally:
@@ -278,17 +280,17 @@ def planted(engine: str) -> dict[str, bool | None]:
     }
 
 
-def kept(r: Row) -> record.Row:
+def record_row(r: Row) -> record.Row:
     """A row of the bench in the form of the results."""
-    words = {"honoured": record.MET, "host-saturated": record.UNDECIDED}
-    made = asdict(r)
-    del made["asked"], made["verdict"]
+    verdicts = {"honoured": record.MET, "host-saturated": record.UNDECIDED}
+    fields = asdict(r)
+    del fields["asked"], fields["verdict"]
     if not r.verdict:
-        return made
+        return fields
     return {
-        **made,
+        **fields,
         "bar": f"{r.asked:,.6g} {r.unit}",
-        "verdict": words.get(r.verdict, record.MISSED),
+        "verdict": verdicts.get(r.verdict, record.MISSED),
     }
 
 
@@ -304,21 +306,21 @@ def main() -> int:
     for which in ("bridge", "relay"):
         rows += ceiling(which, options.quick)
     rows += change(options.quick)
-    found = planted(engine)
+    detected = planted(engine)
     if options.json:
         print(json.dumps([asdict(r) for r in rows]))
     else:
         for r in rows:
-            asked = f"asked {r.asked:g}" if r.asked is not None else ""
+            requested = f"asked {r.asked:g}" if r.asked is not None else ""
             value = f"{r.value:10.4g} {r.unit:7} [{r.low:.4g}, {r.high:.4g}]"
-            print(f"{r.case:22} {r.engine:7} {r.metric:20} {value} {asked} {r.verdict}")
-    bad = [r for r in rows if r.verdict not in ("", "honoured", "host-saturated")]
-    for r in bad:
+            print(f"{r.case:22} {r.engine:7} {r.metric:20} {value} {requested} {r.verdict}")
+    wrong = [r for r in rows if r.verdict not in ("", "honoured", "host-saturated")]
+    for r in wrong:
         print(f"{r.case}: {r.metric} {r.value:g} {r.unit}: {r.verdict}", file=sys.stderr)
-    for what, seen in found.items():
-        print(f"planted, {what}: {'found' if seen else 'NOT FOUND'}", file=sys.stderr)
-    record.keep(options.record, [kept(r) for r in rows], found)
-    return 1 if bad or not all(found.values()) else 0
+    for failure, seen in detected.items():
+        print(f"planted, {failure}: {'found' if seen else 'NOT FOUND'}", file=sys.stderr)
+    record.keep(options.record, [record_row(r) for r in rows], detected)
+    return 1 if wrong or not all(detected.values()) else 0
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ PLANTED = "blkio v1, 10 % off (planted)"
 RATE_WITHIN = 1.0
 
 
-def words(case: str, path: str, seconds: float) -> list[str]:
+def fio_argv(case: str, path: str, seconds: float) -> list[str]:
     """Arguments of fio for a case."""
     _, _, pattern, block = CASES[case]
     return ["fio", "--name=t", f"--filename={path}", f"--rw={pattern}", f"--bs={block}",
@@ -72,23 +72,23 @@ def figures(case: str, text: str) -> dict[str, float]:
     limits, profile, pattern, block = CASES[case]
     direction = "write" if "write" in pattern else "read"
     side = json.loads(text[text.index("{") :])["jobs"][0][direction]
-    ((limit, asked),) = limits.items()
+    ((limit, limit_value),) = limits.items()
     rate = float(side["iops"] if limit.endswith("iops") else side["bw_bytes"])
     points = list((np.arange(2000) + 0.5) / 2000)
-    drawn_ns = 1e9 * np.array(profile.quantiles_s(direction, False, block, points))
+    expected_ns = 1e9 * np.array(profile.quantiles_s(direction, False, block, points))
     percentiles = side["clat_ns"]["percentile"]
     return {
-        "rate": 100 * rate / asked,
-        "p50": percentiles["50.000000"] / float(np.quantile(drawn_ns, 0.5)),
-        "p99": percentiles["99.000000"] / float(np.quantile(drawn_ns, 0.99)),
-        "KS": ks_distance(latencies(text, direction), drawn_ns),
+        "rate": 100 * rate / limit_value,
+        "p50": percentiles["50.000000"] / float(np.quantile(expected_ns, 0.5)),
+        "p99": percentiles["99.000000"] / float(np.quantile(expected_ns, 0.99)),
+        "KS": ks_distance(latencies(text, direction), expected_ns),
     }  # fmt: skip
 
 
 def measure(rounds: int, seconds: float) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Rows of all engines that run here, and reasons why others do not."""
+    """Rows of all engines that this host can run, and the reasons why the others cannot run."""
     journal = Journal()
-    absent = {e.name: why for e in (Blkio, Runc, Podman, Docker) if (why := e.unavailable())}
+    absent = {e.name: reason for e in (Blkio, Runc, Podman, Docker) if (reason := e.unavailable())}
     engines: dict[str, Any] = {
         e.name: e() for e in (Blkio, Runc, Podman, Docker) if e.name not in absent
     }
@@ -115,7 +115,7 @@ def measure(rounds: int, seconds: float) -> tuple[list[dict[str, Any]], dict[str
                     random.shuffle(turns)
                     for case, engine in turns:
                         try:
-                            text = _one(case, engine, engines, ground, server, base, seconds)
+                            text = _run_case(case, engine, engines, ground, server, base, seconds)
                         except PenstockError as error:
                             absent[engine] = str(error)
                             engines.pop(engine, None)
@@ -127,7 +127,7 @@ def measure(rounds: int, seconds: float) -> tuple[list[dict[str, Any]], dict[str
     return rows(seen), absent
 
 
-def _one(
+def _run_case(
     case: str, engine: str, engines: dict[str, Any], ground: Ground, server: DiskServer,
     base: Path, seconds: float,
 ) -> str:  # fmt: skip
@@ -137,15 +137,15 @@ def _one(
 
         server.set("d", profile)
         server.reset("d")
-        line = words(case, str(base / "mount" / "file"), seconds)
-        return subprocess.run(line, capture_output=True, text=True, check=True).stdout
+        argv = fio_argv(case, str(base / "mount" / "file"), seconds)
+        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     if engine not in engines:
-        raise PenstockError("it failed before")
+        raise PenstockError("the engine failed in an earlier round")
     if engine == PLANTED:
         limits = {k: 0.9 * v for k, v in limits.items()}
-    line = words(case, str(ground.disk.mount / "file"), seconds)
-    said: str = engines[engine].run(ground, limits, line)
-    return said
+    argv = fio_argv(case, str(ground.disk.mount / "file"), seconds)
+    output: str = engines[engine].run(ground, limits, argv)
+    return output
 
 
 def in_guest(rounds: int, seconds: float) -> list[dict[str, Any]]:
@@ -160,7 +160,7 @@ def in_guest(rounds: int, seconds: float) -> list[dict[str, Any]]:
         job.mkdir()
         machine.carry_penstock(job, Path(penstock.__file__).parent)
         shutil.copy(HERE / "throttles" / "guest_job.py", job / "job.py")
-        cases = {c: (CASES[c][0], words(c, "{file}", seconds)) for c in CASES}
+        cases = {c: (CASES[c][0], fio_argv(c, "{file}", seconds)) for c in CASES}
         (job / "cases.json").write_text(json.dumps(cases))
         python = machine.python_name()
         run = machine.RUN_PYTHON.format(python=python)
@@ -173,8 +173,8 @@ def in_guest(rounds: int, seconds: float) -> list[dict[str, Any]]:
     seen: dict[tuple[str, str], list[dict[str, float]]] = {}
     for line in outcome.log.splitlines():
         if line.startswith("ROUND "):
-            case, said = json.loads(line.removeprefix("ROUND "))
-            seen.setdefault((case, "io.max (guest)"), []).append(figures(case, json.dumps(said)))
+            case, report = json.loads(line.removeprefix("ROUND "))
+            seen.setdefault((case, "io.max (guest)"), []).append(figures(case, json.dumps(report)))
     return rows(seen)
 
 
@@ -191,14 +191,14 @@ def rows(seen: dict[tuple[str, str], list[dict[str, float]]]) -> list[dict[str, 
     return out
 
 
-def planted_found(found: list[dict[str, Any]]) -> bool | None:
+def planted_detected(rows_: list[dict[str, Any]]) -> bool | None:
     """True if a throttle set 10 % wrong deviates by more than 5 % wherever the correct one does not. None:
     undecided everywhere, because it was not run or the host was too busy for the correct one as well.
     """
-    rates = {(r["case"], r["engine"]): r["value"] for r in found if r["metric"] == "rate"}
-    told = [rates[c, PLANTED] < 95 for c, e in rates if e == Blkio.name and rates[c, e] >= 95
+    rates = {(r["case"], r["engine"]): r["value"] for r in rows_ if r["metric"] == "rate"}
+    detected = [rates[c, PLANTED] < 95 for c, e in rates if e == Blkio.name and rates[c, e] >= 95
             and (c, PLANTED) in rates]  # fmt: skip
-    return all(told) if told else None
+    return all(detected) if detected else None
 
 
 def main() -> int:
@@ -209,32 +209,34 @@ def main() -> int:
     record.option(parser)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runtime", type=float, default=5.0, help="seconds per case and engine")
-    given = parser.parse_args()
-    rounds, seconds = (1, 1.5) if given.quick else (given.rounds, given.runtime)
+    arguments = parser.parse_args()
+    rounds, seconds = (1, 1.5) if arguments.quick else (arguments.rounds, arguments.runtime)
     try:
-        found, absent = measure(rounds, seconds)
-        if given.guest:
-            found += in_guest(min(rounds, 3), seconds)
+        rows_, absent = measure(rounds, seconds)
+        if arguments.guest:
+            rows_ += in_guest(min(rounds, 3), seconds)
     except PenstockError as error:
         print(f"throttles: {error}", file=sys.stderr)
         return 1
-    seen = planted_found(found)
-    if given.json:
-        print(json.dumps({"rows": found, "not_run": absent, "planted_found": seen}))
+    seen = planted_detected(rows_)
+    if arguments.json:
+        print(json.dumps({"rows": rows_, "not_run": absent, "planted_found": seen}))
     else:
         print(f"{'case':<22}{'engine':<30}{'metric':<7}{'median':>9}{'low':>9}{'high':>9} unit, n")
-        for r in found:
+        for r in rows_:
             print(f"{r['case']:<22}{r['engine']:<30}{r['metric']:<7}{r['value']:>9.3f}"
                   f"{r['low']:>9.3f}{r['high']:>9.3f} {r['unit']}, {r['n']}")  # fmt: skip
-        for name, why in absent.items():
-            print(f"not run: {name}: {why}")
-        words_of = {True: "found", False: "NOT FOUND", None: "could not be told"}
-        print(f"planted failure (limit 10 % off): {words_of[seen]}")
-    record.keep(given.record, [kept(r) for r in found], {"a throttle set 10 % wrong": seen})
+        for name, reason in absent.items():
+            print(f"not run: {name}: {reason}")
+        verdicts = {True: "found", False: "NOT FOUND", None: "undecided"}
+        print(f"planted failure (limit 10 % off): {verdicts[seen]}")
+    record.keep(
+        arguments.record, [record_row(r) for r in rows_], {"a throttle set 10 % wrong": seen}
+    )
     return 0 if seen is not False else 1
 
 
-def kept(r: record.Row) -> record.Row:
+def record_row(r: record.Row) -> record.Row:
     """A row with the goal of penstock's rate; the other figures have none."""
     if r["metric"] not in ("rate", "KS") or r["engine"] == PLANTED:
         return r

@@ -101,7 +101,7 @@ def events(rng: np.random.Generator, first: int, count: int, n: int) -> pa.Table
     )
     write = (file_id == 3) & (rng.random(count) < 0.5)
     names = pa.array(["pread64", "pwrite64"])
-    ways = pa.array(["read", "write"])
+    directions = pa.array(["read", "write"])
     codes = pa.array(write.astype(np.int8))
     tid = pa.array((100 + number % 8).astype(np.int64))
     return pa.table(
@@ -109,7 +109,7 @@ def events(rng: np.random.Generator, first: int, count: int, n: int) -> pa.Table
             "t_ns": pa.array(START_NS + number * 1000 + rng.integers(0, 900, count)),
             "seq": pa.array(number.astype(np.uint64)),
             "op": pa.DictionaryArray.from_arrays(codes, names),
-            "direction": pa.DictionaryArray.from_arrays(codes, ways),
+            "direction": pa.DictionaryArray.from_arrays(codes, directions),
             "file_id": pa.array(file_id.astype(np.int64)),
             "offset_bytes": pa.array(offset.astype(np.int64)),
             "size_bytes": pa.array(np.full(count, 4096, np.int64)),
@@ -144,11 +144,11 @@ def size_of(page: Path) -> Row:
 
 
 def build(bundle: Path) -> tuple[Path, list[Row]]:
-    """Build the page; returns its costs."""
-    words = [sys.executable, "-c", _BUILD, str(bundle)]
-    told = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split("\n")
-    seconds, peak = map(float, told[1].split())
-    page = Path(told[0])
+    """Build the page; return its path and costs."""
+    argv = [sys.executable, "-c", _BUILD, str(bundle)]
+    output = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split("\n")
+    seconds, peak = map(float, output[1].split())
+    page = Path(output[0])
     events_of = pq.read_metadata(bundle / "io_events.parquet").num_rows
     return page, [
         row("page", "events", "1", [float(events_of)]),
@@ -220,16 +220,16 @@ def zoom_steps(page: Path, seconds: float = 240) -> list[Row]:
     if browser is None:
         print("zoom steps: not run (no chromium)", file=sys.stderr)
         return []
-    told: list[Any] = []
-    came = threading.Event()
+    answers: list[Any] = []
+    answered = threading.Event()
 
     class Receiver(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            answers.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(204)
             self.send_header("Access-Control-Allow-Origin", "*")
             self.end_headers()
-            came.set()
+            answered.set()
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -249,14 +249,14 @@ def zoom_steps(page: Path, seconds: float = 240) -> list[Row]:
         copy.write_text(
             text[:place] + f"<script>{script}</script>" + text[place:], encoding="utf-8"
         )
-        words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"]
-        words += ["--no-first-run", "--disable-background-networking", "--disable-component-update"]
-        words += ["--disable-sync", f"--user-data-dir={folder}/profile", "--window-size=1280,1600"]
-        words += ["--remote-debugging-port=0", copy.as_uri()]
+        argv = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"]
+        argv += ["--no-first-run", "--disable-background-networking", "--disable-component-update"]
+        argv += ["--disable-sync", f"--user-data-dir={folder}/profile", "--window-size=1280,1600"]
+        argv += ["--remote-debugging-port=0", copy.as_uri()]
         quiet = subprocess.DEVNULL
-        running = subprocess.Popen(words, stdout=quiet, stderr=quiet, start_new_session=True)
+        running = subprocess.Popen(argv, stdout=quiet, stderr=quiet, start_new_session=True)
         try:
-            if not came.wait(seconds):
+            if not answered.wait(seconds):
                 raise SystemExit(f"zoom steps: Chromium did not answer in {seconds:.0f} s")
         finally:
             running.terminate()
@@ -264,44 +264,44 @@ def zoom_steps(page: Path, seconds: float = 240) -> list[Row]:
             server.shutdown()
             time.sleep(0.5)
             shutil.rmtree(f"{folder}/profile", ignore_errors=True)
-    steps = told[0]["steps"]
+    steps = answers[0]["steps"]
     return [
         row("zoom", "step", "ms", steps),
-        judged("step, 95th percentile", float(np.quantile(steps, 0.95)), len(steps)),
-        judged(SLOWEST, max(steps), len(steps)),
-        row("zoom", "unpacking all figures", "ms", [told[0]["unpacked"]]),
+        with_goal("step, 95th percentile", float(np.quantile(steps, 0.95)), len(steps)),
+        with_goal(SLOWEST, max(steps), len(steps)),
+        row("zoom", "unpacking all figures", "ms", [answers[0]["unpacked"]]),
     ]
 
 
-def judged(metric: str, value_ms: float, n: int) -> Row:
+def with_goal(metric: str, value_ms: float, n: int) -> Row:
     return record.at_most({**row("zoom", metric, "ms", [value_ms]), "n": n}, STEP_MS)
 
 
 def served(bundle: Path) -> list[Row]:
     """Response times of `penstock serve` from the complete trace down to single requests."""
-    words = [sys.executable, "-m", "penstock", "serve", str(bundle), "--port", "0"]
-    running = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    argv = [sys.executable, "-m", "penstock", "serve", str(bundle), "--port", "0"]
+    running = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert running.stdout is not None
     try:
         address = running.stdout.readline().strip().rstrip("/")
-        (told,) = runtime_dir().glob(f"serve-{running.pid}.json")
-        token = json.loads(told.read_text())["token"]
+        (state_file,) = runtime_dir().glob(f"serve-{running.pid}.json")
+        token = json.loads(state_file.read_text())["token"]
         files = json.loads(get(f"{address}/api/traces/0/files", token))
         rows = []
         for axis in ("number", "time"):
             file = files[0]
             end = sum(file["drawn"]) if axis == "number" else file["last_ns"] - START_NS
-            begun = time.monotonic()
-            ask(address, token, file, axis, 0, end)
+            begin_s = time.monotonic()
+            query_view(address, token, file, axis, 0, end)
             if axis == "number":
-                rows.append(row("serve", "index of a file", "s", [time.monotonic() - begun]))
+                rows.append(row("serve", "index of a file", "s", [time.monotonic() - begin_s]))
             for zoom in (1, 4, 16, 64, 1024, 1 << 20):
                 times = []
                 for place in (0.1, 0.35, 0.6, 0.85):
                     x0 = place * (end - end / zoom)
-                    begun = time.monotonic()
-                    ask(address, token, file, axis, x0, x0 + max(end / zoom, 4))
-                    times.append(1e3 * (time.monotonic() - begun))
+                    begin_s = time.monotonic()
+                    query_view(address, token, file, axis, x0, x0 + max(end / zoom, 4))
+                    times.append(1e3 * (time.monotonic() - begin_s))
                 rows.append(row("serve", f"view over {axis}, zoom {zoom}", "ms", times))
         return rows
     finally:
@@ -309,10 +309,10 @@ def served(bundle: Path) -> list[Row]:
         running.wait(20)
 
 
-def ask(address: str, token: str, file: Row, axis: str, x0: float, x1: float) -> None:
-    asked = {"axis": axis, "x0": x0, "x1": x1, "y0": 0, "y1": SPAN, "columns": 880, "rows": 300}
-    place = f"{address}/api/traces/0/files/{file['file_id']}/view?{urllib.parse.urlencode(asked)}"
-    get(place, token)
+def query_view(address: str, token: str, file: Row, axis: str, x0: float, x1: float) -> None:
+    query = {"axis": axis, "x0": x0, "x1": x1, "y0": 0, "y1": SPAN, "columns": 880, "rows": 300}
+    url = f"{address}/api/traces/0/files/{file['file_id']}/view?{urllib.parse.urlencode(query)}"
+    get(url, token)
 
 
 def get(url: str, token: str) -> bytes:
@@ -339,18 +339,18 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="leave the made bundle there")
     parser.add_argument("--json", action="store_true")
     record.option(parser)
-    given = parser.parse_args()
-    n = 2_000_000 if given.quick else given.events
+    arguments = parser.parse_args()
+    n = 2_000_000 if arguments.quick else arguments.events
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-        bundle = given.bundle or given.keep or Path(folder) / "bundle"
+        bundle = arguments.bundle or arguments.keep or Path(folder) / "bundle"
         if not bundle.exists():
             print(f"making {n:,} events", file=sys.stderr)
             make_bundle(bundle, n)
         page, rows = build(bundle)
         rows += zoom_steps(page)
         rows += served(bundle)
-        found = planted(page, Path(folder))
-    if given.json:
+        detected = planted(page, Path(folder))
+    if arguments.json:
         print(json.dumps(rows, indent=1))
     else:
         for r in rows:
@@ -361,12 +361,12 @@ def main() -> None:
     missed = [r for r in rows if r.get("verdict") == record.MISSED]
     for r in missed:
         print(f"missed: {r['metric']} {r['value']:.3g}, {r['bar']}", file=sys.stderr)
-    for what, seen in found.items():
-        said = {True: "found", False: "NOT FOUND", None: "not run"}[seen]
-        print(f"planted, {what}: {said}", file=sys.stderr)
-    record.keep(given.record, rows, found)
+    for failure, seen in detected.items():
+        verdict = {True: "found", False: "NOT FOUND", None: "not run"}[seen]
+        print(f"planted, {failure}: {verdict}", file=sys.stderr)
+    record.keep(arguments.record, rows, detected)
     sys.stdout.flush()
-    os._exit(1 if False in found.values() else 3 if missed else 0)
+    os._exit(1 if False in detected.values() else 3 if missed else 0)
 
 
 if __name__ == "__main__":

@@ -66,45 +66,45 @@ class WrongError(Exception):
     """A case did not end as expected."""
 
 
-def check(good: object, words: str) -> None:
-    if not good:
-        raise WrongError(words)
+def check(condition: object, message: str) -> None:
+    if not condition:
+        raise WrongError(message)
 
 
-def run(*words: Word, status: int = 0, before: tuple[Word, ...] = (), **env: str) -> Any:
-    """stdout of the command line; its last line is that of stderr if the status is wrong."""
-    done = subprocess.run(
-        [*before, *COMMAND, *words], capture_output=True, env={**os.environ, **env}, timeout=900
+def run(*options: Word, status: int = 0, before: tuple[Word, ...] = (), **env: str) -> Any:
+    """Run the command line; return its stdout."""
+    result = subprocess.run(
+        [*before, *COMMAND, *options], capture_output=True, env={**os.environ, **env}, timeout=900
     )
-    said = done.stderr.decode(errors="replace")
-    check(done.returncode == status, f"status {done.returncode}: {said[-300:]}")
-    check("Traceback" not in said, said[-300:])
-    return done.stdout
+    message = result.stderr.decode(errors="replace")
+    check(result.returncode == status, f"status {result.returncode}: {message[-300:]}")
+    check("Traceback" not in message, message[-300:])
+    return result.stdout
 
 
-def traced(*words: Word, options: tuple[Word, ...] = (), **how: Any) -> dict[str, Any]:
-    return dict(json.loads(run("trace", "--json", *options, "--", *words, **how)))
+def traced(*argv: Word, options: tuple[Word, ...] = (), **run_options: Any) -> dict[str, Any]:
+    return dict(json.loads(run("trace", "--json", *options, "--", *argv, **run_options)))
 
 
-def balanced(told: dict[str, Any]) -> bool:
-    return bool(told["seen"] == told["kept"] + told["filtered"] + told["lost_events"])
+def balanced(report: dict[str, Any]) -> bool:
+    return bool(report["seen"] == report["kept"] + report["filtered"] + report["lost_events"])
 
 
 def many_files(work: Path, files: int, planted: bool = False) -> str:
-    """Mode pattern stores 65,536 sequences in the kernel."""
+    """Trace more files than mode pattern stores in the kernel (65,536 sequences)."""
     data = work / ("planted" if planted else "many")
     options = ("-m", "trace", "--drop-every", "1000") if planted else ("-m", "pattern")
     began = time.monotonic()
-    told = traced(sys.executable, "-c", MANY, data, str(files), options=options)
-    whole_s = time.monotonic() - began
-    rows = [row for row in told["files"] if (row["path"] or "").startswith(f"{data}/")]
+    report = traced(sys.executable, "-c", MANY, data, str(files), options=options)
+    total_s = time.monotonic() - began
+    rows = [row for row in report["files"] if (row["path"] or "").startswith(f"{data}/")]
     reads, writes = (sum(row[name] for row in rows) for name in ("reads", "writes"))
-    check(balanced(told), "the receipt does not balance")
+    check(balanced(report), "the receipt does not balance")
     check(
-        (told["lost_events"], len(rows), reads, writes) == (0, files, 4 * files, files),
-        f"lost {told['lost_events']}; {len(rows)} files, {reads} reads, {writes} writes",
+        (report["lost_events"], len(rows), reads, writes) == (0, files, 4 * files, files),
+        f"lost {report['lost_events']}; {len(rows)} files, {reads} reads, {writes} writes",
     )
-    return f"nothing lost; command {told['wall_s']:.1f} s, all {whole_s:.1f} s"
+    return f"nothing lost; command {report['wall_s']:.1f} s, all {total_s:.1f} s"
 
 
 def target(work: Path) -> Path:
@@ -119,18 +119,18 @@ def spool(work: Path, limited: bool) -> str:
     before: tuple[Word, ...] = ("prlimit", "--fsize=3000000")
     if not limited:
         before = ("unshare", "-m", "sh", "-c", MOUNT, state)
-    words = (sys.executable, "-c", READ, "200000", target(work))
-    told = traced(*words, options=("-m", "trace"), before=before, PENSTOCK_STATE=str(state))
-    check(balanced(told), "the receipt does not balance")
-    check(told["incomplete"] and told["lost_events"] > 0, "no loss is told")
-    return f"{told['kept']} kept, {told['lost_events']} lost: {told['incomplete'].split(': ')[-1]}"
+    argv = (sys.executable, "-c", READ, "200000", target(work))
+    report = traced(*argv, options=("-m", "trace"), before=before, PENSTOCK_STATE=str(state))
+    check(balanced(report), "the receipt does not balance")
+    check(report["incomplete"] and report["lost_events"] > 0, "no loss is reported")
+    return f"{report['kept']} kept, {report['lost_events']} lost: {report['incomplete'].split(': ')[-1]}"
 
 
 def killed(work: Path, mode: str) -> str:
-    words = (sys.executable, "-c", KILLER, target(work))
-    told = traced(*words, options=("-m", mode), status=7)
-    check(told["incomplete"] and told["exit_status"] == 7, "not told")
-    return f"status 7 is the command's; {told['kept']} kept; {told['incomplete']}"
+    argv = (sys.executable, "-c", KILLER, target(work))
+    report = traced(*argv, options=("-m", mode), status=7)
+    check(report["incomplete"] and report["exit_status"] == 7, "not reported")
+    return f"status 7 is the command's; {report['kept']} kept; {report['incomplete']}"
 
 
 def odd_names(work: Path) -> list[bytes]:
@@ -139,10 +139,10 @@ def odd_names(work: Path) -> list[bytes]:
     names = [
         top + b"/" + name for name in (b"n\nl", b"q'\"`$(x)", b"\xff\xfe", b"<b>&amp;", b" -o ")
     ]
-    deep = top
-    while len(deep) + 202 < 4095:
-        deep += b"/" + b"d" * 200
-    names.append(deep + b"/" + b"f" * (4094 - len(deep)))
+    deepest = top
+    while len(deepest) + 202 < 4095:
+        deepest += b"/" + b"d" * 200
+    names.append(deepest + b"/" + b"f" * (4094 - len(deepest)))
     for name in names:
         os.makedirs(os.path.dirname(name), exist_ok=True)
         with open(name, "wb") as file:
@@ -151,19 +151,21 @@ def odd_names(work: Path) -> list[bytes]:
 
 
 def names(work: Path) -> Iterator[tuple[str, Callable[[], str]]]:
-    bundle, told = work / "T", readable
+    bundle, as_text = work / "T", readable
 
     def trace() -> str:
         paths = odd_names(work)
-        found = traced(
+        report = traced(
             *(sys.executable, "-c", READ, "200", *paths), options=("-m", "trace", "-o", bundle)
         )
-        reads = {row["path"]: row["reads"] for row in found["files"]}
-        check(all(reads.get(told(path)) == 200 for path in paths), f"{sorted(map(str, reads))[:3]}")
+        reads = {row["path"]: row["reads"] for row in report["files"]}
+        check(
+            all(reads.get(as_text(path)) == 200 for path in paths), f"{sorted(map(str, reads))[:3]}"
+        )
         return f"{len(paths)} files, the longest of {max(map(len, paths))} bytes, 200 reads each"
 
-    def verb(*words: Word, status: int = 0) -> Callable[[], str]:
-        return lambda: f"{len(run(*words, status=status))} bytes on stdout"
+    def verb(*options: Word, status: int = 0) -> Callable[[], str]:
+        return lambda: f"{len(run(*options, status=status))} bytes on stdout"
 
     yield "trace", trace
     yield "report", verb("report", bundle)
@@ -177,26 +179,29 @@ def names(work: Path) -> Iterator[tuple[str, Callable[[], str]]]:
 
 def bad_bundles(work: Path) -> str:
     """Truncated, foreign and empty tables: one line and status 2, by every verb that reads one."""
-    good, seen = work / "T", 0
-    for how in ("cut", "foreign", "no manifest"):
-        bad = work / "bad"
-        shutil.rmtree(bad, ignore_errors=True)
-        shutil.copytree(good, bad)
-        if how == "cut":
-            os.truncate(bad / "io_events.parquet", 1000)
-        elif how == "foreign":
-            (bad / "io_events.parquet").write_bytes(b"PK\x03\x04 something else")
+    valid, seen = work / "T", 0
+    for defect in ("cut", "foreign", "no manifest"):
+        broken = work / "bad"
+        shutil.rmtree(broken, ignore_errors=True)
+        shutil.copytree(valid, broken)
+        if defect == "cut":
+            os.truncate(broken / "io_events.parquet", 1000)
+        elif defect == "foreign":
+            (broken / "io_events.parquet").write_bytes(b"PK\x03\x04 something else")
         else:
-            (bad / "manifest.json").unlink()
-        for words in (
-            ("report", bad),
-            ("export", bad, "json", "-o", work / "no"),
-            ("compare", bad, good),
+            (broken / "manifest.json").unlink()
+        for command in (
+            ("report", broken),
+            ("export", broken, "json", "-o", work / "no"),
+            ("compare", broken, valid),
         ):
-            done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=120)
-            lines = done.stderr.splitlines()
+            result = subprocess.run(
+                [*COMMAND, *command], capture_output=True, text=True, timeout=120
+            )
+            lines = result.stderr.splitlines()
             check(
-                done.returncode == 2 and len(lines) == 1, f"{how}, {words[0]}: {done.stderr[-300:]}"
+                result.returncode == 2 and len(lines) == 1,
+                f"{defect}, {command[0]}: {result.stderr[-300:]}",
             )
             seen += 1
     return f"{seen} times one line and status 2"
@@ -218,27 +223,29 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true", help="2,000 files instead of 100,000")
     record.option(parser)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory(prefix="penstock-hostile-") as name:
-        for case, do in cases(Path(name), 2000 if asked.quick else 100_000):
+        for case, do in cases(Path(name), 2000 if arguments.quick else 100_000):
             try:
-                good, result = True, do()
+                passed, result = True, do()
             except (WrongError, OSError, ValueError, subprocess.SubprocessError) as error:
-                good, result = False, str(error).strip().replace("\n", " | ")
-            rows.append({"case": case, "good": good, "result": result})
-            if not asked.json:
-                print(f"{'ok   ' if good else 'WRONG'} {case:<40} {result}", flush=True)
+                passed, result = False, str(error).strip().replace("\n", " | ")
+            rows.append({"case": case, "good": passed, "result": result})
+            if not arguments.json:
+                print(f"{'ok   ' if passed else 'WRONG'} {case:<40} {result}", flush=True)
         try:
-            found = f"NOT FOUND: {many_files(Path(name), 2000, planted=True)}"
+            outcome = f"NOT FOUND: {many_files(Path(name), 2000, planted=True)}"
         except WrongError as error:
-            found = f"found: {error}"
-    if asked.json:
+            outcome = f"found: {error}"
+    if arguments.json:
         print(json.dumps({"rows": rows}))
-    print(f"planted, one event in a thousand dropped: {found}", file=sys.stderr)
-    held = [record.claim(str(r["case"]), "", str(r["result"]), "as known", r["good"]) for r in rows]
-    planted = found.startswith("found")
-    record.keep(asked.record, held, {"one event in a thousand dropped": planted})
+    print(f"planted, one event in a thousand dropped: {outcome}", file=sys.stderr)
+    record_rows = [
+        record.claim(str(r["case"]), "", str(r["result"]), "as known", r["good"]) for r in rows
+    ]
+    planted = outcome.startswith("found")
+    record.keep(arguments.record, record_rows, {"one event in a thousand dropped": planted})
     return 0 if planted and all(row["good"] for row in rows) else 1
 
 

@@ -42,7 +42,7 @@ from penstock.observe.trace.capture.overhead import added_by_programs, cost_of
 from penstock.state import state_dir
 
 CASE = "4 KiB cached pread"
-#: our engines: configuration of the daemon, whether the program is in the traced group, and the reference
+#: penstock's engines: configuration of the daemon, true if the program is in the traced group, the reference
 OURS: dict[str, tuple[dict[str, object] | None, bool, str]] = {
     "none": (None, True, ""),
     "empty": ({"mode": "empty"}, True, "none"),
@@ -110,8 +110,8 @@ class Bench:
         self.tracer_cpu_ns = dict(self.lost)
 
     def words(self, operations: int, calls: int = 0) -> list[str]:
-        more = ["-", str(calls)] if calls else []
-        return [str(self.program), str(self.file), str(operations), *more]
+        trailing = ["-", str(calls)] if calls else []
+        return [str(self.program), str(self.file), str(operations), *trailing]
 
     def run(self, engine: str) -> Figures:
         if engine in OURS:
@@ -139,7 +139,7 @@ class Bench:
         with contextlib.ExitStack() as stack:
             # a bystander runs in a separate group, as the traced program does
             group = stack.enter_context(create_run_cgroup("bench", None, self.journal))
-            other = stack.enter_context(create_run_cgroup("beside", None, self.journal))
+            bystander = stack.enter_context(create_run_cgroup("beside", None, self.journal))
             daemon = None
             if config is not None:
                 daemon = stack.enter_context(start_daemon("tracer", dict(config), self.journal))
@@ -151,8 +151,8 @@ class Bench:
                         files=str(self.directory / "files"),
                     )
             calls = 20 if engine == "20 calls more" else 0
-            words = self.words(self.operations, calls)
-            launch(words, group if inside else other, stdout=answer)
+            argv = self.words(self.operations, calls)
+            launch(argv, group if inside else bystander, stdout=answer)
             if daemon is not None and engine in MODES:
                 receipt = daemon.call("disarm")
                 self.lost[engine] += receipt["lost"]
@@ -201,15 +201,15 @@ class Storms:
         return added.ns
 
     def traced(self) -> dict[str, tuple[float, dict[str, Any]]]:
-        told = {}
+        by_kind = {}
         with start_daemon("tracer", {"mode": "trace"}, self.journal) as daemon:
             for kind in STORMS:
                 with create_run_cgroup("bench", None, self.journal) as group:
                     spool, names = (str(self.directory / name) for name in ("spool", "files"))
                     daemon.call("arm", cgroup_id=group.cgroup_id, spool=spool, files=names)
                     cpu_ns = self.run(kind, group)
-                    told[kind] = cpu_ns, daemon.call("disarm")
-        return told
+                    by_kind[kind] = cpu_ns, daemon.call("disarm")
+        return by_kind
 
     def run(self, kind: str, group: RunCgroup | None = None) -> float:
         with contextlib.ExitStack() as stack:
@@ -225,23 +225,33 @@ class Storms:
         rows = []
         for kind in STORMS:
             measured = interval(self.added[kind])
-            told = interval(self.told[kind])
+            reported = interval(self.told[kind])
             planted = interval(self.planted[kind])
             for metric, figures in [
                 ("cpu_ns_per_operation", interval(self.without[kind])),
                 ("added_cpu_ns", measured),
-                ("added_ns_by_receipt", told),
+                ("added_ns_by_receipt", reported),
                 ("added_ns_by_planted_receipt", planted),
             ]:
                 value, low, high = (round(x, 1) for x in figures)
                 row = {"case": f"{kind} storm", "engine": "trace", "metric": metric}
                 row |= {"value": value, "unit": "ns", "low": low, "high": high}
                 rows.append({**row, "n": len(self.added[kind])})
-            ratio = told[0] / measured[0] if measured[0] > 0 else float("nan")
+            ratio = reported[0] / measured[0] if measured[0] > 0 else float("nan")
             row = {"case": f"{kind} storm", "engine": "trace", "metric": "receipt_over_measured"}
-            row |= {"value": round(ratio, 3), "unit": "", "low": round(told[0] / measured[2], 3)}
-            row |= {"high": round(told[0] / max(measured[1], 1e-9), 3), "n": len(self.added[kind])}
-            verdict = {"verdict": like(told[0], measured), "planted": like(planted[0], measured)}
+            row |= {
+                "value": round(ratio, 3),
+                "unit": "",
+                "low": round(reported[0] / measured[2], 3),
+            }
+            row |= {
+                "high": round(reported[0] / max(measured[1], 1e-9), 3),
+                "n": len(self.added[kind]),
+            }
+            verdict = {
+                "verdict": agreement(reported[0], measured),
+                "planted": agreement(planted[0], measured),
+            }
             rows.append({**row, **verdict})
         return rows
 
@@ -252,15 +262,15 @@ def without_group(receipt: dict[str, Any]) -> dict[str, Any]:
     return receipt | {"metering": receipt["metering"] | {PLANTED: none}}
 
 
-def like(told: float, measured: tuple[float, float, float]) -> str:
+def agreement(reported: float, measured: tuple[float, float, float]) -> str:
     """Agreement of a receipt with the measurement; `undecided` if the interval of the measurement is too
     wide.
     """
     value, low, high = measured
     if low <= 0 or high / low > LIKE * LIKE:
-        outside = told * LIKE < low or told > high * LIKE
+        outside = reported * LIKE < low or reported > high * LIKE
         return "failed" if outside else "undecided"
-    return "passed" if value / LIKE <= told <= value * LIKE else "failed"
+    return "passed" if value / LIKE <= reported <= value * LIKE else "failed"
 
 
 @contextlib.contextmanager
@@ -275,9 +285,9 @@ def ftrace_instance() -> Iterator[None]:
         INSTANCE.rmdir()
 
 
-def subprocess_output(words: list[str]) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return done.stdout
+def subprocess_output(argv: list[str]) -> str:
+    result = subprocess.run(argv, capture_output=True, text=True, check=True)
+    return result.stdout
 
 
 @contextlib.contextmanager
@@ -313,7 +323,7 @@ def rows_of(results: dict[str, list[Figures]]) -> list[dict[str, object]]:
     def row(engine: str, metric: str, values: list[float], unit: str, digits: int = 1) -> None:
         value, low, high = (round(x, digits) for x in interval(values))
         row = {"case": CASE, "engine": engine, "metric": metric, "value": value, "unit": unit}
-        rows.append(judged({**row, "low": low, "high": high, "n": len(values)}))
+        rows.append(with_goal({**row, "low": low, "high": high, "n": len(values)}))
 
     for engine, figures in results.items():
         base = OURS[engine][2] if engine in OURS else "none"
@@ -322,17 +332,17 @@ def rows_of(results: dict[str, list[Figures]]) -> list[dict[str, object]]:
                 row(engine, f"{name}_ns_per_operation", [f[which] for f in figures], "ns")
             if base:
                 pairs = zip(figures, results[base], strict=True)
-                added = [mine[which] - other[which] for mine, other in pairs]
+                added = [figures_[which] - reference[which] for figures_, reference in pairs]
                 row(engine, f"added_{name}_ns_above_{base.replace(' ', '_')}", added, "ns")
         if base:
             pairs = zip(figures, results[base], strict=True)
-            ratios = [mine[2] / other[2] for mine, other in pairs]
+            ratios = [figures_[2] / reference[2] for figures_, reference in pairs]
             row(engine, f"p99.9_latency_over_{base.replace(' ', '_')}", ratios, "", 3)
     return rows
 
 
-def judged(row: dict[str, Any]) -> dict[str, Any]:
-    """With its goal, if it has one and there are rounds enough to judge it, and whether it is quoted."""
+def with_goal(row: dict[str, Any]) -> dict[str, Any]:
+    """Add the goal to a row that has one and enough rounds for an interval; mark quoted rows."""
     row = {**row, "quoted": row["engine"] in OURS and "added_cpu" in row["metric"]}
     if row["n"] < FEWEST:
         return row
@@ -341,16 +351,16 @@ def judged(row: dict[str, Any]) -> dict[str, Any]:
     return record.at_most(row, GOALS[row["engine"]]) if judges else row
 
 
-def reads(asked: argparse.Namespace) -> tuple[list[dict[str, object]], Bench]:
+def reads(options: argparse.Namespace) -> tuple[list[dict[str, object]], Bench]:
     """Cached reads by every engine, in random order in every round."""
     engines = list(OURS)
-    if not asked.ours_only:
+    if not options.ours_only:
         engines += [name for name, program in PEERS.items() if shutil.which(program)]
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
-        bench = Bench(Path(name), asked.operations)
+        bench = Bench(Path(name), options.operations)
         results: dict[str, list[Figures]] = {engine: [] for engine in engines}
         with contextlib.ExitStack() as stack:
-            if not asked.ours_only:
+            if not options.ours_only:
                 stack.enter_context(tracefs(bench.journal))
             for engine in list(engines):
                 try:
@@ -361,10 +371,10 @@ def reads(asked: argparse.Namespace) -> tuple[list[dict[str, object]], Bench]:
                     print(f"{engine}: not run: {error}", file=sys.stderr)
                     engines.remove(engine)
                     del results[engine]
-            for number in range(asked.rounds):
+            for number in range(options.rounds):
                 for engine in random.sample(engines, len(engines)):
                     results[engine].append(bench.run(engine))
-                print(f"round {number + 1} of {asked.rounds}", file=sys.stderr)
+                print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
     return rows_of(results), bench
 
 
@@ -384,43 +394,45 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--operations", type=int, default=400_000)
     parser.add_argument("--ours-only", action="store_true", help="without strace and bpftrace")
-    parser.add_argument("--part", choices=["reads", "storms"], help="only this one")
+    parser.add_argument("--part", choices=["reads", "storms"], help="only this part")
     parser.add_argument(
-        "--quick", action="store_true", help="three short rounds of ours, reads only"
+        "--quick", action="store_true", help="three short rounds of penstock's engines, reads only"
     )
     record.option(parser)
-    asked = parser.parse_args()
-    if asked.quick:
-        asked.rounds, asked.operations, asked.ours_only = 3, 100_000, True
-        asked.part = asked.part or "reads"
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds, arguments.operations, arguments.ours_only = 3, 100_000, True
+        arguments.part = arguments.part or "reads"
     planted: dict[str, bool | None] = {}
     rows: list[dict[str, object]] = []
     lost: dict[str, int] = {}
     kept: dict[str, int] = {}
-    words = []
-    if asked.part != "storms":
-        rows, bench = reads(asked)
-        found = [r for r in rows if r["engine"] == "20 calls more" and "added_cpu" in r["metric"]]
-        planted["20 system calls beside each read"] = found[0]["low"] > GOALS["trace"]
-        rows = [row for row in rows if row not in found]
+    notes = []
+    if arguments.part != "storms":
+        rows, bench = reads(arguments)
+        planted_rows = [
+            r for r in rows if r["engine"] == "20 calls more" and "added_cpu" in r["metric"]
+        ]
+        planted["20 system calls beside each read"] = planted_rows[0]["low"] > GOALS["trace"]
+        rows = [row for row in rows if row not in planted_rows]
         lost, kept = bench.lost, bench.kept
         for mode in MODES:
             share = bench.tracer_cpu_ns[mode] / max(kept[mode], 1)
-            words.append(
+            notes.append(
                 f"{mode}: lost {lost[mode]} of {kept[mode]}, reader {share:.1f} ns CPU each"
             )
     verdicts: list[dict[str, object]] = []
-    if asked.part != "reads":
-        more, stormy = storms(asked.rounds)
+    if arguments.part != "reads":
+        more, stormy = storms(arguments.rounds)
         rows += more
         lost = lost | {"storms": stormy.lost}
         verdicts = [row for row in more if "verdict" in row]
-    unnoticed = bool(verdicts) and not any(row["planted"] == "failed" for row in verdicts)
-    if asked.part != "reads":
-        planted["a receipt without a group of programs"] = not unnoticed
-    if unnoticed:
-        words.append("the planted receipt, without a group of programs, was not found wrong")
-    if asked.json:
+    undetected = bool(verdicts) and not any(row["planted"] == "failed" for row in verdicts)
+    if arguments.part != "reads":
+        planted["a receipt without a group of programs"] = not undetected
+    if undetected:
+        notes.append("the planted receipt, without a group of programs, was not found wrong")
+    if arguments.json:
         print(json.dumps({"rows": rows, "lost": lost, "kept": kept}))
     else:
         for r in rows:
@@ -428,21 +440,21 @@ def main() -> int:
                 f"{r['case']:<18} {r['engine']:<21} {r['metric']:<35} {r['value']:>10} {r['unit']:2} "
                 f"[{r['low']}, {r['high']}]  n={r['n']}  {r.get('verdict', '')}"
             )
-    for line in words:
+    for line in notes:
         print(line, file=sys.stderr)
-    for what, seen in planted.items():
-        print(f"planted, {what}: {'found' if seen else 'NOT FOUND'}", file=sys.stderr)
-    record.keep(asked.record, [kept_storm(row) for row in rows], planted)
+    for failure, seen in planted.items():
+        print(f"planted, {failure}: {'found' if seen else 'NOT FOUND'}", file=sys.stderr)
+    record.keep(arguments.record, [record_row(row) for row in rows], planted)
     missed = any(row.get("verdict") in ("failed", record.MISSED) for row in rows)
     return 1 if missed or not all(planted.values()) else 0
 
 
-def kept_storm(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with the words of the results: those of storms have their own."""
-    words = {"passed": record.MET, "failed": record.MISSED}
+def record_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with the verdicts of recorded results: storms use other words for them."""
+    verdicts = {"passed": record.MET, "failed": record.MISSED}
     if "planted" not in row:
         return row
-    verdict = words.get(row["verdict"], row["verdict"])
+    verdict = verdicts.get(row["verdict"], row["verdict"])
     bar = f"within {100 * (LIKE - 1):.0f} %"
     return {**row, "verdict": verdict, "bar": bar, "quoted": True}
 

@@ -88,12 +88,12 @@ def shards(out: Path, size: Size) -> Iterator[list[RunningNode]]:
     with Cluster.of_platform(_written(out / "disks.json", below)) as disks:
         at = disks.nodes["disks-0"].disks
         kind = "cgroup2" if hierarchies().layout == "unified" else "cgroup1"
-        made: dict[int, Any] = {
+        overrides: dict[int, Any] = {
             n: {"disks": [{"name": "data", "backend": kind, "directory": str(at[f"d{n}"].at)}]}
             for n in range(SHARDS)
         }
         faces = [{"network": "net"}, {"network": "monitoring"}]
-        group = {"group": "shard", "count": SHARDS, "interfaces": faces, "except": made}
+        group = {"group": "shard", "count": SHARDS, "interfaces": faces, "except": overrides}
         platform = {
             "penstock_platform": 1,
             "name": "shards",
@@ -120,15 +120,15 @@ def _written(file: Path, content: Any) -> Path:
     return file
 
 
-def _at_once(nodes: list[RunningNode], words: list[str]) -> None:
+def _at_once(nodes: list[RunningNode], argv: list[str]) -> None:
     running = [
-        subprocess.Popen(node.enter(words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        subprocess.Popen(node.enter(argv), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         for node in nodes
     ]
-    for node, one in zip(nodes, running, strict=True):
-        _, said = one.communicate(timeout=600)
-        if one.returncode:
-            raise PenstockError(f"{node.name}: {words[0]}: {said.decode()[-1000:]}")
+    for node, process in zip(nodes, running, strict=True):
+        _, stderr = process.communicate(timeout=600)
+        if process.returncode:
+            raise PenstockError(f"{node.name}: {argv[0]}: {stderr.decode()[-1000:]}")
 
 
 def device_of(node: RunningNode) -> str:
@@ -157,33 +157,33 @@ class Monitoring:
         targets = []
         for node in nodes:
             address = node.addresses["monitoring"]
-            words = ["prometheus-node-exporter", f"--web.listen-address={address}:{PORT}"]
-            words += ["--collector.disable-defaults", "--collector.diskstats"]
-            words += ["--collector.diskstats.device-exclude=^$", "--log.level=error"]
-            self._start(node.enter(words), subprocess.DEVNULL)
+            argv = ["prometheus-node-exporter", f"--web.listen-address={address}:{PORT}"]
+            argv += ["--collector.disable-defaults", "--collector.diskstats"]
+            argv += ["--collector.diskstats.device-exclude=^$", "--log.level=error"]
+            self._start(node.enter(argv), subprocess.DEVNULL)
             targets.append({"url": f"http://{address}:{PORT}/metrics", "instance": node.name})
-        devices = [word for node in nodes for word in ("--disk", device_of(node))]
+        devices = [option for node in nodes for option in ("--disk", device_of(node))]
         module = "penstock.parts.monitoring.simulated_pdu"
         self.pdu = self._start([sys.executable, "-m", module, *devices], subprocess.PIPE)
         assert self.pdu.stdout is not None
         self.pdu_port = int(json.loads(self.pdu.stdout.readline())["port"])
         outlets = [outlet(n) for n in range(SHARDS)]
         polled = {"type": "snmp", "host": "127.0.0.1", "port": self.pdu_port}
-        asked = [[one] for one in outlets] if each_alone else [outlets]
+        outlet_groups = [[outlet_] for outlet_ in outlets] if each_alone else [outlets]
         for target in targets:
             url = target["url"]
             until(lambda url=url: _answers(url), 30, f"{url} does not answer")  # type: ignore[misc]
         collectors: dict[str, Any] = {
-            f"power{n}": {**polled, "outlets": some} for n, some in enumerate(asked)
+            f"power{n}": {**polled, "outlets": group} for n, group in enumerate(outlet_groups)
         }
         collectors["disks"] = {"type": "scrape", "targets": targets}
         self.server = Server(place, {"collectors": collectors})
 
-    def _start(self, words: list[str], stdout: int) -> subprocess.Popen[str]:
+    def _start(self, argv: list[str], stdout: int) -> subprocess.Popen[str]:
         # a separate session: processes in a node end with the process that entered it
         self.processes.append(
             subprocess.Popen(
-                words,
+                argv,
                 stdout=stdout,
                 stderr=subprocess.DEVNULL,
                 text=True,
@@ -194,17 +194,17 @@ class Monitoring:
         return self.processes[-1]
 
     def end(self) -> int:
-        """Stop all of it; returns the requests that reached the unit."""
+        """Stop the server and all processes; return the number of requests that reached the unit."""
         self.server.end()
         os.killpg(self.pdu.pid, signal.SIGTERM)
         assert self.pdu.stdout is not None
-        said = self.pdu.stdout.readline()
+        summary = self.pdu.stdout.readline()
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
         for process in self.processes:
             process.wait(30)
-        return int(json.loads(said)["requests"]) if said else -1
+        return int(json.loads(summary)["requests"]) if summary else -1
 
     def __enter__(self) -> Monitoring:
         return self
@@ -221,7 +221,7 @@ def _answers(url: str) -> bool:
 
 
 def script(name: str, idle_s: int, builds: int, out: Path, server: Server | None) -> float:
-    """Run one of the two scripts; returns the duration of its builds [s]."""
+    """Run one of the two scripts; return the duration of its builds [s]."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     if server is not None:
         environment = {
@@ -229,11 +229,11 @@ def script(name: str, idle_s: int, builds: int, out: Path, server: Server | None
             "PATH": environment["PATH"],
             "PENSTOCK_SERVER": server.url,
         }
-    words = [str(SCRIPTS / name), str(idle_s), str(builds), str(out / "commands")]
-    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, timeout=3600)
-    if done.returncode:
-        raise PenstockError(f"{name} ended with status {done.returncode}")
-    begin, end = map(float, done.stdout.split())
+    argv = [str(SCRIPTS / name), str(idle_s), str(builds), str(out / "commands")]
+    result = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, text=True, timeout=3600)
+    if result.returncode:
+        raise PenstockError(f"{name} ended with status {result.returncode}")
+    begin, end = map(float, result.stdout.split())
     return end - begin
 
 
@@ -259,7 +259,7 @@ class Live:
                 continue
             began = began or now
             rows = answer.text.splitlines()
-            if now - began > 2 and len(rows) > 1:  # its first samples are still on their way
+            if now - began > 2 and len(rows) > 1:  # the first samples may not have arrived yet
                 self.ages.append(now - float(rows[-1].partition(",")[0]))
 
     def end(self) -> list[float]:
@@ -295,17 +295,15 @@ def figure_table(busy: pd.DataFrame, watts: pd.DataFrame, start_ns: int) -> str:
     return table.to_csv(index=False, float_format="%.9g", lineterminator="\n")
 
 
-def drawn(out: Path, table: str) -> tuple[bool, bool]:
+def redrawn(out: Path, table: str) -> tuple[bool, bool]:
     """True if the figure has the same bytes when drawn again, and other bytes with one changed value."""
     (out / "shards.csv").write_text(table)
-    words = [sys.executable, "-m", "penstock", "plot"]
+    argv = [sys.executable, "-m", "penstock", "plot"]
     title = "Index builds on three shards (power is emulated)"
-    first = [*words, "shards.csv", "multi-y", "-o", "shards.pdf", "--title", title]
+    first = [*argv, "shards.csv", "multi-y", "-o", "shards.pdf", "--title", title]
     served.run(first, cwd=out, check=True, capture_output=True)
-    served.run(
-        [*words, "shards.json", "-o", "shards.png"], cwd=out, check=True, capture_output=True
-    )
-    found = []
+    served.run([*argv, "shards.json", "-o", "shards.png"], cwd=out, check=True, capture_output=True)
+    equal = []
     for case in ("elsewhere", "changed"):
         place = out / case
         place.mkdir()
@@ -318,16 +316,16 @@ def drawn(out: Path, table: str) -> tuple[bool, bool]:
             data[len(data) // 2] = ",".join(row)
             (place / "shards.data.csv").write_text("\n".join(data) + "\n")
         environment = {**os.environ, "TZ": "Asia/Kolkata", "HOME": str(place)}
-        again = [*words, "shards.json", "-o", "again.pdf"]
-        # in a separate process: its figure contains nothing of this one
+        redraw = [*argv, "shards.json", "-o", "again.pdf"]
+        # in a separate process, so that no state of this process affects the figure
         run = subprocess.run if case == "elsewhere" else served.run
-        done = run(again, cwd=place, env=environment, capture_output=True)
+        result = run(redraw, cwd=place, env=environment, capture_output=True)
         same = (
-            done.returncode == 0
+            result.returncode == 0
             and (place / "again.pdf").read_bytes() == (out / "shards.pdf").read_bytes()
         )
-        found.append(same)
-    return found[0], found[1]
+        equal.append(same)
+    return equal[0], equal[1]
 
 
 def watched(
@@ -343,16 +341,16 @@ def watched(
                 load_s = script("shards-monitored.sh", size.idle_s, size.builds, out, server)
             finally:
                 ages = live.end()
-            asked = packets.count()
-        said = server.experiment("shards")
+            packet_count = packets.count()
+        experiment = server.experiment("shards")
         busy, watts = joined(server, nodes)
         recorded = server.series("shards")
         again = server.frame("shards", DISK)
-    start_ns, end_ns = said["start_ns"], said["end_ns"]
+    start_ns, end_ns = experiment["start_ns"], experiment["end_ns"]
     times = np.concatenate([t.index.astype("int64").to_numpy() for t in (watts, again)])
     outside = int(((times < start_ns) | (times > end_ns)).sum())
     polls = max(r["expected"] for r in recorded if r["metric"] == POWER)
-    same, changed = drawn(out, figure_table(busy, watts, start_ns))
+    same, changed = redrawn(out, figure_table(busy, watts, start_ns))
     plain, monitored = (
         (SCRIPTS / f"{name}.sh").read_text() for name in ("shards", "shards-monitored")
     )
@@ -362,8 +360,8 @@ def watched(
     rows = [
         lines.line(case, "lines that differ", len(differ), "", len(differ) == 2, "exactly 2"),
         lines.line(
-            "simulated unit", "packets for each poll of three outlets", asked / polls, "",
-            abs(asked / polls - 2) <= 2 / polls, "2: a GETBULK and its answer",
+            "simulated unit", "packets for each poll of three outlets", packet_count / polls, "",
+            abs(packet_count / polls - 2) <= 2 / polls, "2: a GETBULK and its answer",
         ),
         {
             **record.row("live view", "", "age of the newest sample", ages or [np.nan], "s"),
@@ -377,21 +375,21 @@ def watched(
     ]  # fmt: skip
     late = []
     for name in watts:
-        both = pd.DataFrame({"busy": busy[name], "power": watts[name]}).dropna()
-        r = offsets.correlation(both["busy"], both["power"])
+        pair = pd.DataFrame({"busy": busy[name], "power": watts[name]}).dropna()
+        r = offsets.correlation(pair["busy"], pair["power"])
         rows.append(
             lines.interval(
                 name,
                 "r of disk and simulated power",
                 r,
                 "",
-                len(both),
+                len(pair),
                 "at least 0.95",
                 r[0] >= 0.95,
             )
         )
-        away = max(1, size.idle_s)
-        late.append(offsets.correlation(both["busy"][away:], both["power"][:-away])[0] < 0.95)
+        lag = max(1, size.idle_s)
+        late.append(offsets.correlation(pair["busy"][lag:], pair["power"][:-lag])[0] < 0.95)
     rows += [
         record.row("load", "", "length of the builds", [load_s], "s"),
         record.claim(
@@ -420,10 +418,10 @@ def planted_requests(out: Path, nodes: list[RunningNode]) -> bool:
             monitoring.server.penstock("monitor", "start", "shards")
             time.sleep(4)
             monitoring.server.penstock("monitor", "stop", "shards")
-            asked = packets.count()
+            packet_count = packets.count()
         recorded = monitoring.server.series("shards")
         polls = max(r["expected"] for r in recorded if r["metric"] == POWER)
-    return abs(asked / polls - 2) > 2 / polls
+    return abs(packet_count / polls - 2) > 2 / polls
 
 
 def compared(out: Path, nodes: list[RunningNode], size: Size) -> record.Row:
@@ -439,10 +437,10 @@ def compared(out: Path, nodes: list[RunningNode], size: Size) -> record.Row:
             else:
                 off.append(script("shards.sh", 0, size.pair_builds, out, None))
     value, low, high = power.slowdown(on, off)
-    made = lines.interval(
+    row = lines.interval(
         "pairs of runs", "slower with monitoring", (value, low, high), "%", size.pairs, "", True
     )
-    return record.at_most(made, 2)
+    return record.at_most(row, 2)
 
 
 def study(out: Path, quick: bool) -> tuple[list[record.Row], dict[str, bool]]:

@@ -69,9 +69,8 @@ FOR_TRIALS = {"cephfs": ["store.chunk=128KiB"]}
 @dataclass(frozen=True)
 class Engine:
     """Settings of an engine in this study, and the layout of its files for a model. `changes`: those of the
-    cluster's file;
-    `whole`: its own chunks; `streamed`: the unit that passes network and storage block by block, and the
-    number of nodes of a file; `dealt`: the choice of places.
+    cluster's file; `whole`: its own chunks; `streamed`: the unit that passes network and storage block by
+    block, and the number of nodes of a file; `dealt`: the choice of places.
     """
 
     changes: tuple[str, ...]

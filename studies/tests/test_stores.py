@@ -18,7 +18,7 @@ from studies.stores import (
     cluster,
     cost,
     evaluated,
-    judged,
+    rows_of,
     models,
     planted,
     predicted,
@@ -36,7 +36,7 @@ def test_what_was_measured_is_predicted_again(engine: str) -> None:
     platform = predicted(engine, seen, some)
     assert set(some[0].predicted) == {*models(engine), OCCURRED}
     assert planted(some, platform)
-    rows = {row["metric"]: row for row in judged(some, DEFAULT)}
+    rows = {row["metric"]: row for row in rows_of(some, DEFAULT)}
     # of the half-width of a calibrated interval, and of what lies in it
     assert "half of that interval, of the prediction" in rows
     assert rows["inside of the 90 % interval, calibrated on other patterns"]["value"]
@@ -58,7 +58,7 @@ def test_a_scenario_that_was_not_measured_fails_the_comparison() -> None:
         c.cpu_s = c.cpu_plain_s = 1e-4
 
     def claims_of(runs: list[Compared]) -> list[Claim]:
-        rows = [*judged(runs, DEFAULT), *cost(runs)]
+        rows = [*rows_of(runs, DEFAULT), *cost(runs)]
         marked, claims = evaluated(rows, runs, True)
         assert len(marked) == len(rows)
         return claims

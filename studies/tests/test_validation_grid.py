@@ -1,4 +1,4 @@
-"""The validation grid's bars on made-up cells: what must be seen is seen, and nothing is excused."""
+"""Goals of the validation grid on synthetic cells: deviations are detected and none is excused."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from studies.claims import Result, status  # noqa: E402
 
 
 def row(ratio: float, **more: Any) -> Row:
-    told = {"backend": "fuse", "cell": "c", "kind": "read", "seconds": 4.0, "program": ratio}
-    return Row(**{**told, "ratio": ratio, "verdict": "honoured", "valid": True, **more})
+    fields = {"backend": "fuse", "cell": "c", "kind": "read", "seconds": 4.0, "program": ratio}
+    return Row(**{**fields, "ratio": ratio, "verdict": "honoured", "valid": True, **more})
 
 
 def holds(rows: list[Row], asks: str) -> bool | None:
@@ -54,12 +54,14 @@ def test_a_disk_that_is_right_by_its_own_log_alone_misses() -> None:
     assert holds([row(1.0, program=0.9, valid=False)], by_fio) is None
 
 
-def test_what_is_below_its_limit_is_a_miss_unless_the_host_was_busy() -> None:
+def test_a_rate_below_its_limit_is_a_miss_unless_the_host_was_busy() -> None:
     low = row(0.8, verdict="demand-bound")
     assert holds([row(1.0), low], "all within 5 %") is False
     busy = row(0.8, cell="d", verdict="host-saturated", valid=False)
     assert holds([row(1.0), busy], "all within 5 %") is None  # a cell is not measured
-    assert holds([row(1.0), low, busy], "all within 5 %") is False  # whatever the missing cell does
+    assert (
+        holds([row(1.0), low, busy], "all within 5 %") is False
+    )  # independent of the missing cell
     assert holds([busy], "mean error 1 %") is None
     device = row(0.8, cell="d", verdict="device-bound")
     assert holds([row(1.0), device], "all within 5 %") is True
@@ -84,7 +86,7 @@ def test_neither_direction_of_a_mixed_cell_may_pass_its_limit() -> None:
     assert holds([row(1.1, kind="mixed", program=1.1)], "both directions") is False
 
 
-def test_a_planted_limit_must_be_found() -> None:
+def test_a_planted_limit_must_be_detected() -> None:
     assert list(planted_limits([row(0.95, planted=0.05)]).values()) == [True]
     assert list(planted_limits([row(0.999, planted=0.05)]).values()) == [False]
 
@@ -110,7 +112,7 @@ def test_a_back_end_without_rows_is_not_measured(backend: str) -> None:
     assert status(claims) == 3
 
 
-def test_shapes_are_judged_by_quantiles_and_distance() -> None:
+def test_distributions_are_evaluated_by_quantiles_and_distance() -> None:
     good = row(1.0, p50=1.1, p99=0.9, ks=0.05)
     assert holds([good], "p50") is True
     assert holds([row(1.0, p50=1.0, p99=1.3, ks=0.05)], "p99") is False
@@ -118,16 +120,16 @@ def test_shapes_are_judged_by_quantiles_and_distance() -> None:
 
 
 def test_ks_distance_by_hand() -> None:
-    drawn = np.linspace(1e6, 2e6, 1001)
-    same = np.column_stack([drawn, np.ones_like(drawn)])
-    assert ks_distance(same, drawn) == pytest.approx(0.0, abs=1e-9)
-    gulps = np.array([[1e4, 90.0], [1e8, 10.0]])  # a throttle: at once, or after a slice
-    assert ks_distance(gulps, drawn) == pytest.approx(0.9, abs=0.01)
-    shifted = np.column_stack([drawn + 5e5, np.ones_like(drawn)])
-    assert ks_distance(shifted, drawn) == pytest.approx(0.5, abs=0.04)
+    expected = np.linspace(1e6, 2e6, 1001)
+    same = np.column_stack([expected, np.ones_like(expected)])
+    assert ks_distance(same, expected) == pytest.approx(0.0, abs=1e-9)
+    gulps = np.array([[1e4, 90.0], [1e8, 10.0]])  # a throttle: without delay, or after a slice
+    assert ks_distance(gulps, expected) == pytest.approx(0.9, abs=0.01)
+    shifted = np.column_stack([expected + 5e5, np.ones_like(expected)])
+    assert ks_distance(shifted, expected) == pytest.approx(0.5, abs=0.04)
 
 
-def test_the_grid_is_whole_and_cut() -> None:
+def test_grid_covers_all_levels_within_the_time_limit() -> None:
     cells = full(15)
     assert len(set(cells)) == len(cells)
     assert {c.engine for c in cells} == set(ENGINES)
@@ -149,12 +151,12 @@ def result(rate: float, late: float = 0.0, **more: Any) -> dict[str, Any]:
          "bytes": int(rate), "ops": int(rate / 65536), "limit_bps": 4e6, "limit_iops": None}
         for k in range(6)
     ]  # fmt: skip
-    said = {"read": {"bytes": 6 * rate, "seconds": 6.0, "ops": 6 * rate / 65536}}
-    return {"cell": vars(cell), "backend": "cgroup2", "error": "", "late": late, "busy": 0.2, "fio": said,
+    report = {"read": {"bytes": 6 * rate, "seconds": 6.0, "ops": 6 * rate / 65536}}
+    return {"cell": vars(cell), "backend": "cgroup2", "error": "", "late": late, "busy": 0.2, "fio": report,
             "windows": windows, **more}  # fmt: skip
 
 
-def test_throttled_cells_are_judged_against_what_was_asked() -> None:
+def test_throttled_cells_are_compared_with_the_requested_limit() -> None:
     (good,) = throttled_rows({"results": [result(4e6)]})
     assert (good.verdict, good.ratio) == ("honoured", pytest.approx(1.0))
     (crowded,) = throttled_rows({"results": [result(3e6, busy=0.97)]})
@@ -185,9 +187,9 @@ def test_the_bench_of_throttles_sees_gulps_and_its_planted_failure() -> None:
     assert gulps["p50"] < 0.05
     assert gulps["KS"] > 0.9
     assert latencies(fio_json(2e6, 500), "read").shape == (1, 2)
-    told = {"case": "c", "metric": "rate", "value": 99.9}
-    right, wrong = {**told, "engine": "blkio v1"}, {**told, "engine": throttles.PLANTED}
-    assert throttles.planted_found([right, {**wrong, "value": 90.0}]) is True
-    assert throttles.planted_found([right, {**wrong, "value": 99.5}]) is False
-    # on a host where the right throttle is 40 % slow as well, nothing is told
-    assert throttles.planted_found([{**right, "value": 60.0}, {**wrong, "value": 50.0}]) is None
+    fields = {"case": "c", "metric": "rate", "value": 99.9}
+    correct, wrong = {**fields, "engine": "blkio v1"}, {**fields, "engine": throttles.PLANTED}
+    assert throttles.planted_found([correct, {**wrong, "value": 90.0}]) is True
+    assert throttles.planted_found([correct, {**wrong, "value": 99.5}]) is False
+    # undecided on a host where the correct throttle is 40 % slow as well
+    assert throttles.planted_found([{**correct, "value": 60.0}, {**wrong, "value": 50.0}]) is None
