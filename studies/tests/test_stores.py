@@ -18,11 +18,11 @@ from studies.stores import (
     cluster,
     cost,
     evaluated,
-    rows_of,
     models,
     planted,
     predicted,
     read_recorded,
+    rows_of,
     scenarios,
 )
 

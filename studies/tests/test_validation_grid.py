@@ -189,7 +189,7 @@ def test_the_bench_of_throttles_sees_gulps_and_its_planted_failure() -> None:
     assert latencies(fio_json(2e6, 500), "read").shape == (1, 2)
     fields = {"case": "c", "metric": "rate", "value": 99.9}
     correct, wrong = {**fields, "engine": "blkio v1"}, {**fields, "engine": throttles.PLANTED}
-    assert throttles.planted_found([correct, {**wrong, "value": 90.0}]) is True
-    assert throttles.planted_found([correct, {**wrong, "value": 99.5}]) is False
+    assert throttles.planted_detected([correct, {**wrong, "value": 90.0}]) is True
+    assert throttles.planted_detected([correct, {**wrong, "value": 99.5}]) is False
     # undecided on a host where the correct throttle is 40 % slow as well
-    assert throttles.planted_found([{**correct, "value": 60.0}, {**wrong, "value": 50.0}]) is None
+    assert throttles.planted_detected([{**correct, "value": 60.0}, {**wrong, "value": 50.0}]) is None
