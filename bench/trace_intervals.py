@@ -36,7 +36,7 @@ _native: Any = importlib.import_module("penstock._native")
 
 Draws = np.random.Generator
 Offsets = npt.NDArray[np.int64]
-#: low end, value, high end, true value; None: no interval was computed
+#: low end, value, high end, true value; None: no interval
 Found = tuple[float, float, float, float] | None
 
 SIZE = 4096
@@ -60,20 +60,20 @@ class Printed:
 class Coverage:
     """Number of intervals that contain the true value, and their total."""
 
-    held: int
+    covered: int
     trials: int
 
     @property
     def share(self) -> float:
         """Share of the computed intervals."""
-        return self.held / self.trials if self.trials else math.nan
+        return self.covered / self.trials if self.trials else math.nan
 
     def ends(self, level: float = 0.99) -> tuple[float, float]:
         """Clopper-Pearson interval of the share."""
         tail = (1 - level) / 2
-        low = beta.ppf(tail, self.held, self.trials - self.held + 1) if self.held else 0.0
-        missed = self.trials - self.held
-        high = beta.ppf(1 - tail, self.held + 1, missed) if missed else 1.0
+        low = beta.ppf(tail, self.covered, self.trials - self.covered + 1) if self.covered else 0.0
+        missed = self.trials - self.covered
+        high = beta.ppf(1 - tail, self.covered + 1, missed) if missed else 1.0
         return float(low), float(high)
 
     def below(self, nominal: float) -> bool:
@@ -83,20 +83,20 @@ class Coverage:
 
 def simulate(printed: Printed, trials: int, seed: int) -> tuple[Coverage, Coverage]:
     """Simulate `trials` recordings: with the intervals as they are, and with half their width."""
-    held = given = narrowed = 0
+    covered = computed = narrowed = 0
     for trial in range(trials):
-        found = printed.draw(np.random.default_rng([seed, trial]))
-        if found is None:
+        interval = printed.draw(np.random.default_rng([seed, trial]))
+        if interval is None:
             continue
-        low, value, high, truth = found
-        given += 1
-        held += low <= truth <= high
+        low, value, high, truth = interval
+        computed += 1
+        covered += low <= truth <= high
         narrowed += (low + value) / 2 <= truth <= (high + value) / 2
-    return Coverage(held, given), Coverage(narrowed, given)
+    return Coverage(covered, computed), Coverage(narrowed, computed)
 
 
-def judged(offsets: Offsets, size: int, path: str) -> dict[str, Any]:
-    """The verdict on one sequence."""
+def verdict_on(offsets: Offsets, size: int, path: str) -> dict[str, Any]:
+    """Classify one sequence."""
     sizes = np.full(len(offsets), size, np.int64)
     text = _native.classify(np.ascontiguousarray(offsets, np.int64), sizes, None, path)
     return dict(json.loads(text)["together"])
@@ -135,28 +135,28 @@ _ORDERS: dict[str, tuple[Callable[[Draws, int], Offsets], int]] = {
 
 
 def confidence(kind: str, path: str, n: int, length: float) -> Callable[[Draws], Found]:
-    """The bound of a class whose requests are interrupted: at random, or in bursts of `length`."""
+    """Bound of a class whose requests are interrupted: at random, or in bursts of `length`."""
     make, rests_on = _ORDERS[kind]
     share = (0.02 if kind == "strided" else 0.015) * (1 if length == 1 else 0.75)
 
-    def one(draws: Draws) -> dict[str, Any]:
+    def classify_one(draws: Draws) -> dict[str, Any]:
         hit = _bursts(draws, n, share, length) if length > 1 else draws.random(n) < share
         hit[: rests_on + 4] = False
-        return judged(_elsewhere(draws, make(draws, n), hit), SIZE, path)
+        return verdict_on(_elsewhere(draws, make(draws, n), hit), SIZE, path)
 
     @cache
-    def held() -> float:
+    def expected_share() -> float:
         # an interruption also cuts chains into pieces that are too short to count
-        found = (one(np.random.default_rng([92, trial])) for trial in range(200))
-        return float(np.mean([v["evidence"]["chains"]["held_share"] for v in found]))
+        verdicts = (classify_one(np.random.default_rng([92, trial])) for trial in range(200))
+        return float(np.mean([v["evidence"]["chains"]["held_share"] for v in verdicts]))
 
     def draw(draws: Draws) -> Found:
-        verdict = one(draws)
+        verdict = classify_one(draws)
         if verdict["class"] != kind:
             return None
         if kind == "interleaved":
             value = verdict["evidence"]["chains"]["held_share"]
-            return verdict["confidence"], value, math.inf, held()
+            return verdict["confidence"], value, math.inf, expected_share()
         # a step counts if none of its requests was interrupted
         undisturbed = (1 - share) if length > 1 else (1 - share) ** rests_on
         if length > 1:
@@ -178,7 +178,7 @@ def random_confidence(path: str, n: int) -> Callable[[Draws], Found]:
     blocks = 64
 
     def draw(draws: Draws) -> Found:
-        verdict = judged(draws.integers(0, blocks, n) * SIZE, SIZE, path)
+        verdict = verdict_on(draws.integers(0, blocks, n) * SIZE, SIZE, path)
         if verdict["class"] != "random":
             return None
         truth = 1 - (blocks - 1) / blocks**2
@@ -203,7 +203,7 @@ def hot_confidence(path: str, n: int, blocks: int, exponent: float) -> Callable[
     """The bound of `hot-set`: the share of the busiest fifth, by all blocks or a sample of them."""
 
     def draw(draws: Draws) -> Found:
-        verdict = judged(cases.zipf(draws, n, SIZE, blocks, exponent), SIZE, path)
+        verdict = verdict_on(cases.zipf(draws, n, SIZE, blocks, exponent), SIZE, path)
         if verdict["class"] != "hot-set":
             return None
         value = verdict["evidence"]["spread"]["top_fifth_share"]
@@ -216,7 +216,7 @@ def zipf(path: str, n: int, blocks: int, exponent: float) -> Callable[[Draws], F
     """The exponent, for any class."""
 
     def draw(draws: Draws) -> Found:
-        verdict = judged(cases.zipf(draws, n, SIZE, blocks, exponent), SIZE, path)
+        verdict = verdict_on(cases.zipf(draws, n, SIZE, blocks, exponent), SIZE, path)
         spread = verdict["evidence"].get("spread")
         if spread is None or not spread["zipf_half_width"]:
             return None
@@ -237,7 +237,7 @@ def border(path: str, n: int, first: str, second: str) -> Callable[[Draws], Foun
                 cases.phase(draws, second, n - cut, SIZE, 1),
             ]
         )
-        verdict = judged(offsets, SIZE, path)
+        verdict = verdict_on(offsets, SIZE, path)
         phases = verdict["evidence"].get("phases") or []
         within = 0.01 * n if path == "exact" else max(0.01 * n, 1024)
         value = phases[1]["first"] if len(phases) == 2 else -n
@@ -250,10 +250,10 @@ def uniformity(n: int) -> Callable[[Draws], Found]:
     """Chi-squared of uniform starts: below its 95 % quantile."""
 
     def draw(draws: Draws) -> Found:
-        verdict = judged(draws.integers(0, 1 << 22, n) * SIZE, SIZE, "exact")
-        found = verdict["evidence"]["uniformity"]
-        most = float(chi2.ppf(0.95, found["degrees_of_freedom"]))
-        return -math.inf, most, most, found["chi_squared"]
+        verdict = verdict_on(draws.integers(0, 1 << 22, n) * SIZE, SIZE, "exact")
+        uniformity_ = verdict["evidence"]["uniformity"]
+        most = float(chi2.ppf(0.95, uniformity_["degrees_of_freedom"]))
+        return -math.inf, most, most, uniformity_["chi_squared"]
 
     return draw
 
@@ -284,9 +284,9 @@ def paired(pairs: int, spread: float, tail: float) -> Callable[[Draws], Found]:
             slow = 1.5 if draws.random() < tail else 1.0
             return factor * slow * float(np.exp(spread * draws.standard_normal()))
 
-        found = paired_runs(lambda: run(1.0), lambda: run(1.02), pairs, 0.008)
+        estimate = paired_runs(lambda: run(1.0), lambda: run(1.02), pairs, 0.008)
         middle = 0.02  # both have the same spread; so has their difference, up to the second order
-        return found.low, found.share, found.high, middle
+        return estimate.low, estimate.share, estimate.high, middle
 
     return draw
 
@@ -313,23 +313,28 @@ def ratio(measure: str, n: int, law: str, memory: float) -> Callable[[Draws], Fo
         return np.asarray(np.exp(noise) * factor)
 
     def draw(draws: Draws) -> Found:
-        found = ratios_of(series(draws, 1.0), series(draws, 2.0), draws).get(measure)
-        if found is None:
+        estimate = ratios_of(series(draws, 1.0), series(draws, 2.0), draws).get(measure)
+        if estimate is None:
             return None
-        return math.log(found.low), math.log(found.value), math.log(found.high), math.log(2)
+        return (
+            math.log(estimate.low),
+            math.log(estimate.value),
+            math.log(estimate.high),
+            math.log(2),
+        )
 
     return draw
 
 
 def printed_intervals(quick: bool) -> Iterator[Printed]:
-    """All of them."""
+    """All tested intervals."""
     for path in ("exact", "epochs") if quick else ("exact", "streaming", "epochs"):
         for kind in _ORDERS:
             for length in (1.0, 4.0):
                 for n in (10_007,) if quick else (1009, 10_007, 40_009):
-                    how = "singly" if length == 1 else "in bursts"
+                    manner = "singly" if length == 1 else "in bursts"
                     yield Printed(
-                        f"confidence, {kind} interrupted {how}, n {n}, {path}",
+                        f"confidence, {kind} interrupted {manner}, n {n}, {path}",
                         0.975,
                         confidence(kind, path, n, length),
                         narrows=kind != "strided",
@@ -343,11 +348,11 @@ def printed_intervals(quick: bool) -> Iterator[Printed]:
     for path in ("exact", "epochs"):
         for exponent in (0.8, 1.2) if quick else (0.6, 0.8, 1.0, 1.2, 1.4, 1.6):
             for blocks in (2048,) if quick else (512, 2048, 8192):
-                for each in (8,) if quick else (8, 32):
+                for per_block in (8,) if quick else (8, 32):
                     yield Printed(
-                        f"zipf exponent {exponent}, {blocks} blocks, {each} requests each, {path}",
+                        f"zipf exponent {exponent}, {blocks} blocks, {per_block} requests each, {path}",
                         0.95,
-                        zipf(path, each * blocks, blocks, exponent),
+                        zipf(path, per_block * blocks, blocks, exponent),
                         400,
                     )
     for path in ("exact", "streaming", "epochs"):
@@ -380,11 +385,11 @@ def printed_intervals(quick: bool) -> Iterator[Printed]:
         for law in ("exponential", "log-normal"):
             for memory in (0.0, 0.8):
                 for n in sizes[-1:] if quick else sizes:
-                    said = "in clusters" if memory else "independent"
+                    dependence = "in clusters" if memory else "independent"
                     if measure == "p99" and n * (1 - memory) / (1 + memory) < INDEPENDENT:
-                        continue  # none is given
+                        continue  # compare prints no interval
                     yield Printed(
-                        f"compare, {measure} of {n} {law} latencies, {said}",
+                        f"compare, {measure} of {n} {law} latencies, {dependence}",
                         0.95,
                         ratio(measure, n, law, memory),
                         600,
@@ -393,65 +398,65 @@ def printed_intervals(quick: bool) -> Iterator[Printed]:
 
 
 def main() -> int:
-    """Run all."""
-    words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("--quick", action="store_true", help="fewer rows, a third of the draws")
-    words.add_argument("--only", default="", help="rows whose name has this")
-    words.add_argument("--seed", type=int, default=1)
-    words.add_argument("--json", action="store_true")
-    record.option(words)
-    given = words.parse_args()
+    """Run all simulations."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rows, a third of the draws")
+    parser.add_argument("--only", default="", help="only rows whose name contains this text")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    record.option(parser)
+    arguments = parser.parse_args()
     rows, failed = [], 0
-    for one in printed_intervals(given.quick):
-        if given.only not in one.name:
+    for printed in printed_intervals(arguments.quick):
+        if arguments.only not in printed.name:
             continue
-        trials = max(one.trials // 3, 100) if given.quick else one.trials
-        found, narrowed = simulate(one, trials, given.seed)
-        low, high = found.ends() if found.trials else (math.nan, math.nan)
-        too_low = found.trials == 0 or found.below(one.nominal)
-        missed = one.narrows and not narrowed.below(one.nominal)
+        trials = max(printed.trials // 3, 100) if arguments.quick else printed.trials
+        coverage, narrowed = simulate(printed, trials, arguments.seed)
+        low, high = coverage.ends() if coverage.trials else (math.nan, math.nan)
+        too_low = coverage.trials == 0 or coverage.below(printed.nominal)
+        missed = printed.narrows and not narrowed.below(printed.nominal)
         failed += too_low or missed
         rows.append(
             {
-                "interval": one.name,
-                "nominal": one.nominal,
-                "coverage": found.share,
+                "interval": printed.name,
+                "nominal": printed.nominal,
+                "coverage": coverage.share,
                 "low": low,
                 "high": high,
-                "n": found.trials,
+                "n": coverage.trials,
                 "too_narrow": too_low,
-                "planted": None if not one.narrows else not missed,
+                "planted": None if not printed.narrows else not missed,
             }
         )
-        if not given.json:
-            said = "TOO NARROW" if too_low else "planted NOT FOUND" if missed else "ok"
+        if not arguments.json:
+            status = "TOO NARROW" if too_low else "planted NOT FOUND" if missed else "ok"
             print(
-                f"{one.name:76} {one.nominal:6.2%} {found.share:7.2%} [{low:.2%}, {high:.2%}] "
-                f"n {found.trials}  {said}",
+                f"{printed.name:76} {printed.nominal:6.2%} {coverage.share:7.2%} [{low:.2%}, {high:.2%}] "
+                f"n {coverage.trials}  {status}",
                 flush=True,
             )
     wrong = Printed("a log in any order", 0.9999, log_of_short_processes(planted=True))
-    found_wrong = simulate(wrong, 100, given.seed)[0].below(0.9999)
+    wrong_detected = simulate(wrong, 100, arguments.seed)[0].below(0.9999)
     record.keep(
-        given.record,
-        [_kept(row) for row in rows],
+        arguments.record,
+        [_record_row(row) for row in rows],
         {
             "each interval with half its width, where it leaves room": all(
                 row["planted"] is not False for row in rows
             ),
-            "a log written in any order": found_wrong,
+            "a log written in any order": wrong_detected,
         },
         "The share of simulated recordings whose interval holds the truth.",
     )
-    if given.json:
+    if arguments.json:
         print(json.dumps(rows))
     else:
-        print(f"a log written in any order: {'found' if found_wrong else 'NOT FOUND'}")
-        print(f"{len(rows) - failed} of {len(rows)} intervals hold what they say")
-    return int(failed > 0 or not found_wrong)
+        print(f"a log written in any order: {'found' if wrong_detected else 'NOT FOUND'}")
+        print(f"{len(rows) - failed} of {len(rows)} intervals have their nominal coverage")
+    return int(failed > 0 or not wrong_detected)
 
 
-def _kept(row: dict[str, Any]) -> record.Row:
+def _record_row(row: dict[str, Any]) -> record.Row:
     """A row of the bench in the form of the results."""
     return {
         "case": row["interval"],

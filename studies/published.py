@@ -68,7 +68,7 @@ class Predictions(dict[Key, dict[str, Any]]):
 
 @dataclass(frozen=True)
 class Statement:
-    """A published statement: `ours` computes our number, `holds` is true if the shape is the same.
+    """A published statement: `ours` computes the predicted number, `holds` is true if the shape is the same.
 
     Without `shape`, it is true if the number is near the published one.
     """
@@ -377,39 +377,42 @@ NAMES = tuple(dict.fromkeys(one.study for one in STATEMENTS))
 def treatments(name: str) -> list[tuple[Key, list[str]]]:
     """Level names, and the scenario's arguments, of every treatment of a study."""
     study = load_study(HERE / f"published-{name}.study.yaml")
-    found: dict[Key, list[str]] = {}
+    by_levels: dict[Key, list[str]] = {}
     for row in make_plan(study).rows:
         command = shlex.split(example_command(resolve(study, row.levels)))
         key = tuple(str(level) for level in row.levels.values())
-        found[key] = command[command.index(str(HERE / "published" / "scenario.py")) + 1 :]
-    return list(found.items())
+        by_levels[key] = command[command.index(str(HERE / "published" / "scenario.py")) + 1 :]
+    return list(by_levels.items())
 
 
-def _one(task: tuple[Key, list[str], Sequence[str], int]) -> tuple[Key, dict[str, Any]]:
-    key, arguments, more, seeds = task
-    return key, scenario.prediction(arguments, more, seeds)
+def _predict_one(task: tuple[Key, list[str], Sequence[str], int]) -> tuple[Key, dict[str, Any]]:
+    key, arguments, overrides, seeds = task
+    return key, scenario.prediction(arguments, overrides, seeds)
 
 
 def predicted(
-    name: str, more: Sequence[str] = (), seeds: int = scenario.SEEDS, words: Sequence[str] = ()
+    name: str,
+    overrides: Sequence[str] = (),
+    seeds: int = scenario.SEEDS,
+    options: Sequence[str] = (),
 ) -> Rows:
     """Prediction of every treatment; `more` are further values of the platform, `words` of the scenario."""
-    tasks = [(key, [*arguments, *words], more, seeds) for key, arguments in treatments(name)]
-    # not forked: a copy of a process that has threads may wait for a lock that none of them holds any more
+    tasks = [(key, [*arguments, *options], overrides, seeds) for key, arguments in treatments(name)]
+    # not forked: a fork of a process with threads may wait forever for a lock of one of them
     with ProcessPoolExecutor(mp_context=get_context("forkserver")) as pool:
-        return dict(pool.map(_one, tasks))
+        return dict(pool.map(_predict_one, tasks))
 
 
-def judged(name: str, rows: Rows, required: Iterable[Key] | None = None) -> list[Claim]:
+def claims_on(name: str, rows: Rows, required: Iterable[Key] | None = None) -> list[Claim]:
     """The claims on a study; `required`: the necessary treatments, if not all of them."""
     keys = [key for key, _ in treatments(name)] if required is None else list(required)
-    return [_claim(one, rows, keys) for one in STATEMENTS if one.study == name]
+    return [_claim(statement, rows, keys) for statement in STATEMENTS if statement.study == name]
 
 
 def _claim(statement: Statement, rows: Rows, keys: Sequence[Key]) -> Claim:
     seen = Predictions(rows)
     finding: Finding | None = None
-    # without a treatment it has no number: which one is missing is seen below
+    # there is no number if a treatment is missing; the missing ones are listed below
     with contextlib.suppress(KeyError, ValueError):
         finding = met_if(bool(statement.holds(seen)), _number(statement.ours(seen)))
     used = keys if seen.every else [key for key in keys if key in seen.read]
@@ -434,7 +437,7 @@ class Turned:
     cannot: str = ""
 
 
-#: what is assumed of BLAST's workload: option of the scenario, ends
+#: assumed values of BLAST's workload: option of the scenario, ends
 BLAST_ASSUMED = {
     "seconds that a query computes (0.35)": ("--compute", ("0.175", "0.525")),
     "bytes of the database (1000 MiB)": ("--database-bytes", (f"{500 << 20}", f"{2000 << 20}")),
@@ -444,27 +447,27 @@ BLAST_ASSUMED = {
 
 def sensitivity(name: str, seeds: int = 9) -> list[Turned]:
     """The claims with each assumed value at its lower and its upper end."""
-    given = scenario.parsed(treatments(name)[0][1])
-    platform = load_platform(given.platform)
+    arguments = scenario.parsed(treatments(name)[0][1])
+    platform = load_platform(arguments.platform)
     ends: list[tuple[str, str, list[str], list[str]]] = [
         (value.path, str(end), [f"{value.path}={end}"], [])
         for value in platform.assumed
         for end in (value.low, value.high)
     ]
-    if given.kind == "blast-split":
+    if arguments.kind == "blast-split":
         ends += [
             (assumed, end, [], [option, end])
-            for assumed, (option, both) in BLAST_ASSUMED.items()
-            for end in both
+            for assumed, (option, limits) in BLAST_ASSUMED.items()
+            for end in limits
         ]
     result = []
-    for assumed, end, more, words in ends:
+    for assumed, end, overrides, options in ends:
         try:
-            rows = predicted(name, more, seeds, words)
+            rows = predicted(name, overrides, seeds, options)
         except PenstockError as error:
             result.append(Turned(name, assumed, end, None, str(error)))
             continue
-        result += [Turned(name, assumed, end, one) for one in judged(name, rows)]
+        result += [Turned(name, assumed, end, claim_) for claim_ in claims_on(name, rows)]
     return result
 
 
@@ -472,9 +475,9 @@ def planted() -> bool:
     """True if a loopback slower than the network, which makes local files slow, changes a shape."""
     rows = predicted("reduce", ["network.loopback=5 MB/s"], seeds=3)
     return any(
-        one.result is Result.NOT_MET
-        for one in judged("reduce", rows)
-        if not one.wording.endswith("(a number)")
+        claim_.result is Result.NOT_MET
+        for claim_ in claims_on("reduce", rows)
+        if not claim_.wording.endswith("(a number)")
     )
 
 
@@ -487,55 +490,56 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     options.add_argument(
-        "--sensitivity", action="store_true", help="at the ends of what is assumed"
+        "--sensitivity", action="store_true", help="evaluate at both ends of assumed values"
     )
     options.add_argument("--quick", action="store_true", help="three seeds instead of 39")
     options.add_argument("--json", action="store_true", help="rows as one object")
     record.option(options)
-    given = options.parse_args()
-    unknown = set(given.names) - set(NAMES)
+    arguments = options.parse_args()
+    unknown = set(arguments.names) - set(NAMES)
     if unknown:
         options.error(f"no scenario {', '.join(sorted(unknown))}; expected {', '.join(NAMES)}")
     claims: list[Claim] = []
     turned: list[Turned] = []
-    for name in given.names or NAMES:
+    for name in arguments.names or NAMES:
         print(f"published: {name}", file=sys.stderr)
-        claims += judged(name, predicted(name, seeds=3 if given.quick else scenario.SEEDS))
-        if given.sensitivity:
-            turned += sensitivity(name, seeds=3 if given.quick else 9)
+        claims += claims_on(name, predicted(name, seeds=3 if arguments.quick else scenario.SEEDS))
+        if arguments.sensitivity:
+            turned += sensitivity(name, seeds=3 if arguments.quick else 9)
     detected = {"a loopback slower than the network": planted()}
-    if given.json:
+    if arguments.json:
         ends = [
-            {**vars(one), "claim": one.claim and checks.as_json([one.claim])[0]} for one in turned
+            {**vars(entry), "claim": entry.claim and checks.as_json([entry.claim])[0]}
+            for entry in turned
         ]
         print(json.dumps({"claims": checks.as_json(claims), "sensitivity": ends}))
     else:
         checks.show(claims, 100)
-        if given.sensitivity:
+        if arguments.sensitivity:
             _show_sensitivity(claims, turned)
     about = " ".join((__doc__ or "").split("\n\n")[2].split())
-    kept = checks.rows(claims) + _kept_sensitivity(claims, turned)
-    record.keep(given.record, kept, detected, about)
+    rows = checks.rows(claims) + _sensitivity_rows(claims, turned)
+    record.keep(arguments.record, rows, detected, about)
     return checks.finish("published", claims, detected)
 
 
 def _changes(claims: Sequence[Claim], turned: Sequence[Turned]) -> Iterator[tuple[Turned, str]]:
     """Ends of the assumed values at which the result of a claim changes, with the change."""
     before = {(c.of, c.wording): c.result for c in claims}
-    for one in turned:
-        if one.claim is None:
-            yield one, f"cannot be predicted: {one.cannot}"
-        elif one.claim.result is not before[one.study, one.claim.wording]:
-            yield one, f"{one.claim.wording}: {one.claim.evidence}, {one.claim.result}"
+    for entry in turned:
+        if entry.claim is None:
+            yield entry, f"cannot be predicted: {entry.cannot}"
+        elif entry.claim.result is not before[entry.study, entry.claim.wording]:
+            yield entry, f"{entry.claim.wording}: {entry.claim.evidence}, {entry.claim.result}"
 
 
-def _kept_sensitivity(claims: Sequence[Claim], turned: Sequence[Turned]) -> list[record.Row]:
+def _sensitivity_rows(claims: Sequence[Claim], turned: Sequence[Turned]) -> list[record.Row]:
     """The claims that change at each end of each assumed value."""
     ends: dict[tuple[str, str, str], list[str]] = {
-        (one.study, one.assumed, one.at): [] for one in turned
+        (entry.study, entry.assumed, entry.at): [] for entry in turned
     }
-    for one, change in _changes(claims, turned):
-        ends[one.study, one.assumed, one.at].append(change)
+    for entry, change in _changes(claims, turned):
+        ends[entry.study, entry.assumed, entry.at].append(change)
     return [
         record.claim(study, f"{assumed} = {at}", "; ".join(changes) or "nothing turns", "", None)
         for (study, assumed, at), changes in ends.items()
@@ -543,9 +547,9 @@ def _kept_sensitivity(claims: Sequence[Claim], turned: Sequence[Turned]) -> list
 
 
 def _show_sensitivity(claims: Sequence[Claim], turned: Sequence[Turned]) -> None:
-    print(f"\n{len(turned)} evaluations at the ends of the assumed values. Those that change:")
-    for one, change in _changes(claims, turned):
-        print(f"  {one.study}, {one.assumed} = {one.at}: {change}")
+    print(f"\n{len(turned)} evaluations at the ends of the assumed values. Claims that change:")
+    for entry, change in _changes(claims, turned):
+        print(f"  {entry.study}, {entry.assumed} = {entry.at}: {change}")
 
 
 if __name__ == "__main__":

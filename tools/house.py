@@ -36,7 +36,7 @@ from tools import wording
 PROJECT = Path(__file__).parents[1]
 PACKAGE = PROJECT / "python" / "penstock"
 
-#: features of a disk with unambiguous names, and the number of names that is a list of features
+#: features of a disk with unambiguous names, and the number of names that counts as a list of features
 FEATURES = ("readahead", "faults", "bad_space", "read_only", "fail_stop", "credits", "volatile")
 A_LIST = 3
 
@@ -108,12 +108,12 @@ def read_package(root: Path) -> Package:
         text = path.read_text()
         trees[module], lines[module] = ast.parse(text, str(path)), len(text.splitlines())
     package = Package(root.name, paths, trees, lines, [])
-    known = set(paths) | compiled | {f"{root.name}._native"}
+    names = set(paths) | compiled | {f"{root.name}._native"}
     for module, tree in trees.items():
         file = paths[module].relative_to(root.parent).as_posix()
         is_package = paths[module].name == "__init__.py"
         for node, kind in _import_nodes(tree, MODULE):
-            for imported in sorted(set(_imported(node, module, is_package, known))):
+            for imported in sorted(set(_imported(node, module, is_package, names))):
                 if imported != module:
                     package.imports.append(Import(file, node.lineno, kind, module, imported))
     return package
@@ -142,29 +142,29 @@ def _is_type_checking(test: ast.expr) -> bool:
 
 
 def _imported(
-    node: ast.Import | ast.ImportFrom, module: str, is_package: bool, known: set[str]
+    node: ast.Import | ast.ImportFrom, module: str, is_package: bool, names: set[str]
 ) -> Iterator[str]:
     """The modules of the package that a statement imports: `from a import b` is of `a.b` if that is one."""
     if isinstance(node, ast.Import):
-        yield from (found for alias in node.names if (found := _module(alias.name, known)))
+        yield from (imported for alias in node.names if (imported := _module(alias.name, names)))
         return
     base = node.module or ""
     if node.level:
         parts = module.split(".")
-        kept = len(parts) - node.level + is_package
-        base = ".".join([*parts[:kept], *([node.module] if node.module else [])])
+        depth = len(parts) - node.level + is_package
+        base = ".".join([*parts[:depth], *([node.module] if node.module else [])])
     for alias in node.names:
-        if (whole := f"{base}.{alias.name}") in known:
-            yield whole
-        elif found := _module(base, known):
-            yield found
+        if (submodule := f"{base}.{alias.name}") in names:
+            yield submodule
+        elif imported := _module(base, names):
+            yield imported
 
 
-def _module(name: str, known: set[str]) -> str | None:
+def _module(name: str, existing: set[str]) -> str | None:
     """The longest part of a dotted name that is a module of the package."""
     parts = name.split(".")
     names = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
-    return next((n for n in names if n in known), None)
+    return next((n for n in names if n in existing), None)
 
 
 def circles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
@@ -174,8 +174,8 @@ def circles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
         after.setdefault(a, set()).add(b)
         after.setdefault(b, set())
     reached = {node: _reached(node, after) for node in after}
-    found = {tuple(sorted(b for b in reached[a] if a in reached[b])) for a in after}
-    return sorted((list(c) for c in found if len(c) > 1), key=lambda c: (-len(c), c))
+    components = {tuple(sorted(b for b in reached[a] if a in reached[b])) for a in after}
+    return sorted((list(c) for c in components if len(c) > 1), key=lambda c: (-len(c), c))
 
 
 def _reached(start: str, after: dict[str, set[str]]) -> set[str]:
@@ -206,8 +206,8 @@ def edges(package: Package, a: str, b: str) -> list[Import]:
 
 def order_of_rooms() -> list[list[str]]:
     """Rooms from bottom to top; rooms on one line are independent: the contract in pyproject.toml."""
-    told = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    layers = told["contracts"][0]["layers"]
+    config = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = config["contracts"][0]["layers"]
     return [["_native"], *([r.strip() for r in layer.split("|")] for layer in reversed(layers))]
 
 
@@ -225,10 +225,10 @@ def upward(package: Package, order: Iterable[Iterable[str]]) -> list[Import]:
 def undeclared(package: Package) -> list[Import]:
     """Undeclared imports: from the core to a part, or from a part to another."""
     crossing = []
-    for one in package.imports:
-        a, b = package.part(one.importer), package.part(one.imported)
+    for import_ in package.imports:
+        a, b = package.part(import_.importer), package.part(import_.imported)
         if b not in (a, CORE) and b not in DECLARED.get(a, ()):
-            crossing.append(one)
+            crossing.append(import_)
     return crossing
 
 
@@ -309,13 +309,13 @@ def figures(package: Package) -> dict[str, Any]:
         "imports_upward": len(upward(package, order_of_rooms())),
         "modules_named_in_strings": sum(len(list(_named(package, m))) for m in package.trees),
         "types_called": {
-            word: sorted(
+            noun: sorted(
                 f"{module}.{node.name}"
                 for module, nodes in package.nodes_of.items()
                 for node in nodes
-                if isinstance(node, ast.ClassDef) and word.capitalize() in _words(node.name)
+                if isinstance(node, ast.ClassDef) and noun.capitalize() in _words(node.name)
             )
-            for word in ("disk", "node", "platform")
+            for noun in ("disk", "node", "platform")
         },
         "places_of_a_disk_feature": sorted(
             module for module, nodes in package.nodes_of.items() if len(_features(nodes)) >= A_LIST
@@ -350,14 +350,14 @@ def _words(name: str) -> list[str]:
 
 def _features(nodes: Iterable[ast.AST]) -> set[str]:
     """Features of a disk that a module names: as a string, a field, a parameter or an argument."""
-    found = set()
+    names = set()
     for node in nodes:
         match node:
             case ast.Constant(value=str(name)) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
-                found.add(name)
+                names.add(name)
             case ast.AnnAssign(target=ast.Name(id=name)):
-                found.add(name)
-    return found & set(FEATURES)
+                names.add(name)
+    return names & set(FEATURES)
 
 
 def _untyped(package: Package) -> int:
@@ -371,43 +371,49 @@ def _untyped(package: Package) -> int:
     )
 
 
-def _shown(found: dict[str, Any]) -> str:
-    types = found["types_called"]
+def _shown(all_figures: dict[str, Any]) -> str:
+    types = all_figures["types_called"]
     rows = [
-        ("modules", found["modules"]),
-        ("lines", found["lines"]),
-        ("rooms in circles", found["rooms_in_circles"]),
-        ("modules in circles", sum(map(len, found["circles_of_modules"]))),
-        *((f"types called {word}", len(names)) for word, names in types.items()),
-        ("places of a disk feature", len(found["places_of_a_disk_feature"])),
-        ("schemas outside archive/", sum(found["schemas_outside_archive"].values())),
-        ("dict[str, Any]", found["dict_str_any"]),
-        *((f"imports, {k}", n) for k, n in found["imports"].items()),
-        *((f"imports between rooms, {k}", n) for k, n in found["imports_between_rooms"].items()),
-        ("imports upward", found["imports_upward"]),
-        ("modules named in strings", found["modules_named_in_strings"]),
+        ("modules", all_figures["modules"]),
+        ("lines", all_figures["lines"]),
+        ("rooms in circles", all_figures["rooms_in_circles"]),
+        ("modules in circles", sum(map(len, all_figures["circles_of_modules"]))),
+        *((f"types called {noun}", len(names)) for noun, names in types.items()),
+        ("places of a disk feature", len(all_figures["places_of_a_disk_feature"])),
+        ("schemas outside archive/", sum(all_figures["schemas_outside_archive"].values())),
+        ("dict[str, Any]", all_figures["dict_str_any"]),
+        *((f"imports, {k}", n) for k, n in all_figures["imports"].items()),
+        *(
+            (f"imports between rooms, {k}", n)
+            for k, n in all_figures["imports_between_rooms"].items()
+        ),
+        ("imports upward", all_figures["imports_upward"]),
+        ("modules named in strings", all_figures["modules_named_in_strings"]),
     ]
-    limits = found["limited"].items()
-    lines = [f"{what:40}{n:8}" for what, n in limits]
-    lines += ["", *(f"{what:40}{n:8}" for what, n in rows if what not in found["limited"])]
-    for circle in found["circles_of_rooms"]:
+    limits = all_figures["limited"].items()
+    lines = [f"{metric:40}{n:8}" for metric, n in limits]
+    lines += [
+        "",
+        *(f"{metric:40}{n:8}" for metric, n in rows if metric not in all_figures["limited"]),
+    ]
+    for circle in all_figures["circles_of_rooms"]:
         lines += ["", f"circle of {len(circle['rooms'])} rooms: {', '.join(circle['rooms'])}"]
         lines += [f"    {e['from']:10} → {e['to']:10}{e['imports']:5}" for e in circle["edges"]]
     lines += ["", f"{'part':12}{'modules':>8}{'lines':>8}"]
     lines += [
         f"{part:12}{row['modules']:8}{row['lines']:8}"
-        for part, row in found["lines_by_part"].items()
+        for part, row in all_figures["lines_by_part"].items()
     ]
     lines += ["", f"{'room':12}{'modules':>8}{'lines':>8}"]
     lines += [
         f"{room:12}{row['modules']:8}{row['lines']:8}"
-        for room, row in found["lines_by_room"].items()
+        for room, row in all_figures["lines_by_room"].items()
     ]
     return "\n".join(lines)
 
 
-def _listed(found: list[Import]) -> str:
-    return "\n".join(f"{i.file}:{i.line}: {i.importer} → {i.imported} ({i.kind})" for i in found)
+def _listed(imports: list[Import]) -> str:
+    return "\n".join(f"{i.file}:{i.line}: {i.importer} → {i.imported} ({i.kind})" for i in imports)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -425,14 +431,14 @@ def main(arguments: list[str] | None = None) -> None:
         RECORDED.write_text(json.dumps(limited(package), indent=1) + "\n")
         return
     if args.edges or args.up or args.parts:
-        found = (
+        imports = (
             undeclared(package)
             if args.parts
             else edges(package, *args.edges)
             if args.edges
             else upward(package, order_of_rooms())
         )
-        print(json.dumps([asdict(i) for i in found], indent=1) if args.json else _listed(found))
+        print(json.dumps([asdict(i) for i in imports], indent=1) if args.json else _listed(imports))
         return
     all_figures = figures(package)
     print(json.dumps(all_figures, indent=1) if args.json else _shown(all_figures))

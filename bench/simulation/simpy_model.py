@@ -75,9 +75,9 @@ class Store:
         self.uplink_bps = network["fabric"]["rack_uplink_bps"]
         self.core = simpy.Resource(self.env)
         self.racks = {
-            (host["rack"], way): simpy.Resource(self.env)
+            (host["rack"], direction): simpy.Resource(self.env)
             for host in network["hosts"]
-            for way in ("up", "down")
+            for direction in ("up", "down")
         }
         self.by_location = network["scheduler"]["kind"] == "data_location"
         self.hosts = [self.host(i, h) for i, h in enumerate(network["hosts"])]
@@ -121,13 +121,13 @@ class Store:
         self.network_bytes += size
         with source.out.request() as turn:
             yield turn
-            left = size
-            while left > 0:
-                frame = min(left, self.frame_bytes)
+            remaining = size
+            while remaining > 0:
+                frame = min(remaining, self.frame_bytes)
                 yield self.env.timeout(frame / source.out_bps)
                 self.services += 1
                 last = self.env.process(self.arrive(source, target, frame, inbox))
-                left -= frame
+                remaining -= frame
         yield last
 
     def arrive(
@@ -157,22 +157,22 @@ class Store:
         return found
 
     def stream(self, source: Host, hosts: list[Host], size: int, inbox: simpy.Store) -> Steps:
-        """A chunk on its way down the chain, each frame forwarded when it arrives; ends with the
-        acknowledgement to `source`. `inbox` reports the bytes that the first of `hosts` has received.
+        """Send a chunk down the chain, each frame forwarded when it arrives; ends with the acknowledgement
+        to `source`. `inbox` reports the bytes that the first of `hosts` has received.
         """
-        here, rest = hosts[0], hosts[1:]
+        receiver, rest = hosts[0], hosts[1:]
         further = simpy.Store(self.env)
-        after = self.env.process(self.stream(here, rest, size, further)) if rest else None
-        got = 0
-        while got < size:
+        after = self.env.process(self.stream(receiver, rest, size, further)) if rest else None
+        received = 0
+        while received < size:
             part = yield inbox.get()
-            got += part
+            received += part
             if rest:
-                self.env.process(self.send(here, rest[0], part, further))
-        yield from self.use_disk(here, "write", size)
+                self.env.process(self.send(receiver, rest[0], part, further))
+        yield from self.use_disk(receiver, "write", size)
         if after is not None:
             yield after
-        yield from self.control(here, source)
+        yield from self.control(receiver, source)
 
     def control(self, source: Host, target: Host) -> Steps:
         yield from self.send(source, target, self.control_bytes)
@@ -187,10 +187,10 @@ class Store:
         yield from self.serve(self.manager.desk, self.manager.manager["service"]["overhead"])
         yield from self.control(self.manager, client)
 
-    def use_disk(self, host: Host, way: str, size: int) -> Steps:
+    def use_disk(self, host: Host, operation: str, size: int) -> Steps:
         assert host.storage is not None
         assert host.disk is not None
-        service = host.storage[way]
+        service = host.storage[operation]
         yield from self.serve(host.disk, service["overhead"] + size * service["s_per_byte"])
         self.requests += 1
 
@@ -199,17 +199,17 @@ class Store:
         return Stored([([self.storage[n] for n in at], part) for at, part in chunks])
 
     def write_chunk(self, client: Host, replicas: list[Host], size: int) -> Steps:
-        way = self.rules["replication"]
-        if way == "chain" and self.rules["forward"] == "frame":
+        replication = self.rules["replication"]
+        if replication == "chain" and self.rules["forward"] == "frame":
             inbox = simpy.Store(self.env)
             self.env.process(self.send(client, replicas[0], size, inbox))
             yield from self.stream(client, replicas, size, inbox)
             return
         yield from self.send(client, replicas[0], size)
         yield from self.use_disk(replicas[0], "write", size)
-        if way == "chain" and len(replicas) > 1:
+        if replication == "chain" and len(replicas) > 1:
             yield from self.write_chunk(replicas[0], replicas[1:], size)
-        elif way == "parallel" and len(replicas) > 1:
+        elif replication == "parallel" and len(replicas) > 1:
             rest = [self.env.process(self.write_copy(replicas[0], h, size)) for h in replicas[1:]]
             yield self.env.all_of(rest)
         yield from self.control(replicas[0], client)
@@ -274,22 +274,22 @@ class Store:
         spread = min(idle, key=lambda h: (h.slots - idle.count(h), h.index))
         if not self.by_location:
             return spread
-        held = {h.index: 0 for h in idle}
+        local_bytes = {h.index: 0 for h in idle}
         for step in task["operations"]:
             if step["op"] == "read":
                 for hosts, size in self.files[step["file"]].chunks:
                     for h in hosts:
-                        if h.index in held:
-                            held[h.index] += size
-        most = max(idle, key=lambda h: (held[h.index], -h.index))
-        return most if held[most.index] else spread
+                        if h.index in local_bytes:
+                            local_bytes[h.index] += size
+        most = max(idle, key=lambda h: (local_bytes[h.index], -h.index))
+        return most if local_bytes[most.index] else spread
 
     def schedule(self) -> Steps:
         """Ready tasks in order, each on the idle machine with the fewest tasks, then by index."""
         env, tasks = self.env, self.workload["tasks"]
-        for given in self.workload["files"]:
-            if given["preloaded"]:
-                self.files[given["name"]] = self.place(given["name"], given["size_bytes"], None)
+        for file in self.workload["files"]:
+            if file["preloaded"]:
+                self.files[file["name"]] = self.place(file["name"], file["size_bytes"], None)
         writer = {
             step["file"]: number
             for number, task in enumerate(tasks)
@@ -321,15 +321,15 @@ class Store:
             for process in done.events:
                 number, host = running.pop(process)
                 idle = sorted([*idle, host], key=lambda h: h.index)
-                for other in sorted(waiting):
-                    needs[other].discard(number)
-                    if not needs[other]:
-                        waiting.discard(other)
-                        ready.append(other)
+                for task_ in sorted(waiting):
+                    needs[task_].discard(number)
+                    if not needs[task_]:
+                        waiting.discard(task_)
+                        ready.append(task_)
 
     def run(self) -> Outcome:
-        whole = self.env.process(self.schedule())
-        while whole.is_alive:
+        scheduler = self.env.process(self.schedule())
+        while scheduler.is_alive:
             self.env.step()
             self.steps += 1
         return Outcome(self.env.now, self.services, self.requests, self.network_bytes, self.steps)

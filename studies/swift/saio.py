@@ -44,7 +44,7 @@ POLICY = "gold"
 
 
 class SwiftError(Exception):
-    """It cannot be started, or does not answer."""
+    """Swift cannot be started, or does not answer."""
 
 
 def missing() -> list[str]:
@@ -89,9 +89,9 @@ class Client:
     def __init__(self, port: int, key: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         headers = {"X-Auth-User": "test:tester", "X-Auth-Key": key}
-        _, told, _ = self._asked("GET", "/auth/v1.0", headers=headers)
-        self._token = told["x-auth-token"]
-        self._root = urllib.parse.urlsplit(told["x-storage-url"]).path
+        _, answer, _ = self._send("GET", "/auth/v1.0", headers=headers)
+        self._token = answer["x-auth-token"]
+        self._root = urllib.parse.urlsplit(answer["x-storage-url"]).path
 
     def make(self, container: str) -> None:
         self.request("PUT", f"/{container}")
@@ -105,10 +105,10 @@ class Client:
     def request(self, method: str, path: str, content: bytes | None = None) -> bytes:
         """SwiftError unless the response is a success."""
         headers = {"X-Auth-Token": self._token}
-        _, _, body = self._asked(method, self._root + path, content, headers)
+        _, _, body = self._send(method, self._root + path, content, headers)
         return body
 
-    def _asked(
+    def _send(
         self,
         method: str,
         path: str,
@@ -137,13 +137,13 @@ def up(
     workers: int = 0,
     more_code: str = "",
 ) -> Swift:
-    """Start one in a new or empty directory. `options` are the middleware's. `more_code` is appended to the
-    copy of the middleware that it runs.
+    """Start Swift in a new or empty directory. `options` are those of the middleware. `more_code` is appended
+    to its copy of the middleware.
 
-    SwiftError with the reason; nothing runs then.
+    Raises SwiftError with the reason; no process is left running then.
     """
-    if lacking := missing():
-        raise SwiftError(f"missing Debian packages: {' '.join(lacking)}")
+    if absent := missing():
+        raise SwiftError(f"missing Debian packages: {' '.join(absent)}")
     directory = directory.resolve()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(directory.iterdir()):
@@ -173,8 +173,8 @@ def up(
     _private(directory / "proxy.conf", conf.proxy(proxy, memcached, key))
     (directory / "account.conf").write_text(conf.storage("account", account))
     (directory / "container.conf").write_text(conf.storage("container", container))
-    for name, one in zip(names, objects, strict=True):
-        (directory / f"object-{name}.conf").write_text(conf.storage("object", one, name))
+    for name, port_ in zip(names, objects, strict=True):
+        (directory / f"object-{name}.conf").write_text(conf.storage("object", port_, name))
     swift = Swift(
         directory,
         proxy,
@@ -183,22 +183,22 @@ def up(
     )
     try:
         user = ["-u", "nobody"] if os.geteuid() == 0 else []
-        words = ["memcached", "-l", "127.0.0.1", "-p", str(memcached), "-U", "0", "-m", "32", *user]
-        _start(swift, "memcached", words)
+        argv = ["memcached", "-l", "127.0.0.1", "-p", str(memcached), "-U", "0", "-m", "32", *user]
+        _start(swift, "memcached", argv)
         daemon = [PYTHON, str(Path(__file__).resolve()), "daemon", str(directory)]
         for kind in ("account", "container"):
             _start(swift, kind, [*daemon, PROGRAMS[kind], f"{kind}.conf"])
         for name in names:
             _start(swift, f"object-{name}", [*daemon, PROGRAMS["object"], f"object-{name}.conf"])
         _start(swift, "proxy", [*daemon, PROGRAMS["proxy"], "proxy.conf"])
-        for name, one in (("account", account), ("container", container), ("proxy", proxy)):
-            _await(swift, name, one)
-        for name, one in zip(names, objects, strict=True):
-            _await(swift, f"object-{name}", one)
+        for name, port_ in (("account", account), ("container", container), ("proxy", proxy)):
+            _await(swift, name, port_)
+        for name, port_ in zip(names, objects, strict=True):
+            _await(swift, f"object-{name}", port_)
     except BaseException:
         swift.down()
         raise
-    said = {
+    description = {
         "port": proxy,
         "auth": f"http://127.0.0.1:{proxy}/auth/v1.0",
         "user": "test:tester",
@@ -206,11 +206,11 @@ def up(
         "objects": swift.objects,
         "pids": {name: process.pid for name, process in swift.processes.items()},
     }
-    _private(directory / "swift.json", json.dumps(said, indent=1) + "\n")
+    _private(directory / "swift.json", json.dumps(description, indent=1) + "\n")
     return swift
 
 
-def _devices(directory: Path, given: list[Path] | None) -> list[Path]:
+def _devices(directory: Path, directories: list[Path] | None) -> list[Path]:
     """`DIR/devices/sdb1` and so on: directories, or links to the given ones. `DIR/served/sdb1` contains the
     only device that the object server of sdb1 serves.
     """
@@ -218,13 +218,13 @@ def _devices(directory: Path, given: list[Path] | None) -> list[Path]:
     root.mkdir()
     served = directory / "served"
     served.mkdir()
-    found = []
-    for i in range(len(given) if given else DEVICES):
+    paths = []
+    for i in range(len(directories) if directories else DEVICES):
         path = root / f"sdb{i + 1}"
-        if given:
-            if not given[i].is_dir():
-                raise SwiftError(f"found no directory {given[i]}; expected a device")
-            path.symlink_to(given[i].resolve())
+        if directories:
+            if not directories[i].is_dir():
+                raise SwiftError(f"found no directory {directories[i]}; expected a device")
+            path.symlink_to(directories[i].resolve())
         else:
             path.mkdir()
         try:
@@ -233,25 +233,25 @@ def _devices(directory: Path, given: list[Path] | None) -> list[Path]:
             raise SwiftError(f"{path}: {error.strerror}; expected extended attributes") from None
         (served / path.name).mkdir()
         (served / path.name / path.name).symlink_to(path)
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 def _free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in held]
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for socket_ in sockets:
+            socket_.bind(("127.0.0.1", 0))
+        return [int(socket_.getsockname()[1]) for socket_ in sockets]
 
 
 def _rings(directory: Path, kinds: dict[str, list[tuple[int, str]]], replicas: int) -> None:
     """The three rings, built by Swift's own builder in one process of Swift's Python."""
-    said = json.dumps({"kinds": kinds, "replicas": replicas})
-    words = [PYTHON, str(Path(__file__).resolve()), "rings", str(directory), said]
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode:
-        raise SwiftError(f"no rings: {done.stderr[-300:].strip()}")
+    document = json.dumps({"kinds": kinds, "replicas": replicas})
+    argv = [PYTHON, str(Path(__file__).resolve()), "rings", str(directory), document]
+    result = subprocess.run(argv, capture_output=True, text=True)
+    if result.returncode:
+        raise SwiftError(f"no rings: {result.stderr[-300:].strip()}")
 
 
 def build(directory: Path, kinds: dict[str, list[tuple[int, str]]], replicas: int) -> None:
@@ -261,8 +261,8 @@ def build(directory: Path, kinds: dict[str, list[tuple[int, str]]], replicas: in
     for kind, places in kinds.items():
         builder = RingBuilder(6, min(replicas, len(places)), 0)
         for zone, (port, device) in enumerate(places, 1):
-            where = {"ip": "127.0.0.1", "port": port, "device": device}
-            builder.add_dev({"region": 1, "zone": zone, "weight": 1.0, **where})
+            address = {"ip": "127.0.0.1", "port": port, "device": device}
+            builder.add_dev({"region": 1, "zone": zone, "weight": 1.0, **address})
         builder.rebalance(seed="penstock")
         builder.get_ring().save(str(directory / f"{kind}.ring.gz"))
 
@@ -332,17 +332,17 @@ def _private(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _start(swift: Swift, name: str, words: list[str]) -> None:
+def _start(swift: Swift, name: str, argv: list[str]) -> None:
     (swift.directory / "logs").mkdir(exist_ok=True)
     (swift.directory / "recon").mkdir(exist_ok=True)
-    keep = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "VIRTUAL_ENV")}
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "VIRTUAL_ENV")}
     with open(swift.directory / "logs" / f"{name}.txt", "wb") as log:
         swift.processes[name] = subprocess.Popen(
-            words,
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**keep, "PYTHONPATH": str(swift.directory / "python")},
+            env={**environment, "PYTHONPATH": str(swift.directory / "python")},
             start_new_session=True,
         )
 
@@ -355,8 +355,8 @@ def _await(swift: Swift, name: str, port: int) -> None:
         ended = swift.processes[name].poll() is not None
         if ended or time.monotonic() > until:
             log = (swift.directory / "logs" / f"{name}.txt").read_text(errors="replace")
-            what = "ended" if ended else f"did not listen within {READY_S:g} s"
-            raise SwiftError(f"{name} {what}: {log[-400:].strip()}")
+            failure = "ended" if ended else f"did not listen within {READY_S:g} s"
+            raise SwiftError(f"{name} {failure}: {log[-400:].strip()}")
         time.sleep(0.05)
 
 
@@ -382,15 +382,15 @@ def become(directory: Path, program: str, configuration: str) -> None:
 
 
 def _stay(swift: Swift) -> int:
-    told: list[int] = []
+    signals: list[int] = []
 
     def end(number: int, _: FrameType | None) -> None:
-        told.append(number)
+        signals.append(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     print(f"ready: http://127.0.0.1:{swift.port}/auth/v1.0", flush=True)
-    while not told:
+    while not signals:
         for name, process in swift.processes.items():
             if process.poll() is not None:
                 print(f"saio: {name} has ended with {process.returncode}", file=sys.stderr)
@@ -417,22 +417,22 @@ def main() -> int:
     rings = verbs.add_parser("rings")
     rings.add_argument("directory", type=Path)
     rings.add_argument("said")
-    given = options.parse_args()
-    if given.verb == "daemon":
-        become(given.directory, given.program, given.configuration)
+    arguments = options.parse_args()
+    if arguments.verb == "daemon":
+        become(arguments.directory, arguments.program, arguments.configuration)
         return 0
-    if given.verb == "rings":
-        said = json.loads(given.said)
-        build(given.directory, said["kinds"], int(said["replicas"]))
+    if arguments.verb == "rings":
+        document = json.loads(arguments.said)
+        build(arguments.directory, document["kinds"], int(document["replicas"]))
         return 0
     try:
         swift = up(
-            given.directory,
-            port=given.port,
-            devices=given.device,
-            middleware=given.middleware,
-            replicas=given.replicas,
-            workers=given.workers,
+            arguments.directory,
+            port=arguments.port,
+            devices=arguments.device,
+            middleware=arguments.middleware,
+            replicas=arguments.replicas,
+            workers=arguments.workers,
         )
     except SwiftError as error:
         print(f"saio: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Claims of the studies on nodes with different disks: what they accept and what they must refuse."""
+"""Results of the claims of the studies on nodes with different disks."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _parts() -> Iterator[dict[str, Any]]:
 
 
 def runs(parts: dict[str, Any], **changed: Any) -> list[Any]:
-    """Three replicates of every setting on both storages, as they should be."""
-    found = []
+    """Three replicates of every setting on both storages, which meet all claims."""
+    all_runs = []
     for storage in STORAGES:
         for setting, time in TIMES.items():
             for replicate in range(3):
@@ -58,8 +58,8 @@ def runs(parts: dict[str, Any], **changed: Any) -> list[Any]:
                     "predicted_s": time,
                     **changed,
                 }
-                found.append(parts["jobs"].Run(**values))
-    return found
+                all_runs.append(parts["jobs"].Run(**values))
+    return all_runs
 
 
 def results(claims: list[Claim], of: str = "job, flash") -> dict[str, Result]:
@@ -67,48 +67,48 @@ def results(claims: list[Claim], of: str = "job, flash") -> dict[str, Result]:
 
 
 def test_the_order_holds_and_a_planted_one_is_reported(parts: dict[str, Any]) -> None:
-    made = parts["hadoop_claims"]
-    good = made.order_claims("job", runs(parts))
-    assert {c.result for c in good} == {Result.MET}
-    assert len(good) == 7
-    planted = results(made.order_claims("job", made.planted(runs(parts))))
+    module = parts["hadoop_claims"]
+    claims = module.order_claims("job", runs(parts))
+    assert {c.result for c in claims} == {Result.MET}
+    assert len(claims) == 7
+    planted = results(module.order_claims("job", module.planted(runs(parts))))
     assert planted["all-half is faster than half-half"] is Result.NOT_MET
     assert planted["half-half is faster than all-quarter"] is Result.MET
 
 
 def test_intervals_that_meet_are_no_order_but_by_the_means(parts: dict[str, Any]) -> None:
-    found = [
+    spread_runs = [
         parts["jobs"].Run(**{**vars(r), "time_s": r.time_s + (0, 9, 18)[r.replicate]})
         for r in runs(parts)
     ]
-    claims = parts["hadoop_claims"].order_claims("job", found)
-    held = {c.wording: c for c in claims if c.of == "job, flash"}
-    one = held["all-fast is faster than all-half"]
-    assert one.result is Result.NOT_MET
-    assert one.relaxed is not None
-    assert (one.relaxed.criterion, one.relaxed.result) == ("means in this order", Result.MET)
+    claims = parts["hadoop_claims"].order_claims("job", spread_runs)
+    by_wording = {c.wording: c for c in claims if c.of == "job, flash"}
+    order = by_wording["all-fast is faster than all-half"]
+    assert order.result is Result.NOT_MET
+    assert order.relaxed is not None
+    assert (order.relaxed.criterion, order.relaxed.result) == ("means in this order", Result.MET)
 
 
 def test_single_runs_decide_no_order(parts: dict[str, Any]) -> None:
-    found = [r for r in runs(parts) if r.replicate == 0]
-    claims = [c for c in parts["hadoop_claims"].order_claims("job", found) if c.relaxed]
+    first_runs = [r for r in runs(parts) if r.replicate == 0]
+    claims = [c for c in parts["hadoop_claims"].order_claims("job", first_runs) if c.relaxed]
     assert {c.result for c in claims} == {Result.UNDECIDED}
     assert {c.relaxed.result for c in claims if c.relaxed} == {Result.MET}
     assert status(claims) == 3
 
 
 def test_predictions_stragglers_and_checksums(parts: dict[str, Any]) -> None:
-    made = parts["hadoop_claims"]
-    assert set(results(made.job_claims(runs(parts))).values()) == {Result.MET}
-    off = results(made.job_claims(runs(parts, predicted_s=100.0)))
+    module = parts["hadoop_claims"]
+    assert set(results(module.job_claims(runs(parts))).values()) == {Result.MET}
+    mispredicted = results(module.job_claims(runs(parts, predicted_s=100.0)))
     wording = "all-fast: time over that predicted from the disks' bytes, 0.85 to 1.15"
-    assert off[wording] is Result.NOT_MET
-    assert results(made.job_claims(runs(parts, predicted_s=0.0)))[wording] is Result.NOT_MEASURED
-    other = results(made.job_claims(runs(parts, straggler="n1")))
-    assert other["half-half: the straggler is one of n4, n5, n6"] is Result.NOT_MET
+    assert mispredicted[wording] is Result.NOT_MET
+    assert results(module.job_claims(runs(parts, predicted_s=0.0)))[wording] is Result.NOT_MEASURED
+    wrong_straggler = results(module.job_claims(runs(parts, straggler="n1")))
+    assert wrong_straggler["half-half: the straggler is one of n4, n5, n6"] is Result.NOT_MET
     sums = [parts["jobs"].Run(**{**vars(r), "checksum": r.run_id}) for r in runs(parts)]
-    same = results(made.order_claims("job", sums))["the output is the same in all runs"]
-    assert same is Result.NOT_MET
+    equal_output = results(module.order_claims("job", sums))["the output is the same in all runs"]
+    assert equal_output is Result.NOT_MET
 
 
 @pytest.mark.parametrize("setting", TIMES)
@@ -116,9 +116,9 @@ def test_predictions_stragglers_and_checksums(parts: dict[str, Any]) -> None:
 def test_a_removed_treatment_is_not_measured(
     parts: dict[str, Any], storage: str, setting: str
 ) -> None:
-    made = parts["hadoop_claims"]
-    found = [r for r in runs(parts) if (r.storage, r.setting) != (storage, setting)]
-    claims = made.order_claims("job", found) + made.job_claims(found)
+    module = parts["hadoop_claims"]
+    remaining = [r for r in runs(parts) if (r.storage, r.setting) != (storage, setting)]
+    claims = module.order_claims("job", remaining) + module.job_claims(remaining)
     missing = [c for c in claims if c.result is Result.NOT_MEASURED]
     expected = {c.wording for c in claims if c.wording.startswith(f"{setting}:")}
     expected |= {
@@ -148,13 +148,13 @@ def clients(parts: dict[str, Any], *names: str) -> list[Any]:
     )
     aware = np.array([True, False, *[True] * 20, *[False] * 20, True, False])
     blind = np.arange(len(at)) % 2 == 0
-    found = []
+    clients_ = []
     for name in names:
         times, second = (at, aware) if name == "aware" else (at[::2], blind[: len(at[::2])])
-        found.append(
+        clients_.append(
             parts["shares"].Asked("r", name, True, (0.0, 10.0, 20.0), times, second, times * 0)
         )
-    return found
+    return clients_
 
 
 def test_without_one_kind_of_clients_its_claims_are_not_measured(parts: dict[str, Any]) -> None:
@@ -171,7 +171,7 @@ def test_without_one_kind_of_clients_its_claims_are_not_measured(parts: dict[str
     assert {c.result for c in load_balance.balance_claims([])} == {Result.NOT_MEASURED}
 
 
-def test_profiles_in_the_repository_are_those_of_the_settings(parts: dict[str, Any]) -> None:
+def test_profiles_in_the_repository_match_the_settings(parts: dict[str, Any]) -> None:
     settings = parts["settings"]
     expected = {f"{name}.json": settings.text_of(p) for name, p in settings.profiles().items()}
     assert {p.name: p.read_text() for p in settings.PROFILES.iterdir()} == expected
@@ -187,44 +187,44 @@ def test_time_that_bytes_need(parts: dict[str, Any]) -> None:
         }
     )
     stages = {"map": [0, 10], "write": [10, 20]}
-    found = parts["jobs"].needed(requests, stages, lambda node: {"n1": 10.0, "n2": 20.0}[node])
-    assert found == {"map": ("n1", 15.0), "write": ("n2", 4.0)}
+    needed = parts["jobs"].needed(requests, stages, lambda node: {"n1": 10.0, "n2": 20.0}[node])
+    assert needed == {"map": ("n1", 15.0), "write": ("n2", 4.0)}
 
 
 def test_shares_between_changes(parts: dict[str, Any]) -> None:
     at = np.array([-1.0, -0.5, 0.0, 5.0, 10.0, 15.0, 20.5, 22.0])
     second = np.array([True, False, True, True, False, False, True, False])
-    one = parts["shares"].Asked("r", "aware", True, (0.0, 10.0, 20.0), at, second, at * 0)
-    assert [one.share(w) for w in ("before", "first", "second", "after")] == [0.5, 1.0, 0.0, 0.0]
-    assert one.requests("first", "second") == 4
+    client = parts["shares"].Asked("r", "aware", True, (0.0, 10.0, 20.0), at, second, at * 0)
+    assert [client.share(w) for w in ("before", "first", "second", "after")] == [0.5, 1.0, 0.0, 0.0]
+    assert client.requests("first", "second") == 4
 
 
 def test_records_are_sorted_divided_and_summed(parts: dict[str, Any]) -> None:
-    made = parts["records"]
-    unsorted = made.make(500, seed=3)
+    module = parts["records"]
+    unsorted = module.make(500, seed=3)
     unsorted[10, :10] = unsorted[11, :10]  # equal keys
     unsorted[20, :8] = unsorted[21, :8]  # equal but for the last two bytes
-    found = made.ordered(unsorted)
-    assert [bytes(r[:10]) for r in found] == sorted(bytes(r[:10]) for r in unsorted)
-    assert made.in_order(found)
-    assert not made.in_order(unsorted)
-    parts_ = made.divided(found, 3)
+    sorted_ = module.ordered(unsorted)
+    assert [bytes(r[:10]) for r in sorted_] == sorted(bytes(r[:10]) for r in unsorted)
+    assert module.in_order(sorted_)
+    assert not module.in_order(unsorted)
+    parts_ = module.divided(sorted_, 3)
     assert sum(len(p) for p in parts_) == 500
     for i, part in enumerate(parts_):
         for row in part:
             assert int.from_bytes(bytes(row[:8]), "big") * 3 >> 64 == i
-    assert made.checksum(found) == made.checksum(unsorted)
+    assert module.checksum(sorted_) == module.checksum(unsorted)
     changed = unsorted.copy()
     changed[7, 99] ^= 1
-    assert made.checksum(changed) != made.checksum(unsorted)
+    assert module.checksum(changed) != module.checksum(unsorted)
 
 
 def test_tasks_of_hadoops_own_history(parts: dict[str, Any]) -> None:
     golden = Path(__file__).resolve().parents[2] / "tests" / "golden" / "metrics"
-    found = parts["terasort"].history(golden / "hadoop.jhist")
-    assert [t["kind"] for t in found] == ["map"] * 5 + ["reduce"] * 2
-    assert {t["node"] for t in found} == {"localhost"}
-    last = max(found, key=lambda t: t["end_s"])
+    tasks = parts["terasort"].history(golden / "hadoop.jhist")
+    assert [t["kind"] for t in tasks] == ["map"] * 5 + ["reduce"] * 2
+    assert {t["node"] for t in tasks} == {"localhost"}
+    last = max(tasks, key=lambda t: t["end_s"])
     # REDUCE_ATTEMPT_FINISHED of the last reducer, and its REDUCE_ATTEMPT_STARTED
     assert (last["kind"], last["begin_s"], last["end_s"]) == (
         "reduce",
@@ -232,14 +232,14 @@ def test_tasks_of_hadoops_own_history(parts: dict[str, Any]) -> None:
         pytest.approx(1795630500.801),
     )
     assert parts["terasort"].history(golden / "hadoop-failed.jhist") == []
-    json.dumps(found)
+    json.dumps(tasks)
 
 
-def test_published_times_are_beside_those_here(parts: dict[str, Any]) -> None:
-    found = [r for r in runs(parts) if (r.storage, r.setting) != ("flash", "one-slow")]
-    disk, flash = parts["hadoop_claims"].ratios_figure(found).axes
+def test_published_times_are_plotted_with_the_measured_ones(parts: dict[str, Any]) -> None:
+    completed = [r for r in runs(parts) if (r.storage, r.setting) != ("flash", "one-slow")]
+    disk, flash = parts["hadoop_claims"].ratios_figure(completed).axes
     for axes, ratio, dots in ((disk, 84 / 8, 15), (flash, 91 / 4.5, 12)):
-        theirs, here = axes.get_lines()
-        assert max(theirs.get_ydata()) == pytest.approx(ratio)
-        assert len(here.get_ydata()) == dots
-        assert max(here.get_ydata()) == pytest.approx(40.2 / 10.1)
+        published, measured = axes.get_lines()
+        assert max(published.get_ydata()) == pytest.approx(ratio)
+        assert len(measured.get_ydata()) == dots
+        assert max(measured.get_ydata()) == pytest.approx(40.2 / 10.1)

@@ -1,4 +1,4 @@
-"""Deployment scenarios: who finds whom where, what was busy, and when a shape is met, missed or undecided."""
+"""Deployment scenarios: names and addresses, utilisation, and results of the claims on shapes."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def verdicts(means: Means) -> dict[str, Result]:
 
 
 def changed(program: str, scenario: str, factor: float) -> Means:
-    """The published table with one mean made so many times larger."""
+    """The published table with one mean multiplied by `factor`."""
     table = {p: dict(rows) for p, rows in published().items()}
-    one = table[program][scenario]
-    table[program][scenario] = replace(one, mean=factor * one.mean)
+    mean = table[program][scenario]
+    table[program][scenario] = replace(mean, mean=factor * mean.mean)
     return table
 
 
@@ -50,7 +50,7 @@ def test_the_published_table_has_all_its_shapes() -> None:
     assert ratios == "wordcount 3.67 x, dfsio 12.98 x, tpcds 17.33 x the fastest"
 
 
-def test_renaming_after_the_last_job_belongs_to_what_objects_cost() -> None:
+def test_renaming_after_the_last_job_is_a_cost_of_objects() -> None:
     table, speeds = published(), judged.published_rates()
     seconds = {"dfsio": dict.fromkeys(SCENARIOS, 0.2) | {"objects": 3.0}}
     shape = judged.shapes(table, speeds, seconds)[0]
@@ -73,7 +73,7 @@ def test_renaming_after_the_last_job_belongs_to_what_objects_cost() -> None:
         ("e", "wordcount", "objects", 6.0, UNDECIDED),  # costs most where waves are rarest
     ],
 )
-def test_a_shape_that_is_bent_is_reported(
+def test_a_changed_shape_is_reported(
     letter: str, program: str, scenario: str, factor: float, verdict: Result
 ) -> None:
     assert verdicts(changed(program, scenario, factor))[letter] == verdict
@@ -115,11 +115,11 @@ def test_without_runs_every_shape_is_not_measured() -> None:
     assert scenario_runs.costs([]) == []
 
 
-def test_single_runs_are_never_told_apart() -> None:
+def test_single_runs_are_never_significantly_different() -> None:
     times = {p: {s: [m.mean] for s, m in rows.items()} for p, rows in published().items()}
-    found = verdicts(measured(times))
-    assert MISSED not in found.values()
-    assert found["a"] == UNDECIDED
+    results = verdicts(measured(times))
+    assert MISSED not in results.values()
+    assert results["a"] == UNDECIDED
 
 
 def test_the_columns_of_waves() -> None:
@@ -143,26 +143,26 @@ def test_the_study_has_the_nodes_links_and_levels_that_its_programs_go_by() -> N
     on = {(name, i["network"]): i["address"] for name, n in nodes.items() for i in n["interfaces"]}
     assert {name: on[name, "net"] for name in nodes} == WIRE
     assert {name: a for (name, network), a in on.items() if network != "net"} == HOST
-    # the first interface is e0, the one that is counted as the wire
+    # the first interface is e0, which counts as the wire
     assert {n["interfaces"][0]["network"] for n in nodes.values()} == {"net"}
     assert study["factors"]["scenario"]["levels"] == list(SCENARIOS)
     rate = study["platform"]["network"]["bandwidth"]
     assert rate == f"{scenario_runs.LINK_BPS * 8 / 1e6:.0f} Mbit/s"
 
 
-def found_at(scenario: str, node: str) -> dict[str, str]:
+def addresses_at(scenario: str, node: str) -> dict[str, str]:
     lines = (line.split() for line in hosts_file(SCENARIOS[scenario], node).splitlines())
     return {name: address for address, name in lines}
 
 
 def test_a_node_finds_its_neighbour_by_the_hosts_own_link_where_data_are_near() -> None:
     for scenario in ("host", "host-volumes"):
-        assert found_at(scenario, "w1")["s1"] == HOST["s1"]
-        assert found_at(scenario, "s2")["w2"] == HOST["w2"]
-        assert found_at(scenario, "w1")["s2"] == WIRE["s2"]
+        assert addresses_at(scenario, "w1")["s1"] == HOST["s1"]
+        assert addresses_at(scenario, "s2")["w2"] == HOST["w2"]
+        assert addresses_at(scenario, "w1")["s2"] == WIRE["s2"]
     for scenario in ("guest", "apart", "apart-volumes", "objects"):
         for node in WIRE:
-            assert found_at(scenario, node) == WIRE
+            assert addresses_at(scenario, node) == WIRE
 
 
 def test_racks_are_hosts() -> None:
@@ -177,19 +177,21 @@ def test_texts_and_tables_are_the_seeds_and_keys_fit(tmp_path: Path) -> None:
     files = sorted((tmp_path / "texts").iterdir())
     assert [f.stat().st_size for f in files] == [50_000] * 3
     assert files[0].read_bytes() != files[1].read_bytes()
-    for place in ("one", "two"):
-        (tmp_path / place).mkdir()
-        make_tables(tmp_path / place, 2, 500, 5)
-    one, two = (pq.read_table(tmp_path / p / "store_sales").to_pandas() for p in ("one", "two"))
-    pd.testing.assert_frame_equal(one, two)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        make_tables(tmp_path / name, 2, 500, 5)
+    first, second = (
+        pq.read_table(tmp_path / p / "store_sales").to_pandas() for p in ("one", "two")
+    )
+    pd.testing.assert_frame_equal(first, second)
     item = pq.read_table(tmp_path / "one" / "item").to_pandas()
     days = pq.read_table(tmp_path / "one" / "date_dim").to_pandas()
-    assert set(one["ss_item_sk"]) <= set(item["i_item_sk"])
-    assert set(one["ss_sold_date_sk"]) <= set(days["d_date_sk"])
+    assert set(first["ss_item_sk"]) <= set(item["i_item_sk"])
+    assert set(first["ss_sold_date_sk"]) <= set(days["d_date_sk"])
     assert days["d_date_sk"].min() == FIRST_DATE_KEY
 
 
-def test_busy_is_the_mean_of_a_roles_nodes_while_the_program_ran() -> None:
+def test_busy_is_the_mean_over_nodes_of_a_role_during_the_program() -> None:
     rows = []
     for t in range(1, 11):
         for node, cpu in (("w1", 10.0), ("w2", 30.0), ("head", 5.0)):
@@ -202,39 +204,39 @@ def test_busy_is_the_mean_of_a_roles_nodes_while_the_program_ran() -> None:
     rate = scenario_runs.LINK_BPS
     counted = pd.DataFrame(
         [
-            (t * S, "links", node, way, share * rate * max(0, t - 3))
+            (t * S, "links", node, direction, share * rate * max(0, t - 3))
             for t in range(1, 11)
-            for node, way, share in (("w1", "in", 0.5), ("w1", "out", 0.1), ("w2", "in", 0.7))
+            for node, direction, share in (("w1", "in", 0.5), ("w1", "out", 0.1), ("w2", "in", 0.7))
         ],
         columns=["t_ns", "source", "entity", "metric", "value"],
     )
-    found = scenario_runs.busy(used, counted, 3 * S, 7 * S)
-    assert found["workers"]["cpu"] == pytest.approx(20)
-    assert found["workers"]["disk"] == pytest.approx(50)
-    assert found["workers"]["in"] == pytest.approx(60)
-    assert found["head"]["cpu"] == pytest.approx(5)
-    assert np.isnan(found["head"]["in"])
+    shares = scenario_runs.busy(used, counted, 3 * S, 7 * S)
+    assert shares["workers"]["cpu"] == pytest.approx(20)
+    assert shares["workers"]["disk"] == pytest.approx(50)
+    assert shares["workers"]["in"] == pytest.approx(60)
+    assert shares["head"]["cpu"] == pytest.approx(5)
+    assert np.isnan(shares["head"]["in"])
 
 
-def test_runs_that_made_different_things_are_reported() -> None:
-    said = {
+def test_different_results_of_runs_are_reported() -> None:
+    results = {
         "wordcount": {"made": 7},
         "dfsio": {"made": {"files": 2, "bytes": 9}},
         "tpcds": {"made": {"q3": {"rows": 1, "sum": "5", "seconds": 2.0}}},
     }
-    made: dict[str, object] = {}
-    scenario_runs.same_results(made, "r001", said)
-    slower = {**said, "tpcds": {"made": {"q3": {"rows": 1, "sum": "5", "seconds": 9.0}}}}
-    scenario_runs.same_results(made, "r002", slower)
+    seen: dict[str, object] = {}
+    scenario_runs.same_results(seen, "r001", results)
+    slower = {**results, "tpcds": {"made": {"q3": {"rows": 1, "sum": "5", "seconds": 9.0}}}}
+    scenario_runs.same_results(seen, "r002", slower)
     with pytest.raises(PenstockError, match="r003: wordcount: found 6; expected 7"):
-        scenario_runs.same_results(made, "r003", {**said, "wordcount": {"made": 6}})
+        scenario_runs.same_results(seen, "r003", {**results, "wordcount": {"made": 6}})
 
 
 def test_seconds_of_a_program_are_on_one_clock(tmp_path: Path) -> None:
-    """A task from 2 to 4 s, a link at full speed from 3 to 4 s: both at their place, whatever the clock."""
+    """A task from 2 to 4 s and a link at full speed from 3 to 4 s have these times on the common clock."""
     boot = 5_000 * S
     rate = scenario_runs.LINK_BPS
-    spoken = [
+    samples = [
         (boot + 2 * S, "spark", "all", "running_tasks", "tasks", 1.0, False),
         (boot + 4 * S, "spark", "all", "running_tasks", "tasks", 0.0, False),
         *(
@@ -248,12 +250,12 @@ def test_seconds_of_a_program_are_on_one_clock(tmp_path: Path) -> None:
         columns=["t_ns", "kind", "entity", "metric", "value"],
     )
     with Bundle.create(tmp_path / "B", {"command": [], "run_id": "r001"}) as bundle:
-        bundle.write_table("samples", pa.Table.from_pandas(pd.DataFrame(spoken, columns=names)))
+        bundle.write_table("samples", pa.Table.from_pandas(pd.DataFrame(samples, columns=names)))
         bundle.write_table("utilisation", pa.Table.from_pandas(used))
-    found = scenario_runs.by_second(bundle, boot + S, boot + 6 * S)
-    x, y = found["tasks"]
+    series = scenario_runs.by_second(bundle, boot + S, boot + 6 * S)
+    x, y = series["tasks"]
     assert (x.tolist(), y.tolist()) == ([1, 3], [1, 0])
-    x, y = found["links, in"]
+    x, y = series["links, in"]
     assert dict(zip(x.tolist(), y.round(6).tolist(), strict=True)) == {
         1: 0,
         2: 0,
@@ -261,9 +263,9 @@ def test_seconds_of_a_program_are_on_one_clock(tmp_path: Path) -> None:
         4: 0,
         5: 0,
     }
-    x, y = found["workers' cpu"]
+    x, y = series["workers' cpu"]
     assert y[x == 3].tolist() == [80]
-    assert not len(found["disks"][0])
+    assert not len(series["disks"][0])
 
 
 def test_counters_of_links_come_onto_the_clock_of_the_run(tmp_path: Path) -> None:

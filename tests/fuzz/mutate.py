@@ -1,4 +1,4 @@
-"""Inputs made of samples by chance: bytes, JSON values, words; the same draws give the same input."""
+"""Random mutations of samples: bytes, JSON values, words; equal draws give equal inputs."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ LEAVES: tuple[Any, ...] = (
 
 
 def nested(depth: int) -> list[Any]:
-    """A list in a list in a list."""
-    made: list[Any] = []
+    """A list nested `depth` times."""
+    list_: list[Any] = []
     for _ in range(depth):
-        made = [made]
-    return made
+        list_ = [list_]
+    return list_
 
 
 def leaf(draw: Random) -> Any:
@@ -75,37 +75,37 @@ def leaf(draw: Random) -> Any:
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every container within a value with every key of it."""
-    found: list[tuple[Any, Any]] = []
-    left = [value]
-    while left:
-        here = left.pop()
-        if isinstance(here, dict):
-            keys: Sequence[Any] = list(here)
-        elif isinstance(here, list):
-            keys = range(len(here))
+    """Every container within a value, with each of its keys."""
+    entries: list[tuple[Any, Any]] = []
+    pending = [value]
+    while pending:
+        container = pending.pop()
+        if isinstance(container, dict):
+            keys: Sequence[Any] = list(container)
+        elif isinstance(container, list):
+            keys = range(len(container))
         else:
             continue
         for key in keys:
-            found.append((here, key))
-            left.append(here[key])
-    return found
+            entries.append((container, key))
+            pending.append(container[key])
+    return entries
 
 
 def changed(draw: Random, sample: Any) -> Any:
-    """A JSON value like the sample, with one to three things put in, out, or elsewhere."""
+    """A copy of the sample with one to three values inserted, removed or moved."""
     value = copy.deepcopy(sample)
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
-        found = places(value)
-        if not found or draw.random() < 0.01:
+        entries = places(value)
+        if not entries or draw.random() < 0.01:
             return leaf(draw)
-        inside, key = draw.choice(found)
+        inside, key = draw.choice(entries)
         kind = draw.random()
         if kind < 0.6:
             inside[key] = leaf(draw)
         elif kind < 0.75:
-            other, there = draw.choice(found)
-            inside[key] = copy.deepcopy(other[there])
+            source, source_key = draw.choice(entries)
+            inside[key] = copy.deepcopy(source[source_key])
         elif kind < 0.9 and isinstance(inside, dict):
             moved = inside.pop(key)
             if draw.random() < 0.5:
@@ -118,7 +118,7 @@ def changed(draw: Random, sample: Any) -> Any:
 
 
 def noisy(draw: Random, sample: bytes) -> bytes:
-    """Bytes like the sample, with one to four places wrong."""
+    """A copy of the sample with one to four changes of its bytes."""
     data = bytearray(sample)
     for _ in range(draw.choice((1, 1, 2, 4))):
         at = draw.randrange(len(data) + 1)
@@ -140,19 +140,19 @@ def noisy(draw: Random, sample: bytes) -> bytes:
         elif kind == 5:
             del data[at : at + length]
         elif kind == 6:
-            there = draw.randrange(len(data) + 1)
-            data[there:there] = data[at : at + length]
+            target = draw.randrange(len(data) + 1)
+            data[target:target] = data[at : at + length]
         else:
             del data[at:]
     return bytes(data)
 
 
 def numbered(draw: Random, sample: bytes) -> bytes:
-    """Text like the sample, a word or number of it something else."""
+    """A copy of the text with one or two words or numbers replaced."""
     words = sample.split(b" ")
     for _ in range(draw.choice((1, 1, 2))):
-        said = draw.choice(LEAVES)
-        words[draw.randrange(len(words))] = str(said).encode("utf-8", "replace")
+        replacement = draw.choice(LEAVES)
+        words[draw.randrange(len(words))] = str(replacement).encode("utf-8", "replace")
     return b" ".join(words)
 
 
@@ -167,31 +167,31 @@ def of_bytes(*samples: bytes) -> Input:
 
 
 def of_text(*samples: bytes) -> Input:
-    """Lines with words or places wrong."""
+    """Lines with replaced words or changed bytes."""
 
     def make(draw: Random) -> bytes:
-        way = numbered if draw.random() < 0.5 else noisy
-        return way(draw, draw.choice(samples))
+        mutate = numbered if draw.random() < 0.5 else noisy
+        return mutate(draw, draw.choice(samples))
 
     return make
 
 
 def of_json(*samples: Any) -> Input:
-    """Documents with values wrong; one in eight is no sound JSON, too."""
+    """Documents with changed values; one in eight is not valid JSON either."""
 
     def make(draw: Random) -> bytes:
         text = text_of(changed(draw, draw.choice(samples)))
         kind = draw.random()
         if kind < 0.01:  # deeper than Python writes
-            at, deep = text.find(b":") + 1, draw.choice((500, 2000, 100_000))
-            return text[:at] + b"[" * deep + b"]" * deep + text[at:]
+            at, depth = text.find(b":") + 1, draw.choice((500, 2000, 100_000))
+            return text[:at] + b"[" * depth + b"]" * depth + text[at:]
         return noisy(draw, text) if kind < 0.125 else text
 
     return make
 
 
 def of_yaml(*samples: bytes) -> Input:
-    """YAML texts with words wrong, or their values changed and written as JSON, which is YAML too."""
+    """YAML texts with replaced words, or their changed values as JSON, which is YAML as well."""
     values = [yaml.safe_load(text) for text in samples]
     as_text, as_values = of_text(*samples), of_json(*values)
     return lambda draw: (as_text if draw.random() < 0.4 else as_values)(draw)
