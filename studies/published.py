@@ -110,7 +110,7 @@ def worst(rows: Rows) -> float:
 def chunk_gain(rows: Rows) -> float:
     """Ratio of the times with chunks of 1 MiB (default) and 256 KiB, for the split with the largest gain."""
     splits = {split for split, _ in rows}
-    return max(seconds(rows, one, "1MiB") / seconds(rows, one, "256KiB") for one in splits)
+    return max(seconds(rows, apps, "1MiB") / seconds(rows, apps, "256KiB") for apps in splits)
 
 
 def cost(rows: Rows, *key: str) -> float:
@@ -396,7 +396,7 @@ def predicted(
     seeds: int = scenario.SEEDS,
     options: Sequence[str] = (),
 ) -> Rows:
-    """Prediction of every treatment; `more` are further values of the platform, `words` of the scenario."""
+    """Prediction of every treatment; `overrides` are values of the platform, `options` of the scenario."""
     tasks = [(key, [*arguments, *options], overrides, seeds) for key, arguments in treatments(name)]
     # not forked: a fork of a process with threads may wait forever for a lock of one of them
     with ProcessPoolExecutor(mp_context=get_context("forkserver")) as pool:

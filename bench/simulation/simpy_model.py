@@ -89,16 +89,16 @@ class Store:
         self.placement = Placement(self.rules, hints, names, self.random)
         self.services = self.requests = self.network_bytes = self.steps = 0
 
-    def host(self, index: int, given: Json) -> Host:
+    def host(self, index: int, machine: Json) -> Host:
         def server(part: Json | None) -> simpy.Resource | None:
             return None if part is None else simpy.Resource(self.env, part["servers"])
 
-        link = given["network"]
+        link = machine["network"]
         return Host(
-            given["name"], index, given["rack"], link["out_bps"], link["in_bps"], link["loopback_bps"],
+            machine["name"], index, machine["rack"], link["out_bps"], link["in_bps"], link["loopback_bps"],
             link["latency_s"], simpy.Resource(self.env), simpy.Resource(self.env),
-            simpy.Resource(self.env), given["client"]["slots"] if given["client"] else 0,
-            given["storage"], server(given["storage"]), given["manager"], server(given["manager"]),
+            simpy.Resource(self.env), machine["client"]["slots"] if machine["client"] else 0,
+            machine["storage"], server(machine["storage"]), machine["manager"], server(machine["manager"]),
         )  # fmt: skip
 
     def serve(self, server: simpy.Resource, seconds: float) -> Steps:
@@ -146,15 +146,15 @@ class Store:
         """Links between two hosts: the rack's uplink, core, the rack's downlink; with rates in bytes per
         second.
         """
-        found = []
+        path = []
         if self.uplink_bps is not None and source.rack != target.rack:
-            found = [
+            path = [
                 (self.racks[source.rack, "up"], self.uplink_bps),
                 (self.racks[target.rack, "down"], self.uplink_bps),
             ]
         if self.core_bps is not None:
-            found.insert(1 if found else 0, (self.core, self.core_bps))
-        return found
+            path.insert(1 if path else 0, (self.core, self.core_bps))
+        return path
 
     def stream(self, source: Host, hosts: list[Host], size: int, inbox: simpy.Store) -> Steps:
         """Send a chunk down the chain, each frame forwarded when it arrives; ends with the acknowledgement

@@ -21,7 +21,7 @@ def test_an_interval_covers_as_often_as_it_says(printed: Printed) -> None:
     found, narrowed = simulate(printed, 40, seed=5)
     assert found.trials >= 15
     assert not found.below(printed.nominal), found
-    assert narrowed.held <= found.held
+    assert narrowed.covered <= found.covered
 
 
 def test_intervals_of_half_the_width_are_found() -> None:

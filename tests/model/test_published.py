@@ -25,7 +25,7 @@ def failing(
     """Shapes that are not met, or not measured."""
     return [
         c.wording
-        for c in published.judged(name, rows, required)
+        for c in published.claims_on(name, rows, required)
         if c.result is not Result.MET and not c.wording.endswith("(a number)")
     ]
 
@@ -48,18 +48,18 @@ def test_a_removed_treatment_is_not_measured(name: str) -> None:
     """Every claim that reads the treatment; without any prediction all of them."""
     row = {"makespan_s": 1.0, "energy_j": 1.0, "cost": {"amount": 1.0}}
     rows = {key: row for key, _ in published.treatments(name)}
-    complete = published.judged(name, rows, rows)
+    complete = published.claims_on(name, rows, rows)
     assert Result.NOT_MEASURED not in {c.result for c in complete}
     affected = set()
     for key in rows:
         rest = {k: v for k, v in rows.items() if k != key}
-        claims = published.judged(name, rest, rows)
+        claims = published.claims_on(name, rest, rows)
         missing = [c for c in claims if c.result is Result.NOT_MEASURED]
         assert all(c.missing == (" ".join(key),) for c in missing)
         assert not missing or status(claims) == 3
         affected |= {c.wording for c in missing}
     assert affected == {c.wording for c in complete}
-    assert {c.result for c in published.judged(name, {}, rows)} == {Result.NOT_MEASURED}
+    assert {c.result for c in published.claims_on(name, {}, rows)} == {Result.NOT_MEASURED}
 
 
 def test_a_wrong_platform_turns_the_shape() -> None:
