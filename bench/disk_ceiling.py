@@ -74,14 +74,14 @@ def fio(
     options: dict[str, Any],
     size: str | None = SIZE,
 ) -> dict[str, float]:
-    words = [f"--{name}={value}" for name, value in options.items()]
-    words += [] if size is None else [f"--size={size}"]
-    line = [
+    options_ = [f"--{name}={value}" for name, value in options.items()]
+    options_ += [] if size is None else [f"--size={size}"]
+    argv = [
         "fio", "--name=ceiling", f"--filename={path}", "--output-format=json",
         f"--direct={int(direct)}", "--time_based", f"--runtime={round(runtime_s * 1000)}ms", "--invalidate=0",
-        "--norandommap", "--overwrite=1", *words,
+        "--norandommap", "--overwrite=1", *options_,
     ]  # fmt: skip
-    text = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     job = json.loads(text[text.index("{") :])["jobs"][0]
     side = job["write" if "write" in options["rw"] else "read"]
     took_s = job["job_runtime"] / 1000
@@ -99,13 +99,13 @@ def passthrough(base: Path) -> Path | None:
     source = EXAMPLES / "passthrough_ll.c"
     if not source.exists() or not shutil.which("cc") or not shutil.which("pkg-config"):
         return None
-    found = subprocess.run(
+    flags = subprocess.run(
         ["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True, text=True, check=False
     )
-    if found.returncode:
+    if flags.returncode:
         return None
     program = base / "passthrough_ll"
-    subprocess.run(["cc", "-O2", f"-I{EXAMPLES}", str(source), *found.stdout.split(), "-o", program],
+    subprocess.run(["cc", "-O2", f"-I{EXAMPLES}", str(source), *flags.stdout.split(), "-o", program],
                    check=True, capture_output=True)  # fmt: skip
     return program
 
@@ -152,7 +152,7 @@ def measure(rounds: int, runtime_s: float, disks: tuple[int, ...]) -> list[dict[
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(DiskServer(Journal(), base / "state"))
             server.add("d", base / "mount", base / "backing", PROFILE, calibrate=False)
-            where = {"bare": base / "backing", "penstock": base / "mount"}
+            directories = {"bare": base / "backing", "penstock": base / "mount"}
             pids = {"penstock": server.daemon.pid}
             program = passthrough(base)
             if program is None:
@@ -160,29 +160,29 @@ def measure(rounds: int, runtime_s: float, disks: tuple[int, ...]) -> list[dict[
                     "no passthrough_ll: libfuse3-dev, cc or pkg-config is missing", file=sys.stderr
                 )
             else:
-                where["passthrough_ll"], pids["passthrough_ll"] = stack.enter_context(
+                directories["passthrough_ll"], pids["passthrough_ll"] = stack.enter_context(
                     passed_through(program, base, base / "backing")
                 )
             for number in range(rounds):
                 turns = [
                     (case, engine)
                     for case, options in CASES.items()
-                    for engine in where
+                    for engine in directories
                     if engine != "passthrough_ll" or options["ioengine"] == "psync"
                 ]
                 random.shuffle(turns)
                 for case, engine in turns:
                     before = cpu_s(pids[engine]) if engine in pids else 0.0
-                    path, direct = where[engine] / "f", engine == "penstock"
+                    path, direct = directories[engine] / "f", engine == "penstock"
                     figures = fio(path, direct, runtime_s, CASES[case])
                     if engine in pids:
                         figures["cpu_s"] += cpu_s(pids[engine]) - before
                     seen.setdefault((case, engine), []).append(figures)
                 print(f"round {number + 1} of {rounds}", file=sys.stderr)
             slow = {"overhead": {"kind": "constant", "value_s": PLANTED_S}}
-            both = {"sequential": slow, "random": slow}
+            slow_read = {"sequential": slow, "random": slow}
             server.remove("d")
-            server.add("p", base / "planted", base / "backing", PROFILE | {"read": both},
+            server.add("p", base / "planted", base / "backing", PROFILE | {"read": slow_read},
                        calibrate=False)  # fmt: skip
             case = "planted 60 us: " + JUDGED
             CASES[case] = CASES[JUDGED]
@@ -194,15 +194,15 @@ def measure(rounds: int, runtime_s: float, disks: tuple[int, ...]) -> list[dict[
 def rows(seen: dict[tuple[str, str], list[dict[str, float]]]) -> list[dict[str, Any]]:
     out = []
     for case, engine in seen:
-        each = seen[case, engine]
+        figures = seen[case, engine]
         small = CASES[case]["bs"] == "4k"
-        rates = [f["iops" if small else "bps"] for f in each]
+        rates = [f["iops" if small else "bps"] for f in figures]
         out.append(record.row(case, engine, "rate", rates, "1/s" if small else "B/s"))
-        per_gib = [f["cpu_s"] * GIB / f["bytes"] for f in each]
+        per_gib = [f["cpu_s"] * GIB / f["bytes"] for f in figures]
         out.append(record.row(case, engine, "CPU per GiB", per_gib, "s"))
         if engine != "bare":
-            pairs = zip(each, seen[case, "bare"], strict=True)
-            added = [(ours["p50_ns"] - bare["p50_ns"]) / 1000 for ours, bare in pairs]
+            pairs = zip(figures, seen[case, "bare"], strict=True)
+            added = [(emulated["p50_ns"] - direct["p50_ns"]) / 1000 for emulated, direct in pairs]
             out.append(record.row(case, engine, "added p50", added, "us"))
     return sorted(out, key=lambda r: (list(CASES).index(r["case"]), r["engine"]))
 
@@ -241,14 +241,14 @@ def many_disks(counts: tuple[int, ...], runtime_s: float) -> list[dict[str, Any]
                     together = {"rw": "randread", "bs": "4k", "ioengine": "libaio", "iodepth": 32,
                                 "filesize": "1m"}  # fmt: skip
                     figures = fio(Path(files), engine != "bare", runtime_s, together, size=None)
-                    what = "4 KiB random reads together"
-                    out.append(record.row(case, engine, what, [figures["iops"]], "1/s"))
+                    metric = "4 KiB random reads together"
+                    out.append(record.row(case, engine, metric, [figures["iops"]], "1/s"))
     return out
 
 
-def judge(found: list[dict[str, Any]]) -> tuple[float, bool]:
-    """Added p50 of the evaluated case [us], and whether the planted disk exceeds the limit."""
-    added = {r["case"]: r["value"] for r in found
+def judge(rows_: list[dict[str, Any]]) -> tuple[float, bool]:
+    """Added p50 of the evaluated case [us]; true if the planted disk exceeds the limit."""
+    added = {r["case"]: r["value"] for r in rows_
              if (r["engine"], r["metric"]) == ("penstock", "added p50")}  # fmt: skip
     planted = next(value for case, value in added.items() if case.startswith("planted"))
     return added[JUDGED], planted > ADDED_LIMIT_US
@@ -263,28 +263,28 @@ def main() -> int:
     record.option(parser)
     arguments = parser.parse_args()
     if arguments.quick:
-        found = measure(2, 0.4, (1, 10))
+        rows_ = measure(2, 0.4, (1, 10))
     else:
-        found = measure(arguments.rounds, arguments.runtime, (1, 10, 100))
-    added, planted = judge(found)
+        rows_ = measure(arguments.rounds, arguments.runtime, (1, 10, 100))
+    added, planted = judge(rows_)
     if arguments.json:
-        print(json.dumps(found))
+        print(json.dumps(rows_))
     else:
-        show(found)
-        words = "found" if planted else "NOT FOUND"
-        print(f"added p50 {added:.1f} us (bar {ADDED_LIMIT_US:.0f}); planted 60 us: {words}")
+        show(rows_)
+        outcome = "found" if planted else "NOT FOUND"
+        print(f"added p50 {added:.1f} us (bar {ADDED_LIMIT_US:.0f}); planted 60 us: {outcome}")
     bar = {"bar": f"at most {ADDED_LIMIT_US:g} us", "quoted": True}
     bar["verdict"] = record.MET if added <= ADDED_LIMIT_US else record.MISSED
-    mine = (JUDGED, "penstock", "added p50")
-    kept = [r | bar if (r["case"], r["engine"], r["metric"]) == mine else r for r in found]
-    kept = [r | {"quoted": not r["case"].startswith("planted")} for r in kept]
-    record.keep(arguments.record, kept, {"a disk of 60 us": planted})
+    evaluated = (JUDGED, "penstock", "added p50")
+    recorded = [r | bar if (r["case"], r["engine"], r["metric"]) == evaluated else r for r in rows_]
+    recorded = [r | {"quoted": not r["case"].startswith("planted")} for r in recorded]
+    record.keep(arguments.record, recorded, {"a disk of 60 us": planted})
     return 0 if added <= ADDED_LIMIT_US and planted else 1
 
 
-def show(found: list[dict[str, Any]]) -> None:
+def show(rows_: list[dict[str, Any]]) -> None:
     print(f"{'case':<44}{'engine':<15}{'metric':<28}{'median':>11}{'low':>11}{'high':>11} unit")
-    for r in found:
+    for r in rows_:
         scale, unit = (2**20, "MiB/s") if r["unit"] == "B/s" else (1, r["unit"])
         value, low, high = (r[name] / scale for name in ("value", "low", "high"))
         print(

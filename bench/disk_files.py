@@ -62,40 +62,42 @@ class Engine:
     place: Path
     pid: int | None = None
     most: int = MANY
-    #: looks at every entry at each rename
+    #: called at each rename with the number of entries
     scan: Callable[[int], object] = lambda _: None
-    made: int = 0
+    created_files: int = 0
     #: by number of entries: seconds per rename, and for that of a directory
     renames_s: dict[int, list[float]] = field(default_factory=dict)
     directories_s: dict[int, list[float]] = field(default_factory=dict)
 
     def fill(self, count: int) -> None:
         """Create files until there are `count`, as far as possible."""
-        while self.made < min(count, self.most):
-            directory = self.place / f"d{self.made // PER_DIRECTORY}"
+        while self.created_files < min(count, self.most):
+            directory = self.place / f"d{self.created_files // PER_DIRECTORY}"
             directory.mkdir(exist_ok=True)
-            last = min(min(count, self.most), (self.made // PER_DIRECTORY + 1) * PER_DIRECTORY)
-            for number in range(self.made, last):
+            last = min(
+                min(count, self.most), (self.created_files // PER_DIRECTORY + 1) * PER_DIRECTORY
+            )
+            for number in range(self.created_files, last):
                 os.close(os.open(directory / f"f{number}", os.O_CREAT | os.O_WRONLY))
-            self.made = last
+            self.created_files = last
 
-    def rename(self, known: int) -> None:
-        """One round: rename some files, then their directory, there and back."""
+    def rename(self, entries: int) -> None:
+        """One round: rename some files, then their directory, to new names and back."""
         directory = self.place / "d0"
         paths = [str(directory / f"f{number}") for number in range(RENAMES)]
         for old, new in (("", ".new"), (".new", "")):
             begin = time.perf_counter()
             for path in paths:
                 os.rename(path + old, path + new)
-                self.scan(known)
+                self.scan(entries)
             took_s = time.perf_counter() - begin
-            self.renames_s.setdefault(known, []).append(took_s / RENAMES)
+            self.renames_s.setdefault(entries, []).append(took_s / RENAMES)
             begin = time.perf_counter()
             os.rename(directory, directory.with_name("moved"))
             os.rename(directory.with_name("moved"), directory)
-            self.scan(known)
+            self.scan(entries)
             took_s = time.perf_counter() - begin
-            self.directories_s.setdefault(known, []).append(took_s / 2)
+            self.directories_s.setdefault(entries, []).append(took_s / 2)
 
     def growth(self, files: bool = True) -> float:
         """Ratio of the cost of a rename with the most files to that with the fewest."""
@@ -112,23 +114,23 @@ def descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def scanning(table: bytearray, known: int) -> int:
-    """Work of a rename that looks at all entries."""
-    return table[: 64 * known].count(b"x")
+def scanning(table: bytearray, entries: int) -> int:
+    """Work of a planted rename that scans all entries."""
+    return table[: 64 * entries].count(b"x")
 
 
 @contextlib.contextmanager
 def engines() -> Iterator[list[Engine]]:
     with contextlib.ExitStack() as stack:
-        where = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-files-"))
-        base = Path(where)
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-files-"))
+        base = Path(directory)
         for name in ("bare", "planted", "behind"):
             (base / name).mkdir()
         listed = [Engine(BARE, base / "bare")]
-        lacking = missing()
-        if lacking:
-            print(f"no io_uring: {lacking}", file=sys.stderr)
-        for transport in TRANSPORTS[:1] if lacking else TRANSPORTS:
+        reason = missing()
+        if reason:
+            print(f"no io_uring: {reason}", file=sys.stderr)
+        for transport in TRANSPORTS[:1] if reason else TRANSPORTS:
             mount, backing = base / f"{transport}-mount", base / f"{transport}-backing"
             mount.mkdir()
             backing.mkdir()
@@ -144,7 +146,7 @@ def engines() -> Iterator[list[Engine]]:
             mount, pid = stack.enter_context(passed_through(program, base, base / "behind"))
             listed.append(Engine(LIBFUSE, mount, pid, MOST_PASSED_THROUGH))
         table = bytearray(64 * MANY)
-        scan = Engine(PLANTED, base / "planted", scan=lambda known: scanning(table, known))
+        scan = Engine(PLANTED, base / "planted", scan=lambda entries: scanning(table, entries))
         yield [*listed, scan]
 
 
@@ -154,58 +156,60 @@ def measure(many: int, rounds: int) -> tuple[list[record.Row], dict[str, bool]]:
         bare, *_, planted = all_engines
         disks = [engine for engine in all_engines if engine.name.startswith(DISK)]
         before: dict[str, int] = {}
-        for known in (FEW, many):
+        for entries in (FEW, many):
             for engine in all_engines:
-                # the planted rename grows by its scan alone
-                engine.fill(FEW if engine is planted else known)
-                if known == FEW and engine in disks and engine.pid is not None:
+                # only the scan makes the planted rename slower
+                engine.fill(FEW if engine is planted else entries)
+                if entries == FEW and engine in disks and engine.pid is not None:
                     before[engine.name] = resident_bytes(engine.pid)
             for _ in range(rounds):
                 for engine in random.sample(all_engines, len(all_engines)):
-                    engine.rename(min(known, engine.most))
+                    engine.rename(min(entries, engine.most))
         rows = []
         for engine in all_engines[:-1]:
-            for what, times in (("file", engine.renames_s), ("directory", engine.directories_s)):
-                for known, seconds in sorted(times.items()):
-                    case = f"rename of a {what}, {known:,} known files"
+            for kind, times in (("file", engine.renames_s), ("directory", engine.directories_s)):
+                for entries, seconds in sorted(times.items()):
+                    case = f"rename of a {kind}, {entries:,} known files"
                     rows.append(
                         record.row(case, engine.name, "cost", [1e6 * s for s in seconds], "us")
                     )
         for disk in disks:
             assert disk.pid is not None
-            for what, files in (("file", True), ("directory", False)):
-                beside = disk.growth(files) / bare.growth(files)
-                case = f"growth of the rename of a {what} from {FEW:,} to {many:,} known files"
+            for kind, files in (("file", True), ("directory", False)):
+                relative_growth = disk.growth(files) / bare.growth(files)
+                case = f"growth of the rename of a {kind} from {FEW:,} to {many:,} known files"
                 grown = record.row(
-                    case, disk.name, "beside that of the bare directory", [beside], "times"
+                    case, disk.name, "beside that of the bare directory", [relative_growth], "times"
                 )
                 rows.append(record.at_most(grown, GROWTH))
             case = f"{many:,} known files"
             memory = (resident_bytes(disk.pid) - before[disk.name]) / (many - FEW)
-            one = record.row(case, disk.name, "server's memory for each", [memory], "B")
-            rows.append(record.at_most(one, MEMORY_BYTES))
+            memory_row = record.row(case, disk.name, "server's memory for each", [memory], "B")
+            rows.append(record.at_most(memory_row, MEMORY_BYTES))
             opened = record.row(
                 case, disk.name, "server's descriptors", [descriptors(disk.pid)], ""
             )
             rows.append(record.at_most(opened, DESCRIPTORS))
-        found = planted.growth() / bare.growth() > GROWTH
-    return rows, {"a rename that looks at every known file": found}
+        detected = planted.growth() / bare.growth() > GROWTH
+    return rows, {"a rename that looks at every known file": detected}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK:,} files; a minute")
-    parser.add_argument("--files", type=int, help=f"how many; default {MANY:,}")
-    parser.add_argument("--rounds", type=int, default=5, help="of renames, there and back")
+    parser.add_argument("--files", type=int, help=f"number of files; default {MANY:,}")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="rounds of renames, to a new name and back"
+    )
     parser.add_argument("--json", action="store_true")
     record.option(parser)
-    asked = parser.parse_args()
-    many = asked.files or (QUICK if asked.quick else MANY)
+    arguments = parser.parse_args()
+    many = arguments.files or (QUICK if arguments.quick else MANY)
     if not FEW < many <= MANY:
         parser.error(f"--files: found {many:,}; expected more than {FEW:,} and at most {MANY:,}")
-    rows, planted = measure(many, asked.rounds)
-    record.keep(asked.record, rows, planted)
-    return record.told(rows, planted, as_json=asked.json)
+    rows, planted = measure(many, arguments.rounds)
+    record.keep(arguments.record, rows, planted)
+    return record.told(rows, planted, as_json=arguments.json)
 
 
 if __name__ == "__main__":

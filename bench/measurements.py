@@ -179,17 +179,19 @@ Result = dict[str, Any]
 
 def results(folder: Path) -> dict[str, list[Result]]:
     """The files of each script."""
-    found: dict[str, list[Result]] = {}
+    by_script: dict[str, list[Result]] = {}
     for file in sorted(folder.glob("*.json")):
-        found.setdefault(file.stem.split("-")[0], []).append(json.loads(file.read_text("utf-8")))
-    return found
+        by_script.setdefault(file.stem.split("-")[0], []).append(
+            json.loads(file.read_text("utf-8"))
+        )
+    return by_script
 
 
 def paths_of(name: str) -> tuple[str, ...]:
     """Paths of a script and of the code that it measures."""
     (heading,) = (heading for heading, names in PARTS.items() if name in names)
     own = [f"{folder}/{name}{end}" for folder in ("bench", "studies") for end in (".py", "")]
-    # folder and study files
+    # directory and study files
     own.append(f"studies/{name.replace('_', '-')}*")
     return (*own, *FOLDERS.get(name, ()), *MEASURED[heading])
 
@@ -202,9 +204,9 @@ def commits_since(commit: str, paths: tuple[str, ...]) -> int | None:
     return int(done.stdout) if done.returncode == 0 else None
 
 
-def age_of(name: str, one: Result) -> int | None:
+def age_of(name: str, result: Result) -> int | None:
     """Age of a result in commits; None if it is unknown."""
-    return commits_since(one["commit"].split()[0], paths_of(name))
+    return commits_since(result["commit"].split()[0], paths_of(name))
 
 
 def without_ages(text: str) -> str:
@@ -221,97 +223,103 @@ def _age_text(age: int | None) -> str:
 
 def page(folder: Path = RESULTS, age: Callable[[str, Result], int | None] | None = None) -> str:
     """The complete page, with the ages by `age`. ValueError for a file without a place on the page."""
-    found = results(folder)
-    known = {name for names in PARTS.values() for name in names}
-    if odd := sorted(set(found) - known):
-        raise ValueError(f"{odd[0]}: in no part of {Path(__file__).name}")
+    by_script = results(folder)
+    placed = {name for names in PARTS.values() for name in names}
+    if unplaced := sorted(set(by_script) - placed):
+        raise ValueError(f"{unplaced[0]}: in no part of {Path(__file__).name}")
     parts = []
     for heading, names in PARTS.items():
         sections, title = [], ""
-        for name, one in ((script, one) for script in names for one in found.get(script, ())):
-            if one["title"] != title:
-                title = one["title"]
+        for name, result in (
+            (script, result) for script in names for result in by_script.get(script, ())
+        ):
+            if result["title"] != title:
+                title = result["title"]
                 sections.append(f"### {title.rstrip('.')}\n")
-            sections.append(section(one, _age_text(age(name, one)) if age else ""))
+            sections.append(section(result, _age_text(age(name, result)) if age else ""))
         if sections:
             parts.append(f"## {heading}\n\n" + "\n".join(sections))
-    everything = [one for name in known for one in found.get(name, ())]
+    all_results = [result for name in placed for result in by_script.get(name, ())]
     total = []
     if age:
-        ages = [age(name, one) for name in sorted(known) for one in found.get(name, ())]
-        stale = sum(one is None or one > 0 for one in ages)
+        ages = [age(name, result) for name in sorted(placed) for result in by_script.get(name, ())]
+        stale = sum(result is None or result > 0 for result in ages)
         total = [f"Of {len(ages)} results {stale} are *stale*.\n"]
-    return "\n".join([HEAD, *total, summary(everything), *parts])
+    return "\n".join([HEAD, *total, summary(all_results), *parts])
 
 
-def summary(found: list[Result]) -> str:
+def summary(results_: list[Result]) -> str:
     """Number of goals that are met, and each one that is not."""
-    judged = [(one, row) for one in found for row in quoted(one) if row.get("verdict")]
-    count = Counter(row["verdict"] for _, row in judged)
+    goals = [(result, row) for result in results_ for row in quoted(result) if row.get("verdict")]
+    count = Counter(row["verdict"] for _, row in goals)
     lines = [
-        f"Of {len(judged)} goals {count['met']} are met, {count['missed']} **missed**, "
+        f"Of {len(goals)} goals {count['met']} are met, {count['missed']} **missed**, "
         f"{count['undecided']} *undecided* and {count['not measured']} **not measured**. Missed are:\n"
     ]
     lines += sorted(
-        f"- {row['case']}: {_what(row)}: {figure(row)}, goal {row['bar']} (`{one['command']}`)"
-        for one, row in judged
+        f"- {row['case']}: {_metric(row)}: {figure(row)}, goal {row['bar']} (`{result['command']}`)"
+        for result, row in goals
         if row["verdict"] == "missed"
     )
     return "\n".join(lines) + "\n"
 
 
-def quoted(one: Result) -> list[dict[str, Any]]:
+def quoted(result: Result) -> list[dict[str, Any]]:
     """Rows that the page shows."""
-    rows: list[dict[str, Any]] = one["rows"]
+    rows: list[dict[str, Any]] = result["rows"]
     return [row for row in rows if row.get("quoted")] or rows
 
 
-def section(one: Result, age: str = "") -> str:
+def section(result: Result, age: str = "") -> str:
     """One file: its command, host and date, the planted failures, the rows."""
-    rows = quoted(one)
-    judged = any(row.get("bar") for row in rows)
-    lines = [f"**`{one['command']}`** · {_origin(one)}{age}\n"]
-    if one.get("about"):
-        lines.append(f"{one['about']}\n")
-    lines.append(f"Planted: {_planted(one)}.\n")
-    lines += ["| case | what | figure |" + (" goal | |" if judged else "")]
-    lines += ["|---|---|---|" + ("---|---|" if judged else "")]
+    rows = quoted(result)
+    has_goals = any(row.get("bar") for row in rows)
+    lines = [f"**`{result['command']}`** · {_origin(result)}{age}\n"]
+    if result.get("about"):
+        lines.append(f"{result['about']}\n")
+    lines.append(f"Planted: {_planted(result)}.\n")
+    lines += ["| case | what | figure |" + (" goal | |" if has_goals else "")]
+    lines += ["|---|---|---|" + ("---|---|" if has_goals else "")]
     for row in rows:
-        cells = [row["case"], _what(row), figure(row)]
-        if judged:
+        cells = [row["case"], _metric(row), figure(row)]
+        if has_goals:
             cells += [row.get("bar", ""), _verdict(row, rows)]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _origin(one: Result) -> str:
-    host = one["host"]
+def _origin(result: Result) -> str:
+    host = result["host"]
     memory = f"{host['memory_bytes'] / (1 << 30):.0f} GiB"
-    where = f"{host['cpus_allowed']} processors, {memory}, Linux {host['kernel']}"
+    host_text = f"{host['cpus_allowed']} processors, {memory}, Linux {host['kernel']}"
     if host.get("load_average"):
-        where += f", load {host['load_average'][0]:.1f}"
-    said = "" if one["recorded"] == "by the command" else f" · recorded {one['recorded']}"
-    return f"{one['date']}, commit {one['commit']} · {where}{said}"
+        host_text += f", load {host['load_average'][0]:.1f}"
+    recorded = "" if result["recorded"] == "by the command" else f" · recorded {result['recorded']}"
+    return f"{result['date']}, commit {result['commit']} · {host_text}{recorded}"
 
 
-def _planted(one: Result) -> str:
-    words = {True: "found", False: "**not found**", None: "could not be told"}
-    said = [f"{each['what']}: {words[each['found']]}" for each in one["planted"]]
-    return "; ".join(said) or "nothing, at that time"
+def _planted(result: Result) -> str:
+    outcomes = {True: "found", False: "**not found**", None: "could not be told"}
+    failures = [f"{each['what']}: {outcomes[each['found']]}" for each in result["planted"]]
+    return "; ".join(failures) or "nothing, at that time"
 
 
 def _verdict(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     """The verdict; for a goal on the median of seeds also the share of seeds that reach it."""
     verdict = VERDICTS.get(row.get("verdict", ""), "")
     case = (row["case"], row.get("engine"))
-    for one in rows:
-        same_case = (one["case"], one.get("engine")) == case
-        if verdict and same_case and one["metric"].startswith(f"seeds with a {row['metric']} of"):
-            verdict += f" by the median; by {figure(one)} of seeds"
+    for other_row in rows:
+        same_case = (other_row["case"], other_row.get("engine")) == case
+        if (
+            verdict
+            and same_case
+            and other_row["metric"].startswith(f"seeds with a {row['metric']} of")
+        ):
+            verdict += f" by the median; by {figure(other_row)} of seeds"
     return verdict
 
 
-def _what(row: dict[str, Any]) -> str:
+def _metric(row: dict[str, Any]) -> str:
     return ": ".join(part for part in (row.get("engine"), row["metric"]) if part)
 
 
@@ -338,8 +346,8 @@ def main() -> int:
     """Print the page, or compare it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare docs/measurements.md")
-    asked = parser.parse_args()
-    if not asked.check:
+    arguments = parser.parse_args()
+    if not arguments.check:
         print(page(age=age_of), end="")
         return 0
     if without_ages(PAGE.read_text("utf-8")) == page():

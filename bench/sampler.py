@@ -69,9 +69,9 @@ def cpu_s(pid: int) -> float:
 
 
 @contextlib.contextmanager
-def running(words: list[str], cwd: Path) -> Iterator[int]:
+def running(argv: list[str], cwd: Path) -> Iterator[int]:
     quiet = subprocess.DEVNULL
-    with subprocess.Popen(words, cwd=cwd, stdout=quiet, stderr=quiet) as process:
+    with subprocess.Popen(argv, cwd=cwd, stdout=quiet, stderr=quiet) as process:
         try:
             yield process.pid
         finally:
@@ -87,25 +87,25 @@ def members(group: RunCgroup, place: Path, awake: bool) -> Iterator[None]:
     """Processes of a group, asleep or each active once a second."""
     with contextlib.ExitStack() as stack:
         for number in range(PROCESSES):
-            words = ["/bin/sleep", "3600"]
+            argv = ["/bin/sleep", "3600"]
             if awake:
                 pipe = place / f"pipe-{number}"
                 os.mkfifo(pipe)
-                words = [*AWAKE, str(pipe), str(place / f"lines-{number}")]
-            group.enter(stack.enter_context(running(words, place)))
-            time.sleep(0.002)  # not all of them at the same moment
+                argv = [*AWAKE, str(pipe), str(place / f"lines-{number}")]
+            group.enter(stack.enter_context(running(argv, place)))
+            time.sleep(0.002)  # so that they do not wake up at the same moment
         yield
 
 
 def processes_in(result: MonitorResult) -> int:
     """Number of processes in the samples."""
     samples = result.tables["samples"]
-    mine = samples.filter(pc.equal(samples["source"], "process"))
-    entities = mine["entity"].unique().to_pylist()
+    rows = samples.filter(pc.equal(samples["source"], "process"))
+    entities = rows["entity"].unique().to_pylist()
     return len({e.split()[0] for e in entities} - {"all"})
 
 
-def asked_each_second(url: str, ended: threading.Event) -> None:
+def query_each_second(url: str, ended: threading.Event) -> None:
     due = time.monotonic()
     while not ended.wait(max(0.0, due - time.monotonic())):
         due += 1.0
@@ -127,17 +127,17 @@ def written_each_second(devices: list[Path], ended: threading.Event) -> None:
 
 @contextlib.contextmanager
 def disks(place: Path, journal: Journal) -> Iterator[int]:
-    """Attach and write loop devices until there are enough block devices; yields the number of all."""
-    ended, made = threading.Event(), []
+    """Attach and write loop devices until there are enough block devices; yields the total number."""
+    ended, devices = threading.Event(), []
     with contextlib.ExitStack() as stack:
         while block_devices() < DISKS:
-            image = place / f"disk-{len(made)}"
+            image = place / f"disk-{len(devices)}"
             with image.open("wb") as file:
                 file.truncate(8 * MIB)
             device = attach(image, journal)
             stack.callback(detach, device, journal)
-            made.append(device.path)
-        writing = threading.Thread(target=written_each_second, args=(made, ended))
+            devices.append(device.path)
+        writing = threading.Thread(target=written_each_second, args=(devices, ended))
         writing.start()
         stack.callback(writing.join)
         stack.callback(ended.set)
@@ -145,37 +145,37 @@ def disks(place: Path, journal: Journal) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def others(place: Path, left_out: list[str]) -> Iterator[dict[str, int]]:
+def other_engines(place: Path, absent: list[str]) -> Iterator[dict[str, int]]:
     """The pids of the other installed engines."""
     ended = threading.Event()
     with contextlib.ExitStack() as stack:
-        found = {}
+        pids = {}
         collectd = shutil.which("collectd", path=f"{os.environ['PATH']}:/usr/sbin")
         if collectd:
             config = place / "collectd.conf"
             config.write_text(COLLECTD.format(place=place))
-            words = [collectd, "-f", "-C", str(config)]
-            found["collectd"] = stack.enter_context(running(words, place))
+            argv = [collectd, "-f", "-C", str(config)]
+            pids["collectd"] = stack.enter_context(running(argv, place))
         exporter = shutil.which("prometheus-node-exporter")
         if exporter:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
             kinds = ["cpu", "meminfo", "loadavg", "netdev", "diskstats", "pressure"]
-            words = [exporter, f"--web.listen-address=127.0.0.1:{port}"]
-            words += ["--collector.disable-defaults", *(f"--collector.{kind}" for kind in kinds)]
-            found["node_exporter"] = stack.enter_context(running(words, place))
+            argv = [exporter, f"--web.listen-address=127.0.0.1:{port}"]
+            argv += ["--collector.disable-defaults", *(f"--collector.{kind}" for kind in kinds)]
+            pids["node_exporter"] = stack.enter_context(running(argv, place))
             url = f"http://127.0.0.1:{port}/metrics"
-            asking = threading.Thread(target=asked_each_second, args=(url, ended))
-            asking.start()
-            stack.callback(asking.join)
+            client = threading.Thread(target=query_each_second, args=(url, ended))
+            client.start()
+            stack.callback(client.join)
         sadc = Path("/usr/lib/sysstat/sadc")
         if sadc.exists():
-            words = [str(sadc), "-S", "DISK", "1", str(place / "sar")]
-            found["sar (sadc)"] = stack.enter_context(running(words, place))
-        left_out += sorted({"collectd", "node_exporter", "sar (sadc)"} - set(found))
+            argv = [str(sadc), "-S", "DISK", "1", str(place / "sar")]
+            pids["sar (sadc)"] = stack.enter_context(running(argv, place))
+        absent += sorted({"collectd", "node_exporter", "sar (sadc)"} - set(pids))
         stack.callback(ended.set)
-        yield found
+        yield pids
 
 
 def windows(pids: dict[str, int], number: int, seconds: float) -> dict[str, list[float]]:
@@ -208,9 +208,9 @@ def main() -> int:
     parser.add_argument("--alone", action="store_true", help="without the other engines")
     parser.add_argument("--json", action="store_true")
     record.option(parser)
-    asked = parser.parse_args()
-    seconds, number = (5.0, 4) if asked.quick else (60.0, 5)
-    left_out: list[str] = []
+    arguments = parser.parse_args()
+    seconds, number = (5.0, 4) if arguments.quick else (60.0, 5)
+    absent: list[str] = []
     rows, planted = [], {}
     with (
         tempfile.TemporaryDirectory(prefix="penstock-sampler-") as scratch,
@@ -218,31 +218,31 @@ def main() -> int:
     ):
         place = Path(scratch)
         os.environ["PENSTOCK_STATE"] = str(place / "state")
-        journal, asked_for = Journal(), Application(processes=True)
+        journal, application = Journal(), Application(processes=True)
         number_of_disks = stack.enter_context(disks(place, journal))
         group = stack.enter_context(create_run_cgroup("bench", None, journal))
         case = f"{number_of_disks} block devices and {PROCESSES} processes"
-        monitor = stack.enter_context(Monitor(journal, place, SECOND_NS, application=asked_for))
+        monitor = stack.enter_context(Monitor(journal, place, SECOND_NS, application=application))
         for awake in (False, True):
-            with members(group, place, awake), contextlib.ExitStack() as beside:
+            with members(group, place, awake), contextlib.ExitStack() as window_stack:
                 of = f"{case}, {'each at work' if awake else 'asleep'}, every second"
                 monitor.start(group, None, place)
                 assert monitor._daemon is not None
                 pids = {"penstock": monitor._daemon.pid}
-                if not asked.alone and not awake:
-                    pids |= beside.enter_context(others(place, left_out))
-                time.sleep(11.0)  # the first samples, whose interval is shorter, are past
+                if not arguments.alone and not awake:
+                    pids |= window_stack.enter_context(other_engines(place, absent))
+                time.sleep(11.0)  # skip the first samples, whose interval is shorter
                 for name, shares in windows(pids, number, seconds).items():
-                    made = record.row(of, name, "processor time", shares, "% of a core")
-                    rows.append(record.at_most(made, MOST_AT_1_S) if name == "penstock" else made)
+                    row = record.row(of, name, "processor time", shares, "% of a core")
+                    rows.append(record.at_most(row, MOST_AT_1_S) if name == "penstock" else row)
                 if awake:
-                    late = beside.enter_context(running(["/bin/sleep", "3600"], place))
+                    late = window_stack.enter_context(running(["/bin/sleep", "3600"], place))
                     group.enter(late)
                     time.sleep(2.5)
                 result = monitor.stop()
             missed, seen = [int(result.receipt["missed"])], processes_in(result)
-            made = record.row(of, "penstock", "ticks missed", missed, "")
-            rows.append(record.at_most(made, 0))
+            row = record.row(of, "penstock", "ticks missed", missed, "")
+            rows.append(record.at_most(row, 0))
             rows.append(record.share(of, "penstock", "processes read", min(seen, 200), PROCESSES))
             ns = (
                 result.receipt["sources"]["process"]["ns"]
@@ -253,7 +253,9 @@ def main() -> int:
             )
         planted["a process that began meanwhile"] = seen == PROCESSES + 1
         place = place / "state"
-        fast = stack.enter_context(Monitor(journal, place, SECOND_NS // 100, application=asked_for))
+        fast = stack.enter_context(
+            Monitor(journal, place, SECOND_NS // 100, application=application)
+        )
         with members(group, place, True):
             fast.start(group, None, place)
             assert fast._daemon is not None
@@ -261,22 +263,22 @@ def main() -> int:
             result = fast.stop()
         receipt = result.receipt
         case = f"{case}, each at work, 100 times a second"
-        made = record.row(
+        row = record.row(
             case, "penstock", f"ticks missed of {receipt['expected']}", [receipt["missed"]], ""
         )
-        rows.append(record.at_most(made, 0))
+        rows.append(record.at_most(row, 0))
         seen = processes_in(result)
         rows.append(record.share(case, "penstock", "processes read", min(seen, 200), PROCESSES))
         late_ms = receipt["late_p99_ns"] / 1e6
         rows.append(record.row(case, "penstock", "late, 99th percentile", [late_ms], "ms"))
-        made = record.row(case, "penstock", "processor time", shares, "% of a core")
-        rows.append(record.at_most(made, MOST_AT_100_HZ))
+        row = record.row(case, "penstock", "processor time", shares, "% of a core")
+        rows.append(record.at_most(row, MOST_AT_100_HZ))
         stopped = missed_when_stopped(fast, place, 0.5, 0.5)
         planted["half a second in which the sampler was stopped"] = 40 <= stopped <= 100
-    for name in left_out:
-        print(f"{name} is not installed, and left out", file=sys.stderr)
-    status = record.told(rows, planted, as_json=asked.json)
-    record.keep(asked.record, rows, planted)
+    for name in absent:
+        print(f"not run: {name} is not installed", file=sys.stderr)
+    status = record.told(rows, planted, as_json=arguments.json)
+    record.keep(arguments.record, rows, planted)
     return status
 
 

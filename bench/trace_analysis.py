@@ -67,8 +67,8 @@ class Streams:
         return self.where[np.minimum(ranks, len(self.where) - 1)] * 4 * KIB
 
     def streams(self, file: int, n: int) -> Array:
-        whose = self.draws.integers(0, 4, n)
-        return self._own(file, whose)
+        stream_of = self.draws.integers(0, 4, n)
+        return self._own(file, stream_of)
 
     def strided(self, file: int, n: int) -> Array:
         return (self.done[file] + np.arange(n)) * 1024 * KIB
@@ -88,13 +88,13 @@ class Streams:
     def reverse(self, file: int, n: int) -> Array:
         return (1 << 44) - (self.done[file] + np.arange(n)) * 16 * KIB
 
-    def _own(self, file: int, whose: Array) -> Array:
-        offsets = np.zeros(len(whose), np.int64)
+    def _own(self, file: int, stream_of: Array) -> Array:
+        offsets = np.zeros(len(stream_of), np.int64)
         for stream in range(4):
-            mine = whose == stream
-            count = int(mine.sum())
+            selected = stream_of == stream
+            count = int(selected.sum())
             begin = self.ends[file, stream] + (stream << 36)
-            offsets[mine] = begin + np.arange(count) * 16 * KIB
+            offsets[selected] = begin + np.arange(count) * 16 * KIB
             self.ends[file, stream] += count * 16 * KIB
         return offsets
 
@@ -120,15 +120,15 @@ def part(streams: Streams, first: int, n: int, t_ns: int, planted: bool) -> pa.T
     columns = {name: np.zeros(n, np.int64) for name in ("offset", "size", "op", "tid")}
     names = list(NUMBERS)
     for index, (offsets, size, op, tid, _) in enumerate(FILES):
-        mine = file == index
-        count = int(mine.sum())
-        found = offsets(streams, index + 1, count)
+        selected = file == index
+        count = int(selected.sum())
+        starts = offsets(streams, index + 1, count)
         if planted and index == 0:
-            draws.shuffle(found)
-        columns["offset"][mine] = found
-        columns["size"][mine] = size
-        columns["op"][mine] = names.index(op)
-        columns["tid"][mine] = tid + ((found >> 36) if tid == 21 else 0)
+            draws.shuffle(starts)
+        columns["offset"][selected] = starts
+        columns["size"][selected] = size
+        columns["op"][selected] = names.index(op)
+        columns["tid"][selected] = tid + ((starts >> 36) if tid == 21 else 0)
         streams.done[index + 1] += count
     pairs = file == 2  # two threads share the hot file
     columns["tid"][pairs] += draws.integers(0, 2, int(pairs.sum()))
@@ -175,10 +175,10 @@ def make(place: Path, events: int, planted: bool = False) -> None:
 
 def faults(rows: list[dict[str, Any]], events: int) -> list[str]:
     """Wrong verdicts."""
-    found = {row["file_id"]: row for row in rows}
+    by_file = {row["file_id"]: row for row in rows}
     wrong = []
     for index, (*_, kind) in enumerate(FILES):
-        row = found.pop(index + 1)
+        row = by_file.pop(index + 1)
         verdict = row["together"]
         if verdict["class"] != kind:
             wrong.append(f"file {index + 1}: {verdict['class']} for {kind}")
@@ -194,17 +194,17 @@ def faults(rows: list[dict[str, Any]], events: int) -> list[str]:
         wrong.append(f"threads of file 9: {threads}")
     if sum(row["calls"] for row in rows) != events:
         wrong.append(f"{sum(row['calls'] for row in rows)} calls for {events}")
-    return wrong + [f"file {number} is not there" for number in found]
+    return wrong + [f"file {number} is not there" for number in by_file]
 
 
-def judge(place: Path) -> None:
+def judge_here(place: Path) -> None:
     """In a separate process: JSON with seconds, peak memory, faults."""
-    begun = time.perf_counter()
+    begin_s = time.perf_counter()
     from penstock.archive.traces.trace_tables import TraceTables
     from penstock.observe.trace.verdicts.rejudge import judge_run
 
     rows = judge_run(TraceTables(place, {}), os.cpu_count() or 1)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - begin_s
     peak = int(
         next(
             line.split()[1]
@@ -218,48 +218,48 @@ def judge(place: Path) -> None:
     )
 
 
-def judged(place: Path) -> dict[str, Any]:
+def judge_in_subprocess(place: Path) -> dict[str, Any]:
     """One classification in a separate process: seconds, peak_bytes, wrong."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, __file__, "--judge", str(place)],
         capture_output=True,
         text=True,
         check=True,
     )
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(result.stdout))
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("--quick", action="store_true", help="5 M events instead of 100 M")
-    words.add_argument("--cache", type=Path, default=Path.home() / ".cache/penstock/bench")
-    words.add_argument("--again", action="store_true", help="create the bundle again")
-    words.add_argument("--json", action="store_true")
-    words.add_argument("--rounds", type=int, default=3, help="number of evaluations (3)")
-    words.add_argument("--judge", type=Path, help=argparse.SUPPRESS)
-    record.option(words)
-    given = words.parse_args()
-    if given.judge:
-        judge(given.judge)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="5 M events instead of 100 M")
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/penstock/bench")
+    parser.add_argument("--again", action="store_true", help="create the bundle again")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3, help="number of evaluations (3)")
+    parser.add_argument("--judge", type=Path, help=argparse.SUPPRESS)
+    record.option(parser)
+    arguments = parser.parse_args()
+    if arguments.judge:
+        judge_here(arguments.judge)
         return
-    events = QUICK if given.quick else EVENTS
-    place = given.cache / f"events-{events}"
-    if given.again:
+    events = QUICK if arguments.quick else EVENTS
+    place = arguments.cache / f"events-{events}"
+    if arguments.again:
         shutil.rmtree(place, ignore_errors=True)
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         make(place, events)
     size = (place / "io_events.parquet").stat().st_size
-    found = [judged(place) for _ in range(given.rounds)]
-    wrong = [fault for f in found for fault in f["wrong"]]
+    results = [judge_in_subprocess(place) for _ in range(arguments.rounds)]
+    wrong = [fault for f in results for fault in f["wrong"]]
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         make(Path(folder) / "planted", PLANTED, planted=True)
-        said = judged(Path(folder) / "planted")["wrong"]
-    noticed = any(fault.startswith("file 1:") for fault in said)
+        planted_faults = judge_in_subprocess(Path(folder) / "planted")["wrong"]
+    detected = any(fault.startswith("file 1:") for fault in planted_faults)
     case = f"{events:,} events, file in the page cache"
-    time_row = record.row(case, "", "time to verdicts", [f["seconds"] for f in found], "s")
-    memory_row = record.row(case, "", "peak memory", [f["peak_bytes"] / 1e9 for f in found], "GB")
-    if not given.quick:
+    time_row = record.row(case, "", "time to verdicts", [f["seconds"] for f in results], "s")
+    memory_row = record.row(case, "", "peak memory", [f["peak_bytes"] / 1e9 for f in results], "GB")
+    if not arguments.quick:
         time_row = record.at_most(time_row, MOST_S)
         memory_row = record.at_most(memory_row, MOST_GB)
     rows = [
@@ -268,7 +268,7 @@ def main() -> None:
         record.row(case, "", "on disk", [size / events], "B/event"),
         record.at_most(record.row(case, "", "wrong verdicts", [len(wrong)], ""), 0),
     ]
-    if given.json:
+    if arguments.json:
         print(json.dumps(rows))
     else:
         for row in rows:
@@ -276,11 +276,14 @@ def main() -> None:
             print(f"{row['case']}: {row['metric']} {row['value']:.3g} {row['unit']} {spread}")
         for line in wrong:
             print("  wrong:", line)
-    said_words = "found" if noticed else "NOT FOUND"
-    print(f"planted, a file in another order: {said_words} ({'; '.join(said)})", file=sys.stderr)
-    record.keep(given.record, rows, {"a file in another order": noticed})
+    outcome = "found" if detected else "NOT FOUND"
+    print(
+        f"planted, a file in another order: {outcome} ({'; '.join(planted_faults)})",
+        file=sys.stderr,
+    )
+    record.keep(arguments.record, rows, {"a file in another order": detected})
     missed = any(row.get("verdict") == record.MISSED for row in rows)
-    sys.exit(1 if missed or not noticed else 0)
+    sys.exit(1 if missed or not detected else 0)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ CASE = "1-byte cached pread on every CPU"
 MIB = 1 << 20
 
 
-def words_of(place: Path, seconds: float, answer: str = "answer") -> list[str]:
+def argv_of(place: Path, seconds: float, answer: str = "answer") -> list[str]:
     """Command line of the program."""
     threads = os.cpu_count() or 1
     program, file = place / "read_rate", place / "file"
@@ -45,7 +45,7 @@ def words_of(place: Path, seconds: float, answer: str = "answer") -> list[str]:
 def untraced(seconds: float, place: Path) -> list[record.Row]:
     """The same program without the tracer."""
     with create_run_cgroup("rate", None, Journal()) as group:
-        done = launch(words_of(place, seconds), group)
+        done = launch(argv_of(place, seconds), group)
     rate = int((place / "answer").read_text()) / done.wall_s
     return [record.row(CASE, "untraced", "operations_per_s", [rate], "1/s")]
 
@@ -57,9 +57,9 @@ def measure(
     ring_mib: int = 64,
     stop_s: float = 0,
     drop_every: int = 0,
-    beside: bool = False,
+    untraced_reads: bool = False,
 ) -> list[record.Row]:
-    """Rows of one mode; with `beside`, the truth includes reads that are not traced."""
+    """Rows of one mode; with `untraced_reads`, the truth includes reads that are not traced."""
     journal, spool = Journal(), place / "spool"
     config = {"mode": mode, "ring_bytes": ring_mib * MIB, "drop_every": drop_every}
     with (
@@ -70,31 +70,33 @@ def measure(
         if stop_s:
             threading.Thread(target=hold, args=(daemon.pid, stop_s), daemon=True).start()
         with most_memory(daemon.pid) as resident:
-            done = launch(words_of(place, seconds), group)
-            if beside:
-                subprocess.run(words_of(place, 0.1, "beside"), check=True)
+            result = launch(argv_of(place, seconds), group)
+            if untraced_reads:
+                subprocess.run(argv_of(place, 0.1, "beside"), check=True)
             receipt = daemon.call("disarm", timeout_s=300)
     truth = int((place / "answer").read_text())
-    truth += int((place / "beside").read_text()) if beside else 0
-    kept, lost = receipt["kept"], receipt["lost"]
-    # calls of the program besides its reads (start, output) are fewer than a thousand
-    others = kept + lost - truth
+    truth += int((place / "beside").read_text()) if untraced_reads else 0
+    stored, lost = receipt["kept"], receipt["lost"]
+    # other calls of the program than its reads (start, output) are fewer than a thousand
+    other_calls = stored + lost - truth
     figures = {
-        "operations_per_s": (truth / done.wall_s, "1/s"),
+        "operations_per_s": (truth / result.wall_s, "1/s"),
         "operations": (truth, ""),
         "lost": (lost, ""),
-        "unaccounted": (0 if 0 <= others < 1000 else others, ""),
-        "unbalanced": (receipt["seen"] - kept - lost - receipt["filtered"], ""),
-        "missing_in_spool": (kept - receipt["spooled"] if mode == "trace" else 0, ""),
-        "reader_cpu_per_event": (receipt["cpu_ns"] / max(kept, 1), "ns"),
-        "written_per_s": (spool.stat().st_size / done.wall_s, "B/s"),
+        "unaccounted": (0 if 0 <= other_calls < 1000 else other_calls, ""),
+        "unbalanced": (receipt["seen"] - stored - lost - receipt["filtered"], ""),
+        "missing_in_spool": (stored - receipt["spooled"] if mode == "trace" else 0, ""),
+        "reader_cpu_per_event": (receipt["cpu_ns"] / max(stored, 1), "ns"),
+        "written_per_s": (spool.stat().st_size / result.wall_s, "B/s"),
         "reader_peak_resident": (max(resident), "B"),
     }
     engine = f"penstock {mode}" + (f", reader held for {stop_s:g} s" if stop_s else "")
     spool.unlink()
-    made = [record.row(CASE, engine, m, [round(v, 1)], unit) for m, (v, unit) in figures.items()]
-    nothing = {"unaccounted", "unbalanced", "missing_in_spool"} | (set() if stop_s else {"lost"})
-    return [_none(row) if row["metric"] in nothing else row for row in made]
+    rows = [record.row(CASE, engine, m, [round(v, 1)], unit) for m, (v, unit) in figures.items()]
+    must_be_zero = {"unaccounted", "unbalanced", "missing_in_spool"} | (
+        set() if stop_s else {"lost"}
+    )
+    return [_none(row) if row["metric"] in must_be_zero else row for row in rows]
 
 
 def _none(row: record.Row) -> record.Row:
@@ -146,8 +148,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="3 s instead")
     parser.add_argument("--stop", action="store_true", help="hold the reader for 5 s")
     record.option(parser)
-    asked = parser.parse_args()
-    seconds = 3 if asked.quick else asked.seconds
+    arguments = parser.parse_args()
+    seconds = 3 if arguments.quick else arguments.seconds
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
         place = Path(name)
         (place / "file").write_bytes(os.urandom(4 * MIB))
@@ -155,28 +157,28 @@ def main() -> int:
         program = place / "read_rate"
         subprocess.run(["cc", "-O2", "-pthread", "-o", program, source], check=True)
         rows = untraced(seconds, place)
-        if asked.stop:
+        if arguments.stop:
             rows += measure("trace", max(seconds, 7), place, 8, 5.0)
         else:
             for mode in ("count", "pattern", "trace"):
                 rows += measure(mode, seconds, place)
         dropped = measure("trace", 3, place, drop_every=1_000_000)
-        beside = measure("trace", 1, place, beside=True)
+        with_untraced = measure("trace", 1, place, untraced_reads=True)
     planted = {
         "a record in a million dropped": value_of(dropped, "lost") > 0
         and value_of(dropped, "unaccounted") == 0,
-        "reads that are not traced": value_of(beside, "unaccounted") != 0,
+        "reads that are not traced": value_of(with_untraced, "unaccounted") != 0,
     }
-    if asked.json:
+    if arguments.json:
         print(json.dumps({"rows": rows}))
-    for row in rows if not asked.json else ():
+    for row in rows if not arguments.json else ():
         print(f"{row['engine']:<40} {row['metric']:<22} {row['value']:>16,} {row['unit']}")
-    for what, found in planted.items():
-        print(f"planted, {what}: {'found' if found else 'NOT FOUND'}", file=sys.stderr)
-    record.keep(asked.record, rows, planted)
+    for failure, detected in planted.items():
+        print(f"planted, {failure}: {'found' if detected else 'NOT FOUND'}", file=sys.stderr)
+    record.keep(arguments.record, rows, planted)
     uncounted = any(r.get("verdict") == record.MISSED for r in rows if r["metric"] != "lost")
-    kept_up = asked.stop and not any(r["value"] for r in rows if r["metric"] == "lost")
-    return int(uncounted or kept_up or not all(planted.values()))
+    nothing_lost = arguments.stop and not any(r["value"] for r in rows if r["metric"] == "lost")
+    return int(uncounted or nothing_lost or not all(planted.values()))
 
 
 if __name__ == "__main__":

@@ -66,15 +66,15 @@ def manifests(archive: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Treatment of the basis, quality of the other predictions, and 1 for each measured one, else 0."""
+class Evaluation:
+    """Treatment of the basis, quality of the other predictions, and 1 for each measured treatment, else 0."""
 
     basis: str
     score: Score
     measured: dict[str, int]
 
 
-def judged(archive: Path, disks: str = "") -> Judged:
+def evaluation(archive: Path, disks: str = "") -> Evaluation:
     """Quality of the predictions from an archive, which is not changed."""
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / "archive"
@@ -89,7 +89,7 @@ def judged(archive: Path, disks: str = "") -> Judged:
             )
             for row in frame[~frame["is_basis"]].to_dict("records")
         }
-        return Judged(str(frame["basis_treatment"].iloc[0]), score(frame), measured)
+        return Evaluation(str(frame["basis_treatment"].iloc[0]), score(frame), measured)
 
 
 def crossed(first: Path, second: Path, to: Path) -> None:
@@ -104,20 +104,20 @@ def crossed(first: Path, second: Path, to: Path) -> None:
 
 
 def cut(archive: Path, to: Path) -> None:
-    """Inputs of a prediction of an archive: all responses, and the traces of the basis, as in the first."""
-    basis = judged(archive).basis
-    _, like = next(manifests(FIRST))
+    """Inputs of a prediction of an archive: all responses, and the traces of the basis, as in `FIRST`."""
+    basis = evaluation(archive).basis
+    _, reference = next(manifests(FIRST))
     tables = {
         path.name: pq.read_schema(path).names
         for path in (FIRST / "runs" / "r001").glob("*.parquet")
     }
-    kept = pq.read_table(FIRST / "runs" / "r001" / "samples.parquet")
-    metrics = pc.unique(kept["metric"]), pc.unique(kept["source"])
+    samples = pq.read_table(FIRST / "runs" / "r001" / "samples.parquet")
+    metrics = pc.unique(samples["metric"]), pc.unique(samples["source"])
     for path, manifest in manifests(archive):
         run = to / "runs" / path.parent.name
         run.mkdir(parents=True)
-        said = {key: manifest[key] for key in like if key in manifest}
-        (run / "manifest.json").write_text(json.dumps(said, indent=1) + "\n")
+        fields = {key: manifest[key] for key in reference if key in manifest}
+        (run / "manifest.json").write_text(json.dumps(fields, indent=1) + "\n")
         if manifest["treatment_id"] != basis:
             continue
         shutil.copy(path.parent / "stdout.txt", run)
@@ -132,14 +132,14 @@ def cut(archive: Path, to: Path) -> None:
             pq.write_table(table, run / name, compression="zstd", compression_level=19)
     for name in ("study.yaml", "plan.json"):
         shutil.copy(archive / name, to)
-    short, full = judged(to), judged(archive)
-    same = (short.basis, short.score.hits) == (full.basis, full.score.hits)
-    if not same or abs(short.score.worst - full.score.worst) > 0.005:
-        raise PenstockError(f"{to}: predicts other than the whole archive")
+    short, full = evaluation(to), evaluation(archive)
+    equal = (short.basis, short.score.hits) == (full.basis, full.score.hits)
+    if not equal or abs(short.score.worst - full.score.worst) > 0.005:
+        raise PenstockError(f"{to}: its prediction differs from that of the complete archive")
 
 
 #: evaluation of a campaign without a valid run
-NO_RUN = Judged("", Score(0.15, 0, 0, math.nan), {"every treatment": 0})
+NO_RUN = Evaluation("", Score(0.15, 0, 0, math.nan), {"every treatment": 0})
 
 
 def has_valid_run(archive: Path) -> bool:
@@ -147,48 +147,54 @@ def has_valid_run(archive: Path) -> bool:
     return any(validity_of(manifest) == VALID for _, manifest in manifests(archive))
 
 
-def scores(second: Path) -> dict[str, Judged]:
+def scores(second: Path) -> dict[str, Evaluation]:
     """The three evaluations."""
     with tempfile.TemporaryDirectory() as place:
-        both = Path(place) / "crossed"
-        crossed(FIRST, second, both)
+        mixed = Path(place) / "crossed"
+        crossed(FIRST, second, mixed)
         valid = has_valid_run(second)
         return {
-            "first campaign, on which the model was made": judged(FIRST),
-            "later campaign, from its own traces": judged(second) if valid else NO_RUN,
-            "later campaign, from the traces of the first": judged(both) if valid else NO_RUN,
+            "first campaign, on which the model was made": evaluation(FIRST),
+            "later campaign, from its own traces": evaluation(second) if valid else NO_RUN,
+            "later campaign, from the traces of the first": evaluation(mixed) if valid else NO_RUN,
         }
 
 
-def worst(found: dict[str, Judged]) -> Judged:
-    """The case with the smallest share within the limit, first one without a valid run; of equal ones, that
-    with the fewest treatments."""
+def worst(evaluations: dict[str, Evaluation]) -> Evaluation:
+    """The case with the smallest share within the limit. A case without a valid run comes first; of equal
+    cases, the one with the fewest treatments.
+    """
 
-    def order(one: Judged) -> tuple[bool, float, int, float]:
-        score = one.score
+    def order(evaluation_: Evaluation) -> tuple[bool, float, int, float]:
+        score = evaluation_.score
         return (score.treatments > 0, score.share, score.treatments, -score.worst)
 
-    return min(found.values(), key=order)
+    return min(evaluations.values(), key=order)
 
 
-def _row(case: str, one: Judged) -> record.Row:
-    return record.share(case, "", "within 15 %", one.score.hits, one.score.treatments, BAR)
+def _row(case: str, evaluation_: Evaluation) -> record.Row:
+    return record.share(
+        case, "", "within 15 %", evaluation_.score.hits, evaluation_.score.treatments, BAR
+    )
 
 
-def claims_of(found: dict[str, Judged]) -> list[Claim]:
+def claims_of(evaluations: dict[str, Evaluation]) -> list[Claim]:
     """One claim per evaluation; each needs every treatment but the basis."""
-    return [checks.of_row(_row(case, one), one.measured) for case, one in found.items()]
+    return [
+        checks.of_row(_row(case, evaluation_), evaluation_.measured)
+        for case, evaluation_ in evaluations.items()
+    ]
 
 
-def kept(found: dict[str, Judged]) -> list[record.Row]:
-    """Two rows per evaluation, and the worst of them."""
+def record_rows(evaluations: dict[str, Evaluation]) -> list[record.Row]:
+    """Two rows per evaluation, and the rows of the worst one."""
     rows = []
-    cases = {**found, "the worst of these": worst(found)}
-    for (case, one), claim in zip(cases.items(), claims_of(cases), strict=True):
-        rows.append(checks.marked(_row(case, one), claim))
-        if case in found and one.score.treatments:
-            off = {"case": case, "engine": "", "metric": "farthest off"}
-            rows.append({**off, "value": 100 * one.score.worst, "unit": "%"})
+    cases = {**evaluations, "the worst of these": worst(evaluations)}
+    for (case, evaluation_), claim in zip(cases.items(), claims_of(cases), strict=True):
+        rows.append(checks.marked(_row(case, evaluation_), claim))
+        if case in evaluations and evaluation_.score.treatments:
+            farthest = {"case": case, "engine": "", "metric": "farthest off"}
+            rows.append({**farthest, "value": 100 * evaluation_.score.worst, "unit": "%"})
     return rows
 
 
@@ -205,23 +211,23 @@ def main() -> int:
     options.add_argument("--keep", type=Path, help="directory for the inputs of a prediction")
     options.add_argument("--json", action="store_true", help="the rows as one object")
     record.option(options)
-    given = options.parse_args()
+    arguments = options.parse_args()
     measured = HERE.parent / "out" / "postgres"
-    second: Path = (given.out or (LATER if given.compare else measured)).resolve()
+    second: Path = (arguments.out or (LATER if arguments.compare else measured)).resolve()
     try:
-        if not given.compare:
-            words = ["--set", "design.replicates=1"] if given.quick else []
-            run_study(STUDY, second, words)
-        if given.keep:
-            cut(second, given.keep)
-        found = scores(second)
-        swapped = judged(second, SWAPPED) if has_valid_run(second) else None
-        noticed = None if swapped is None else swapped.score.share < BAR
+        if not arguments.compare:
+            overrides = ["--set", "design.replicates=1"] if arguments.quick else []
+            run_study(STUDY, second, overrides)
+        if arguments.keep:
+            cut(second, arguments.keep)
+        evaluations = scores(second)
+        swapped = evaluation(second, SWAPPED) if has_valid_run(second) else None
+        detected = None if swapped is None else swapped.score.share < BAR
     except PenstockError as error:
         print(f"postgres: {error}", file=sys.stderr)
         return 1
-    rows = kept(found)
-    if given.json:
+    rows = record_rows(evaluations)
+    if arguments.json:
         print(json.dumps({"rows": rows}))
     else:
         table = Table("case", "what", "figure", box=None, pad_edge=False)
@@ -232,9 +238,9 @@ def main() -> int:
                 row["case"], row["metric"], f"{figure} {row['unit']} {row.get('verdict', '')}"
             )
         Console(width=110, highlight=False).print(table)
-    planted = {"each disk with the other's profile": noticed}
-    record.keep(given.record, rows, planted, ABOUT)
-    return checks.finish("postgres", claims_of(found), planted)
+    planted = {"each disk with the other's profile": detected}
+    record.keep(arguments.record, rows, planted, ABOUT)
+    return checks.finish("postgres", claims_of(evaluations), planted)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ PROGRAMS = ("wordcount", "dfsio", "tpcds")
 WRITING = ("wordcount", "dfsio")
 #: rate of each link in each direction, as in the study [B/s]
 LINK_BPS = 50e6 / 8
-#: a node's link to the wire; the other one, if it has one, is that of its host and has no limit
+#: a node's link to the wire; a second link, if there is one, is that of its host and has no limit
 WIRE_LINK = "e0 "
 #: tables of a run that the bundles of its programs also have
 KEPT = ("clocks", "phases", "samples", "utilisation")
@@ -59,43 +59,43 @@ def runs(out: Path, *, invalid: bool) -> tuple[list[Ran], list[str]]:
 
     Raises PenstockError if two runs have different results for the same input.
     """
-    found, left_out = [], []
-    made: dict[str, Any] = {}
+    completed, excluded = [], []
+    expected: dict[str, Any] = {}
     if not (out / "runs.parquet").exists():
-        return found, ["no run"]
+        return completed, ["no run"]
     for row in pd.read_parquet(out / "runs.parquet").sort_values("run_order").to_dict("records"):
         run = out / "runs" / str(row["run_id"])
         if not row["valid"]:
-            left_out.append(f"{row['run_id']} ({row['scenario']}): {row['reason']}")
+            excluded.append(f"{row['run_id']} ({row['scenario']}): {row['reason']}")
         if row["valid"] or (invalid and check_manifest(run / "manifest.json")["exit_status"] == 0):
-            said = json.loads((run / "workload" / "programs.json").read_text())
-            same_results(made, run.name, said)
-            found += [_ran(out, run, row, program, said[program]) for program in PROGRAMS]
-    return found, left_out
+            report = json.loads((run / "workload" / "programs.json").read_text())
+            same_results(expected, run.name, report)
+            completed += [_ran(out, run, row, program, report[program]) for program in PROGRAMS]
+    return completed, excluded
 
 
-def same_results(made: dict[str, Any], run_id: str, said: Mapping[str, Any]) -> None:
-    """Counted words, written bytes, rows and sums of the queries: as in the first run, stored in `made`.
+def same_results(expected: dict[str, Any], run_id: str, report: Mapping[str, Any]) -> None:
+    """Compare counted words, written bytes, rows and sums of the queries with the first run's, in `expected`.
 
     Raises PenstockError if they differ.
     """
     for program in PROGRAMS:
-        mine = said[program]["made"]
+        actual = report[program]["made"]
         if program == "tpcds":
-            mine = {q: {k: v for k, v in r.items() if k != "seconds"} for q, r in mine.items()}
-        first = made.setdefault(program, mine)
-        if first != mine:
-            raise PenstockError(f"{run_id}: {program}: found {mine}; expected {first}, as before")
+            actual = {q: {k: v for k, v in r.items() if k != "seconds"} for q, r in actual.items()}
+        first = expected.setdefault(program, actual)
+        if first != actual:
+            raise PenstockError(f"{run_id}: {program}: found {actual}; expected {first}, as before")
 
 
 def _ran(
-    out: Path, run: Path, row: Mapping[Any, Any], program: str, said: Mapping[str, Any]
+    out: Path, run: Path, row: Mapping[Any, Any], program: str, report: Mapping[str, Any]
 ) -> Ran:
     bundle, log = aggregated(
-        run, program, said["log"], out / "aggregated" / f"{run.name}-{program}"
+        run, program, report["log"], out / "aggregated" / f"{run.name}-{program}"
     )
     facts = log.facts["spark"]
-    began, ended = int(said["began_ns"]), int(said["ended_ns"])
+    began, ended = int(report["began_ns"]), int(report["ended_ns"])
     return Ran(
         run_id=run.name,
         scenario=str(row["scenario"]),
@@ -119,33 +119,33 @@ def _ran(
 
 def aggregated(run: Path, program: str, log: str, target: Path) -> tuple[Bundle, metrics.Readings]:
     """A bundle of one program: the run's samples, its nodes' links and Spark's log, on the run's clock."""
-    found = metrics.read(run / "workload" / "events" / log, "spark")
+    readings = metrics.read(run / "workload" / "events" / log, "spark")
     if target.exists():
         shutil.rmtree(target)
     manifest = {k: v for k, v in check_manifest(run / "manifest.json").items() if k != "schema"}
-    imported = [{"file": log, "reader": "spark", **found.facts}]
+    imported = [{"file": log, "reader": "spark", **readings.facts}]
     with Bundle.create(target, {**manifest, "program": program, "imported": imported}) as bundle:
         for table in KEPT:
             shutil.copyfile(run / f"{table}.parquet", bundle.path / f"{table}.parquet")
-        metrics.into_bundle(bundle, found)
+        metrics.into_bundle(bundle, readings)
         for file in sorted((run / "workload").glob("links-*.csv")):
             metrics.into_bundle(bundle, links(file))
-    return bundle, found
+    return bundle, readings
 
 
 def links(file: Path) -> metrics.Readings:
     """Counters of one node: `in` and `out` on the wire, `host_in` and `host_out` on its host's own link."""
     read = metrics.read(file, "csv").samples
-    way = np.where(read["metric"].str.endswith("rx"), "in", "out")
+    direction = np.where(read["metric"].str.endswith("rx"), "in", "out")
     own = np.where(read["metric"].str.startswith(WIRE_LINK), "", "host_")
-    mine = read.assign(
+    counters = read.assign(
         source="links",
         entity=file.stem.removeprefix("links-"),
-        metric=np.char.add(own, way),
+        metric=np.char.add(own, direction),
         unit="B",
         cumulative=True,
     )
-    return metrics.Readings(metrics.samples(mine[list(metrics.COLUMNS)]))
+    return metrics.Readings(metrics.samples(counters[list(metrics.COLUMNS)]))
 
 
 def busy(
@@ -158,21 +158,23 @@ def busy(
     counted = samples[samples["source"].astype(str) == "links"]
     rows: dict[str, list[dict[str, float]]] = {role: [] for role in ROLES.values()}
     for node in sorted(set(entity[kind == "cgroup_cpu"])):
-        mine = {
+        means = {
             "cpu": within["value"][(kind == "cgroup_cpu") & (entity == node)].mean(),
             "disk": within["value"][
                 (kind == "emulated_disk") & entity.isin([node, f"{node}.data"])
             ].mean(),
         }
-        for way in ("in", "out"):
-            of_way = counted[
-                (counted["entity"].astype(str) == node) & (counted["metric"].astype(str) == way)
+        for direction in ("in", "out"):
+            counter = counted[
+                (counted["entity"].astype(str) == node)
+                & (counted["metric"].astype(str) == direction)
             ].sort_values("t_ns")
-            mine[way] = _share(of_way, began_ns, ended_ns)
-        rows[ROLES[node if node in ROLES else node[0]]].append(mine)
+            means[direction] = _share(counter, began_ns, ended_ns)
+        rows[ROLES[node if node in ROLES else node[0]]].append(means)
     return {
         role: {
-            what: float(np.mean([n[what] for n in nodes])) for what in ("cpu", "in", "out", "disk")
+            resource: float(np.mean([n[resource] for n in nodes]))
+            for resource in ("cpu", "in", "out", "disk")
         }
         for role, nodes in rows.items()
         if nodes
@@ -204,7 +206,7 @@ def by_second(bundle: Bundle, began_ns: int, ended_ns: int) -> dict[str, tuple[A
     wire = np.zeros(max(len(at) - 1, 0))
     for _, counter in samples[samples["metric"] == "in"].groupby("entity"):
         wire += 100 * np.diff(np.interp(at, counter["t_ns"], counter["value"])) / LINK_BPS
-    made = {
+    series = {
         "tasks": (running["t_ns"], running["value"]),
         "workers' cpu": _summed(cpu),
         "links, in": (at[1:], wire),
@@ -212,7 +214,7 @@ def by_second(bundle: Bundle, began_ns: int, ended_ns: int) -> dict[str, tuple[A
     }
     return {
         name: ((np.asarray(t, np.int64) - began_ns) / 1e9, np.asarray(v, float))
-        for name, (t, v) in made.items()
+        for name, (t, v) in series.items()
     }
 
 
@@ -221,45 +223,45 @@ def _summed(rows: pd.DataFrame) -> tuple[Any, Any]:
     return total.index, total
 
 
-def times(found: Sequence[Ran]) -> dict[str, dict[str, list[float]]]:
+def times(completed: Sequence[Ran]) -> dict[str, dict[str, list[float]]]:
     """Seconds of the runs, by program and scenario."""
-    made: dict[str, dict[str, list[float]]] = {p: {} for p in PROGRAMS}
-    for one in found:
-        made[one.program].setdefault(one.scenario, []).append(one.time_s)
-    return made
+    by_program: dict[str, dict[str, list[float]]] = {p: {} for p in PROGRAMS}
+    for run in completed:
+        by_program[run.program].setdefault(run.scenario, []).append(run.time_s)
+    return by_program
 
 
-def costs(found: Sequence[Ran]) -> list[Cost]:
+def costs(completed: Sequence[Ran]) -> list[Cost]:
     """Cost of each scenario for each program, by the means of the runs."""
-    made = []
+    costs_ = []
     for program in PROGRAMS:
-        mine = [r for r in found if r.program == program]
-        guest = [r.time_s for r in mine if r.scenario == "guest"]
+        program_runs = [r for r in completed if r.program == program]
+        guest = [r.time_s for r in program_runs if r.scenario == "guest"]
         guest_s = np.mean(guest) if guest else np.nan
-        for scenario in dict.fromkeys(r.scenario for r in mine):
-            these = [r for r in mine if r.scenario == scenario]
-            made.append(
+        for scenario in dict.fromkeys(r.scenario for r in program_runs):
+            scenario_runs = [r for r in program_runs if r.scenario == scenario]
+            costs_.append(
                 Cost(
                     program,
                     scenario,
-                    round(float(np.median([r.waves for r in these]))),
-                    float(np.mean([r.time_s for r in these])),
-                    float(np.mean([r.after_s for r in these])),
+                    round(float(np.median([r.waves for r in scenario_runs]))),
+                    float(np.mean([r.time_s for r in scenario_runs])),
+                    float(np.mean([r.after_s for r in scenario_runs])),
                     float(guest_s),
                 )
             )
-    return made
+    return costs_
 
 
-def rates(made: Sequence[Cost]) -> dict[str, float]:
+def rates(costs_: Sequence[Cost]) -> dict[str, float]:
     """Waves per second of each program in `guest`."""
-    return {c.program: c.waves / c.run_time_s for c in made if c.scenario == "guest"}
+    return {c.program: c.waves / c.run_time_s for c in costs_ if c.scenario == "guest"}
 
 
-def after(made: Sequence[Cost]) -> dict[str, dict[str, float]]:
+def after(costs_: Sequence[Cost]) -> dict[str, dict[str, float]]:
     """Seconds after the last job of the programs that write, by scenario."""
-    found: dict[str, dict[str, float]] = {}
-    for one in made:
-        if one.program in WRITING:
-            found.setdefault(one.program, {})[one.scenario] = one.after_s
-    return found
+    by_program: dict[str, dict[str, float]] = {}
+    for cost in costs_:
+        if cost.program in WRITING:
+            by_program.setdefault(cost.program, {})[cost.scenario] = cost.after_s
+    return by_program

@@ -42,25 +42,25 @@ class Build:
 
 
 def builds(out: Path) -> tuple[list[Build], list[str]]:
-    """The valid runs of the study in `out`, and the reasons for which others are left out."""
-    made, left_out = [], []
+    """Valid runs of the study in `out`, and the reasons why others are excluded."""
+    valid, excluded = [], []
     if not (out / "runs.parquet").exists():
-        return made, ["no run"]
+        return valid, ["no run"]
     for row in pd.read_parquet(out / "runs.parquet").sort_values("run_id").to_dict("records"):
         if not row["valid"]:
-            left_out.append(f"{row['disk']} {row['setting']} #{row['replicate']}: {row['reason']}")
+            excluded.append(f"{row['disk']} {row['setting']} #{row['replicate']}: {row['reason']}")
             continue
         bundle = Bundle.open(out / "runs" / str(row["run_id"]))
         stdout = (bundle.path / "stdout.txt").read_text()
-        said = dict(line.split(": ", 1) for line in stdout.splitlines() if ": " in line)
+        output = dict(line.split(": ", 1) for line in stdout.splitlines() if ": " in line)
         patterns = bundle.table("patterns").to_pandas()
-        whole = patterns["tid"].isna() & patterns["phase_id"].isna()
+        all_threads = patterns["tid"].isna() & patterns["phase_id"].isna()
         data = patterns["path"].str.contains(DATA, na=False)
         requests = bundle.table("device_requests").to_pandas()
         of_data = requests["file"].str.contains(DATA, na=False) & (requests["op"] == "read")
         by_disk = requests[of_data].groupby("disk_id", observed=True)["service_ns"].sum()
         time_s = float(row["time"])
-        made.append(
+        valid.append(
             Build(
                 run_id=str(row["run_id"]),
                 disk=str(row["disk"]),
@@ -69,75 +69,79 @@ def builds(out: Path) -> tuple[list[Build], list[str]]:
                 time_s=time_s,
                 cpu_s=float(row["cpu_time"]),
                 disk_share=float(by_disk.max()) / 1e9 / time_s,
-                found=int(said["with_seven"]),
-                patterns=patterns[whole & data & (patterns["direction"] == "read")],
+                found=int(output["with_seven"]),
+                patterns=patterns[all_threads & data & (patterns["direction"] == "read")],
             )
         )
-    return made, left_out
+    return valid, excluded
 
 
-def ratio(made: Sequence[Build], disk: str, setting: str) -> Interval:
+def ratio(builds_: Sequence[Build], disk: str, setting: str) -> Interval:
     """Ratio of the time in that setting to that of one node, replicate by replicate."""
-    mine = [b for b in made if b.disk == disk]
-    one = {b.replicate: b.time_s for b in mine if b.setting == "one-node"}
-    other = {b.replicate: b.time_s for b in mine if b.setting == setting}
-    both = sorted(one.keys() & other.keys())
-    return ratio_interval((other[r] for r in both), (one[r] for r in both))
+    on_disk = [b for b in builds_ if b.disk == disk]
+    one_node = {b.replicate: b.time_s for b in on_disk if b.setting == "one-node"}
+    compared = {b.replicate: b.time_s for b in on_disk if b.setting == setting}
+    replicates = sorted(one_node.keys() & compared.keys())
+    return ratio_interval((compared[r] for r in replicates), (one_node[r] for r in replicates))
 
 
-def _needs(made: Sequence[Build], disks: Iterable[str], settings: Iterable[str]) -> dict[str, int]:
+def _needs(
+    builds_: Sequence[Build], disks: Iterable[str], settings: Iterable[str]
+) -> dict[str, int]:
     """Valid runs of each setting on each disk."""
     treatments = [f"{disk} {setting}" for disk in disks for setting in settings]
-    return valid_runs(treatments, (f"{b.disk} {b.setting}" for b in made))
+    return valid_runs(treatments, (f"{b.disk} {b.setting}" for b in builds_))
 
 
-def cassandra_claims(made: Sequence[Build]) -> list[Claim]:
+def cassandra_claims(builds_: Sequence[Build]) -> list[Claim]:
     """Patterns, use of the disk, half the memory, two nodes, results of a query."""
     claims = [
         claim(
             "cassandra",
             "every data file is read consecutively or sequentially, by faults",
-            _needs(made, GAIN, SETTINGS),
-            lambda: _ordered(made),
+            _needs(builds_, GAIN, SETTINGS),
+            lambda: _ordered(builds_),
             published="sequential (figure 4.10-d)",
         )
     ]
     for disk in GAIN:
-        claims += _of_disk(disk, [b for b in made if b.disk == disk])
-    same = "a query through the index finds the same rows in every build of the same data"
-    needs = _needs(made, GAIN, ("one-node", "half-memory"))
-    return [*claims, claim("cassandra", same, needs, lambda: _same_rows(made))]
+        claims += _of_disk(disk, [b for b in builds_ if b.disk == disk])
+    wording = "a query through the index finds the same rows in every build of the same data"
+    needs = _needs(builds_, GAIN, ("one-node", "half-memory"))
+    return [*claims, claim("cassandra", wording, needs, lambda: _same_rows(builds_))]
 
 
-def _ordered(made: Sequence[Build]) -> Finding:
-    rows = pd.concat([b.patterns for b in made])
+def _ordered(builds_: Sequence[Build]) -> Finding:
+    rows = pd.concat([b.patterns for b in builds_])
     bases = "/".join(sorted(set(rows["basis"])))
     classes = ", ".join(f"{n} {c}" for c, n in rows["class"].value_counts().items())
-    files = sum(DATA_FILES * (2 if b.setting == "two-nodes" else 1) for b in made)
-    right = (rows["class"].isin(["consecutive", "sequential"]) & (rows["basis"] == "faults")).sum()
-    evidence = f"{classes} of {files} files in {len(made)} runs, basis {bases}"
-    return met_if(int(right) == files, evidence)
+    files = sum(DATA_FILES * (2 if b.setting == "two-nodes" else 1) for b in builds_)
+    in_order = (
+        rows["class"].isin(["consecutive", "sequential"]) & (rows["basis"] == "faults")
+    ).sum()
+    evidence = f"{classes} of {files} files in {len(builds_)} runs, basis {bases}"
+    return met_if(int(in_order) == files, evidence)
 
 
-def _same_rows(made: Sequence[Build]) -> Finding:
-    rows = {b.found for b in made if b.setting != "two-nodes"}
+def _same_rows(builds_: Sequence[Build]) -> Finding:
+    rows = {b.found for b in builds_ if b.setting != "two-nodes"}
     return met_if(len(rows) == 1 and min(rows) > 0, f"{sorted(rows)}")
 
 
-def _of_disk(disk: str, made: Sequence[Build]) -> list[Claim]:
+def _of_disk(disk: str, builds_: Sequence[Build]) -> list[Claim]:
     return [
         claim(
             "cassandra",
             f"{disk}: the disk serves the data files less than half of the time",
-            _needs(made, [disk], SETTINGS),
-            lambda: _waiting(made),
+            _needs(builds_, [disk], SETTINGS),
+            lambda: _waiting(builds_),
             published="disk near 30 %, above 1.5 cores at most",
         ),
         claim(
             "cassandra",
             f"{disk}: with half the memory the time is longer (ratio)",
-            _needs(made, [disk], ("one-node", "half-memory")),
-            lambda: _half_memory(made, disk),
+            _needs(builds_, [disk], ("one-node", "half-memory")),
+            lambda: _half_memory(builds_, disk),
             published="longer",
             criterion="interval above 1",
             relaxed="interval without 1",
@@ -146,15 +150,15 @@ def _of_disk(disk: str, made: Sequence[Build]) -> list[Claim]:
         claim(
             "cassandra",
             f"{disk}: two nodes take 45 to 60 % of the time of one",
-            _needs(made, [disk], ("one-node", "two-nodes")),
-            lambda: _two_nodes(made, disk),
+            _needs(builds_, [disk], ("one-node", "two-nodes")),
+            lambda: _two_nodes(builds_, disk),
             published="near 50 %",
         ),
     ]
 
 
-def _waiting(made: Sequence[Build]) -> Finding:
-    busy, cores = max(b.disk_share for b in made), [b.cpu_s / b.time_s for b in made]
+def _waiting(builds_: Sequence[Build]) -> Finding:
+    busy, cores = max(b.disk_share for b in builds_), [b.cpu_s / b.time_s for b in builds_]
     return met_if(
         busy < 0.5, f"disk at most {busy:.0%}, cores {min(cores):.2f} to {max(cores):.2f}"
     )
@@ -174,42 +178,42 @@ def _two_nodes(made: Sequence[Build], disk: str) -> Finding:
     return met_if(0.45 <= two.value <= 0.60, str(two))
 
 
-def build_table(made: Sequence[Build]) -> list[tuple[str, ...]]:
+def build_table(builds_: Sequence[Build]) -> list[tuple[str, ...]]:
     """Per disk and setting: time, processor time, share of the disk, smallest consecutive share."""
     rows = []
     for disk in GAIN:
-        for setting, words in SETTINGS.items():
-            mine = [b for b in made if b.setting == setting and b.disk == disk]
-            if mine:
-                shares = pd.concat([b.patterns for b in mine])["consecutive_share"]
+        for setting, setting_text in SETTINGS.items():
+            selected = [b for b in builds_ if b.setting == setting and b.disk == disk]
+            if selected:
+                shares = pd.concat([b.patterns for b in selected])["consecutive_share"]
                 rows.append(
                     (
-                        f"{disk}, {words}",
-                        str(mean_interval(b.time_s for b in mine)),
-                        str(mean_interval(b.cpu_s for b in mine)),
-                        f"{max(b.disk_share for b in mine):.0%}",
+                        f"{disk}, {setting_text}",
+                        str(mean_interval(b.time_s for b in selected)),
+                        str(mean_interval(b.cpu_s for b in selected)),
+                        f"{max(b.disk_share for b in selected):.0%}",
                         f"{shares.min():.3f}",
                     )
                 )
     return rows
 
 
-def build_offsets(out: Path, made: Sequence[Build]) -> Figure:
+def build_offsets(out: Path, builds_: Sequence[Build]) -> Figure:
     """Offset of one run's faults on data files by their number, a panel per setting, flash first."""
     fig = style.figure(style.WIDE_INCHES, 2.7)
     for axes, setting in zip(fig.subplots(1, 3, sharey=True), SETTINGS, strict=True):
         axes.set_title(SETTINGS[setting])
-        mine = sorted((b for b in made if b.setting == setting), key=lambda b: b.disk)
-        if not mine:
+        selected = sorted((b for b in builds_ if b.setting == setting), key=lambda b: b.disk)
+        if not selected:
             continue
-        bundle = Bundle.open(out / "runs" / mine[0].run_id)
+        bundle = Bundle.open(out / "runs" / selected[0].run_id)
         events = bundle.table("io_events").to_pandas()
         events = events[events["op"].astype(str) == "fault_read"]
-        for series, number in zip(style.SERIES, mine[0].patterns["file_id"], strict=False):
+        for series, number in zip(style.SERIES, selected[0].patterns["file_id"], strict=False):
             own = events[events["file_id"] == number].sort_values("t_ns", kind="stable")
             y = own["offset_bytes"].to_numpy(float) / 2**20
             axes.plot(np.arange(1, len(y) + 1), y, color=series.colour, lw=1, ls=series.line)
-        axes.set_title(f"{SETTINGS[setting]}: {mine[0].time_s:.3g} s")
+        axes.set_title(f"{SETTINGS[setting]}: {selected[0].time_s:.3g} s")
         axes.set_xlabel("number of the fault", fontsize=8)
         axes.xaxis.set_major_formatter(FuncFormatter(style.plain_number))
         axes.xaxis.set_major_locator(MaxNLocator(4))

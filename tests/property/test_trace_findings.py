@@ -1,9 +1,9 @@
-"""No finding over a traced run says what the run's own tables deny.
+"""No finding about a traced run contradicts the tables of the run.
 
-Bundles are drawn whole: files with calls that were cached, read ahead, waited, fell into holes, or were not
-told of, with latencies that fit or do not; flushes and other operations; requests of devices that fit or do
-not; losses, kernels that do not tell, modes that keep less. Each finding is then held against a reading of
-the tables that shares nothing with the rules: rows of pandas, one after the other.
+Complete bundles are generated: files whose calls were cached, read ahead, waited, fell into holes, or have no
+cache record, with consistent or inconsistent latencies; flushes and other operations; device requests that
+match the calls or do not; lost events, missing hooks, and modes that store less. Each finding is then
+compared with an independent evaluation of the tables, row by row in pandas.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.observe.trace.layers.tables import served_under
 from penstock.observe.trace.show.closing_sentence import Below, closing_sentence
 
 PAGE = 4096
-#: per call: pages in memory, read ahead, missed; requests; whether they took time; flags
+#: per call: pages in memory, read ahead, missed; requests; true if they took time; flags
 SOURCES: dict[str, tuple[int, int, int, int, bool, int]] = {
     "cached": (4, 0, 0, 0, False, 0),
     "cached and began read-ahead": (4, 0, 0, 1, False, 0),
@@ -41,10 +41,10 @@ SOURCES: dict[str, tuple[int, int, int, int, bool, int]] = {
     "sync write": (4, 0, 0, 0, False, 4),
     "not told": (0, 0, 0, 0, False, 0),
 }
-#: what findings are about
+#: sources that findings depend on
 OFTEN = ["cached", "waited", "without a request", "direct, not joined"]
 KINDS = ["random", "random", "irregular", "consecutive", "sequential", "hot-set", "insufficient"]
-#: between calls
+#: time between calls
 GAP_NS = 1000
 
 groups = st.fixed_dictionaries(
@@ -101,7 +101,7 @@ bundles = st.fixed_dictionaries(
 
 
 @dataclass
-class Made:
+class DrawnBundle:
     """A bundle and its tables as rows."""
 
     path: Path
@@ -116,12 +116,12 @@ class Made:
     layers: dict[str, Any] | None = None
 
 
-def build(path: Path, drawn: dict[str, Any]) -> Made:
-    """The bundle of what was drawn."""
-    made = Made(path)
+def build(path: Path, parameters: dict[str, Any]) -> DrawnBundle:
+    """Create the bundle that `drawn` describes."""
+    bundle = DrawnBundle(path)
     now = 0
-    for number, file in enumerate(drawn["files"], 1):
-        made.files.append(
+    for number, file in enumerate(parameters["files"], 1):
+        bundle.files.append(
             {
                 "file_id": number,
                 "path": f"/data/{number}",
@@ -130,7 +130,7 @@ def build(path: Path, drawn: dict[str, Any]) -> Made:
                 "dev_minor": 1,
             }
         )
-        made.extents.append(
+        bundle.extents.append(
             {"file_id": number, "count": 500, "contiguous_share": file["contiguous"]}
         )
         for row in file["rows"]:
@@ -141,7 +141,7 @@ def build(path: Path, drawn: dict[str, Any]) -> Made:
                     if group["again"] and n % 3:
                         offset -= row["size"]
                     now += GAP_NS
-                    _call(made, number, row, group, now, offset)
+                    _call(bundle, number, row, group, now, offset)
                     now += group["latency_ns"]
                     offset += row["size"]
                 calls += group["count"]
@@ -151,45 +151,55 @@ def build(path: Path, drawn: dict[str, Any]) -> Made:
                     end = first + (offset - first) // (2 if file["requests"] == "half" else 1)
                     for _ in range(times[file["requests"]]):
                         if end > first:
-                            made.requests.append(_request(number, first, end - first))
-            if drawn["mode"] == "count":
+                            bundle.requests.append(_request(number, first, end - first))
+            if parameters["mode"] == "count":
                 time_ns = 0
-            made.patterns.append(_verdict(number, row, row["basis"], row["kind"], calls, time_ns))
-            if file["below"] and drawn["mode"] == "trace" and row["basis"] == "calls":
-                made.patterns.append(_verdict(number, row, "device", file["below"], 200, 10**6))
+            bundle.patterns.append(_verdict(number, row, row["basis"], row["kind"], calls, time_ns))
+            if file["below"] and parameters["mode"] == "trace" and row["basis"] == "calls":
+                bundle.patterns.append(_verdict(number, row, "device", file["below"], 200, 10**6))
         if file["flushes"]:
             ns = file["flushes"] * file["flush_ns"]
-            made.operations.append(
+            bundle.operations.append(
                 {"file_id": number, "op": "fdatasync", "calls": file["flushes"], "time_ns": ns}
             )
             now += ns
-    if drawn["open_ns"]:
-        made.operations.append(
-            {"file_id": 1, "op": "open", "calls": 9, "time_ns": drawn["open_ns"]}
+    if parameters["open_ns"]:
+        bundle.operations.append(
+            {"file_id": 1, "op": "open", "calls": 9, "time_ns": parameters["open_ns"]}
         )
-        now += drawn["open_ns"]
-    made.wall_ns = int(now * (1 + drawn["idle"]))
-    mode = drawn["mode"].split()[0]
-    receipt = {"seen": 10_000, "lost": drawn["lost"], "mode": mode, "in_flight": drawn["in_flight"]}
-    if drawn["mode"] == "trace":
-        made.layers = {"seen": 10_000, "lost": 0, "missing": {}} | drawn["layers"]
-        receipt["layers"] = made.layers
-    _write(made, drawn["mode"], receipt)
-    return made
+        now += parameters["open_ns"]
+    bundle.wall_ns = int(now * (1 + parameters["idle"]))
+    mode = parameters["mode"].split()[0]
+    receipt = {
+        "seen": 10_000,
+        "lost": parameters["lost"],
+        "mode": mode,
+        "in_flight": parameters["in_flight"],
+    }
+    if parameters["mode"] == "trace":
+        bundle.layers = {"seen": 10_000, "lost": 0, "missing": {}} | parameters["layers"]
+        receipt["layers"] = bundle.layers
+    _write(bundle, parameters["mode"], receipt)
+    return bundle
 
 
 def _call(
-    made: Made, number: int, row: dict[str, Any], group: dict[str, Any], now: int, offset: int
+    bundle: DrawnBundle,
+    number: int,
+    row: dict[str, Any],
+    group: dict[str, Any],
+    now: int,
+    offset: int,
 ) -> None:
     hit, ahead, missed, requests, waits, flags = SOURCES[group["source"]]
-    seq = len(made.events)
+    seq = len(bundle.events)
     faults = row["basis"] == "faults"
     op = (
         f"fault_{row['direction']}"
         if faults
         else ("pread64", "pwrite64")[row["direction"] == "write"]
     )
-    made.events.append(
+    bundle.events.append(
         {
             "seq": seq,
             "t_ns": now,
@@ -204,7 +214,7 @@ def _call(
         }
     )
     if group["source"] != "not told":
-        made.use.append(
+        bundle.use.append(
             {
                 "seq": seq,
                 "pages_hit": hit,
@@ -240,29 +250,29 @@ def _verdict(
     }
 
 
-def _write(made: Made, mode: str, receipt: dict[str, Any]) -> None:
-    times = {"start_ns": 0, "end_ns": made.wall_ns}
-    (made.path / "manifest.json").write_text(
+def _write(bundle: DrawnBundle, mode: str, receipt: dict[str, Any]) -> None:
+    times = {"start_ns": 0, "end_ns": bundle.wall_ns}
+    (bundle.path / "manifest.json").write_text(
         json.dumps({"receipts": {"trace": receipt}, "times": times})
     )
-    tables = {"files": made.files, "patterns": made.patterns, "operations": made.operations}
+    tables = {"files": bundle.files, "patterns": bundle.patterns, "operations": bundle.operations}
     if mode.startswith("trace"):
-        tables |= {"io_events": made.events}
+        tables |= {"io_events": bundle.events}
     if mode == "trace":
-        tables |= {"cache_use": made.use, "device_requests": made.requests}
-        tables |= {"extents": made.extents}
+        tables |= {"cache_use": bundle.use, "device_requests": bundle.requests}
+        tables |= {"extents": bundle.extents}
     for name, rows in tables.items():
         if rows:
-            pq.write_table(pa.Table.from_pylist(rows), made.path / f"{name}.parquet")
+            pq.write_table(pa.Table.from_pylist(rows), bundle.path / f"{name}.parquet")
 
 
 class Reading:
-    """The same bundle read row by row."""
+    """Independent evaluation of the same bundle, row by row."""
 
     def __init__(self, path: Path) -> None:
         def table(name: str) -> pd.DataFrame:
-            there = (path / f"{name}.parquet").exists()
-            return pq.read_table(path / f"{name}.parquet").to_pandas() if there else pd.DataFrame()
+            exists = (path / f"{name}.parquet").exists()
+            return pq.read_table(path / f"{name}.parquet").to_pandas() if exists else pd.DataFrame()
 
         manifest = json.loads((path / "manifest.json").read_text())
         self.receipt = manifest["receipts"]["trace"]
@@ -279,24 +289,24 @@ class Reading:
     def requests_of(self, number: int) -> list[tuple[int, int]]:
         if not len(self.requests):
             return []
-        mine = self.requests[self.requests["file_id"] == number]
-        return list(zip(mine["offset_bytes"], mine["size_bytes"], strict=True))
+        rows = self.requests[self.requests["file_id"] == number]
+        return list(zip(rows["offset_bytes"], rows["size_bytes"], strict=True))
 
     def waits(self, call: Any) -> bool:
-        """Whether this call waited for a device, or for who serves a file system without one."""
+        """True if the call waited for a device, or for the server of a file system without a device."""
         if pd.isna(call.pages_hit):
             return False
         if call.requests > 0 and (call.device_ns > 0 or call.flags & 1):
             return True
-        # a file system whose device number is virtual, none of whose files a block device was asked for
+        # a file system with a virtual device number, for none of whose files there are device requests
         virtual = self.files.loc[call.file_id, "dev_major"] == 0
-        asked = any(
+        requested = any(
             self.requests_of(n) for n in self.files.index if self.files.loc[n, "dev_major"] == 0
         )
-        return bool(call.pages_missed > 0 and virtual and not asked)
+        return bool(call.pages_missed > 0 and virtual and not requested)
 
     def hit(self, call: Any) -> bool:
-        """Whether the page cache alone served it, as far as the tables tell."""
+        """True if the page cache alone served the call, according to the tables."""
         synced = call.direction == "write" and call.flags & 4
         if pd.isna(call.pages_hit) or call.flags & 1 or synced:
             return False
@@ -304,7 +314,7 @@ class Reading:
             call.pages_hit > 0 and not (call.pages_missed or call.pages_readahead)
         ) and not (call.requests > 0 and call.device_ns > 0)
 
-    def mine(self, number: int, direction: str, basis: str) -> list[Any]:
+    def calls_of(self, number: int, direction: str, basis: str) -> list[Any]:
         rows = [
             c for c in self.calls.itertuples() if (c.file_id, c.direction) == (number, direction)
         ]
@@ -312,9 +322,9 @@ class Reading:
 
     @property
     def total_ns(self) -> int:
-        """Reads and writes by the verdicts, all others by the sums."""
-        judged = self.patterns[self.patterns["basis"] != "device"]
-        total = sum(json.loads(e)["time_ns"] for e in judged["evidence"])
+        """Time of all calls: reads and writes by the verdicts, other operations by their sums."""
+        verdicts = self.patterns[self.patterns["basis"] != "device"]
+        total = sum(json.loads(e)["time_ns"] for e in verdicts["evidence"])
         return total + (int(self.operations["time_ns"].sum()) if len(self.operations) else 0)
 
     def flushes(self, numbers: list[int]) -> tuple[int, int]:
@@ -324,28 +334,28 @@ class Reading:
 
 
 def shown(ns: float, wall_ns: float) -> str:
-    """A share as statements give it."""
+    """A share in the form of the statements."""
     share = ns / wall_ns
     return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
 def check(finding: Finding, read: Reading) -> None:
-    """Fails where the tables deny it."""
-    said, evidence = finding.statement, finding.evidence
+    """Fail if the tables contradict the finding."""
+    statement, evidence = finding.statement, finding.evidence
     match finding.code:
         case "trace-not-io-bound":
             assert read.total_ns < 0.05 * read.wall_ns
             assert read.receipt["mode"] != "count"
             assert not read.receipt["in_flight"]
-            assert shown(read.total_ns, read.wall_ns) in said
+            assert shown(read.total_ns, read.wall_ns) in statement
         case "trace-cached":
-            judged = read.patterns[read.patterns["basis"] != "device"]
-            reads_and_writes = sum(json.loads(e)["time_ns"] for e in judged["evidence"])
+            verdicts = read.patterns[read.patterns["basis"] != "device"]
+            reads_and_writes = sum(json.loads(e)["time_ns"] for e in verdicts["evidence"])
             assert 0.5 * read.total_ns <= evidence["time_ns"] <= reads_and_writes
-            assert f"{evidence['calls']:,} reads and writes" in said
-            assert shown(evidence["time_ns"], read.wall_ns) in said
+            assert f"{evidence['calls']:,} reads and writes" in statement
+            assert shown(evidence["time_ns"], read.wall_ns) in statement
             if evidence["inferred"]:
-                assert "judging by their time" in said
+                assert "judging by their time" in statement
                 return
             assert read.watched
             assert "mm_filemap_add_to_page_cache" not in (read.layers.get("missing") or {})
@@ -365,51 +375,51 @@ def check(finding: Finding, read: Reading) -> None:
             bases = [b for b in kinds["basis"] if b != "device"]
             assert bases
             if evidence["inferred"]:
-                assert "inferred from that time" in said
+                assert "inferred from that time" in statement
                 assert read.receipt["mode"] != "count"
                 return
-            found = [
-                [c for c in read.mine(of["file_id"], "read", basis) if read.waits(c)]
+            waiting_calls = [
+                [c for c in read.calls_of(of["file_id"], "read", basis) if read.waits(c)]
                 for basis in bases
             ]
-            sums = [(len(calls), sum(c.latency_ns for c in calls)) for calls in found]
+            sums = [(len(calls), sum(c.latency_ns for c in calls)) for calls in waiting_calls]
             assert (evidence["calls"], evidence["time_ns"]) in sums
             assert evidence["calls"] >= 100
-            assert shown(evidence["time_ns"], read.wall_ns) in said
+            assert shown(evidence["time_ns"], read.wall_ns) in statement
         case "trace-rereads":
             if evidence["inferred"]:
-                assert "inferred from that time" in said
-                assert "devices read" not in said
+                assert "inferred from that time" in statement
+                assert "devices read" not in statement
                 return
             ranges = read.requests_of(evidence["device_requests"]["file_id"])
             pages = {p for o, n in ranges for p in range(o // PAGE, -(-(o + n) // PAGE))}
             ratio = sum(n for _, n in ranges) / (len(pages) * PAGE)
             assert ratio >= 2
-            assert f"each byte {ratio:.1f} times" in said
+            assert f"each byte {ratio:.1f} times" in statement
         case "trace-fsync-storm" | "trace-flush-bound":
             numbers = evidence["operations"]["file_id"]
             count, ns = read.flushes([numbers] if isinstance(numbers, int) else numbers)
-            assert f" {count:,} flushes" in said
-            assert shown(ns, read.wall_ns) in said
+            assert f" {count:,} flushes" in statement
+            assert shown(ns, read.wall_ns) in statement
             assert ns >= 0.2 * read.wall_ns
         case "trace-low-concurrency":
             numbers = evidence["io_events"]["file_id"]
             calls = [
                 c for c in read.calls.itertuples() if c.file_id in numbers and c.direction == "read"
             ]
-            if "inferred" not in said:
+            if "inferred" not in statement:
                 assert sum(map(read.waits, calls)) >= 100
         case "trace-device-disorder":
             of = evidence["patterns"]
-            mine = read.patterns[
+            patterns = read.patterns[
                 (read.patterns["file_id"] == of["file_id"])
                 & (read.patterns["direction"] == of["direction"])
             ]
-            assert set(mine[mine["basis"] == "device"]["class"]) == {"random"}
-            above = set(mine[mine["basis"] != "device"]["class"])
+            assert set(patterns[patterns["basis"] == "device"]["class"]) == {"random"}
+            above = set(patterns[patterns["basis"] != "device"]["class"])
             assert not above & {"random", "irregular", "hot-set"}
-        case "trace-lost" if "events were seen and not stored" in said:
-            assert f"{read.receipt['lost']:,} of {read.receipt['seen']:,}" in said
+        case "trace-lost" if "events were seen and not stored" in statement:
+            assert f"{read.receipt['lost']:,} of {read.receipt['seen']:,}" in statement
 
 
 def check_many_random_reads(finding: Finding, read: Reading) -> None:
@@ -431,7 +441,7 @@ def check_many_random_reads(finding: Finding, read: Reading) -> None:
         & read.patterns["class"].isin(["random", "irregular", "hot-set"])
     ]
     waiting = [
-        [call.latency_ns for call in read.mine(file_id, "read", basis) if read.waits(call)]
+        [call.latency_ns for call in read.calls_of(file_id, "read", basis) if read.waits(call)]
         for file_id, basis in zip(scattered["file_id"], scattered["basis"], strict=True)
     ]
     sums = {(0, 0)}
@@ -445,21 +455,21 @@ def check_many_random_reads(finding: Finding, read: Reading) -> None:
 @settings(max_examples=200)
 def test_no_finding_contradicts_a_table_of_its_bundle(drawn: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as work:
-        made = build(Path(work), drawn)
-        found = TracedRun(made.path).findings
-        read = Reading(made.path)
-        for finding in found:
+        bundle = build(Path(work), drawn)
+        findings = TracedRun(bundle.path).findings
+        read = Reading(bundle.path)
+        for finding in findings:
             check(finding, read)
-        codes = {finding.code for finding in found}
+        codes = {finding.code for finding in findings}
         if "trace-not-io-bound" in codes:
             assert not codes & {"trace-cached", "trace-fsync-storm", "trace-flush-bound"}
-        _check_closing(made, read)
+        _check_closing(bundle, read)
 
 
-def _check_closing(made: Made, read: Reading) -> None:
-    """The closing sentence of the same tables."""
+def _check_closing(bundle: DrawnBundle, read: Reading) -> None:
+    """Check the closing sentence against the same tables."""
     rows = []
-    for row in made.patterns:
+    for row in bundle.patterns:
         sums = json.loads(row["evidence"])
         if row["basis"] == "device" or not sums["time_ns"]:
             continue
@@ -472,35 +482,39 @@ def _check_closing(made: Made, read: Reading) -> None:
         )
     flushes = [
         {"file_id": r["file_id"], "direction": "sync", "calls": r["calls"], "time_ns": r["time_ns"]}
-        for r in made.operations
+        for r in bundle.operations
         if r["op"] == "fdatasync"
     ]
-    others = sum(r["time_ns"] for r in made.operations if r["op"] != "fdatasync")
-    every = rows + flushes
-    if not every:
+    others_ns = sum(r["time_ns"] for r in bundle.operations if r["op"] != "fdatasync")
+    all_rows = rows + flushes
+    if not all_rows:
         return
-    top = max(every, key=lambda row: row["time_ns"])
+    top = max(all_rows, key=lambda row: row["time_ns"])
     served = None
-    if top["direction"] != "sync" and (made.path / "cache_use.parquet").exists():
+    if top["direction"] != "sync" and (bundle.path / "cache_use.parquet").exists():
         names = ("cache_use", "files", "device_requests")
-        there = [n for n in names if (made.path / f"{n}.parquet").exists()]
-        tables = {name: pq.read_table(made.path / f"{name}.parquet") for name in there}
-        events = made.path / "io_events.parquet"
+        existing = [n for n in names if (bundle.path / f"{n}.parquet").exists()]
+        tables = {name: pq.read_table(bundle.path / f"{name}.parquet") for name in existing}
+        events = bundle.path / "io_events.parquet"
         key = (top["file_id"], top["direction"], top["basis"])
-        for one in served_under(tables, events, made.layers or {}, only=top["file_id"]):
-            served = one if (one.file_id, one.direction, one.basis) == key else served
-    said = closing_sentence(every, {}, made.wall_ns, below=Below(served), others_ns=others)
-    if "not what it waits for" in said:
-        assert read.total_ns < 0.05 * made.wall_ns
+        for entry in served_under(tables, events, bundle.layers or {}, only=top["file_id"]):
+            served = entry if (entry.file_id, entry.direction, entry.basis) == key else served
+    sentence = closing_sentence(
+        all_rows, {}, bundle.wall_ns, below=Below(served), others_ns=others_ns
+    )
+    if "not what it waits for" in sentence:
+        assert read.total_ns < 0.05 * bundle.wall_ns
     if top["direction"] == "sync":
         return
     flushed = sum(row["time_ns"] for row in flushes)
-    if "not a faster disk" in said:
+    if "not a faster disk" in sentence:
         assert flushed < 0.2 * top["time_ns"]
-    calls = read.mine(*(top[n] for n in ("file_id", "direction", "basis"))) if read.watched else []
-    if (waited := re.search(r"\((.*) of them waited", said)) is not None:
+    calls = (
+        read.calls_of(*(top[n] for n in ("file_id", "direction", "basis"))) if read.watched else []
+    )
+    if (waited := re.search(r"\((.*) of them waited", sentence)) is not None:
         assert waited[1] == shown(sum(map(read.waits, calls)), len(calls))
-    if "the page cache serves them" in said and "judging by their time" not in said:
+    if "the page cache serves them" in sentence and "judging by their time" not in sentence:
         assert any(map(read.hit, calls))
         slow = sum(c.latency_ns for c in calls if read.waits(c))
         assert slow < 0.2 * sum(c.latency_ns for c in calls)
