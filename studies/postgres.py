@@ -186,7 +186,7 @@ def claims_of(evaluations: dict[str, Evaluation]) -> list[Claim]:
     ]
 
 
-def record_rows(evaluations: dict[str, Evaluation]) -> list[record.Row]:
+def kept(evaluations: dict[str, Evaluation]) -> list[record.Row]:
     """Two rows per evaluation, and the rows of the worst one."""
     rows = []
     cases = {**evaluations, "the worst of these": worst(evaluations)}
@@ -226,7 +226,7 @@ def main() -> int:
     except PenstockError as error:
         print(f"postgres: {error}", file=sys.stderr)
         return 1
-    rows = record_rows(evaluations)
+    rows = kept(evaluations)
     if arguments.json:
         print(json.dumps({"rows": rows}))
     else:

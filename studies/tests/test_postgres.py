@@ -11,11 +11,11 @@ import pytest
 from penstock.study_prediction.predict import Score
 from studies import postgres
 from studies.claims import Result, status
-from studies.postgres import LATER, NO_RUN, Judged
+from studies.postgres import LATER, NO_RUN, Evaluation
 
 
-def judged(hits: int, treatments: int, worst: float = 0.1) -> Judged:
-    return Judged("t01", Score(0.15, treatments, hits, worst), {"a": 1, "b": 1})
+def judged(hits: int, treatments: int, worst: float = 0.1) -> Evaluation:
+    return Evaluation("t01", Score(0.15, treatments, hits, worst), {"a": 1, "b": 1})
 
 
 def test_a_campaign_without_a_valid_run_is_not_measured() -> None:

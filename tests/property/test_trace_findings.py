@@ -117,7 +117,7 @@ class DrawnBundle:
 
 
 def build(path: Path, parameters: dict[str, Any]) -> DrawnBundle:
-    """Create the bundle that `drawn` describes."""
+    """Create the bundle that the parameters describe."""
     bundle = DrawnBundle(path)
     now = 0
     for number, file in enumerate(parameters["files"], 1):
