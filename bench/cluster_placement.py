@@ -188,7 +188,7 @@ def main() -> int:
             row = record.row(f"{count:,} nodes", name, measure, seconds, "s")
             rows.append(record.at_most(row, BARS[count]) if count in BARS else row)
         checks = planted(plan, parts)
-    status = record.told(rows, checks, as_json=options.json)
+    status = record.report(rows, checks, as_json=options.json)
     record.keep(options.record, rows, checks)
     return status
 

@@ -47,9 +47,9 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def device(servers: int, overhead: dict[str, Any], **more: Any) -> dict[str, Any]:
-    both = {"sequential": {"overhead": overhead}, "random": {"overhead": overhead}}
+    accesses = {"sequential": {"overhead": overhead}, "random": {"overhead": overhead}}
     values = {"schema": "penstock/storage-profile/1", "name": "bench", "servers": servers}
-    return {**values, "read": both, "write": both, **more}
+    return {**values, "read": accesses, "write": accesses, **more}
 
 
 def constant(milliseconds: float) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def job(rw: str, block: str, depth: int = 1, **more: Any) -> dict[str, Any]:
 
 
 def workloads() -> list[Workload]:
-    one, spread = device(1, constant(4)), device(1, lognormal(5, 0.5))
+    single, spread = device(1, constant(4)), device(1, lognormal(5, 0.5))
     four, quick = device(4, constant(4)), device(4, constant(1))
     flash, hard = ready("px05smb040", 150), load_profile("hdd-7200").to_dict()
     near = load_profile("hdd-7200-seek").to_dict()
@@ -98,7 +98,7 @@ def workloads() -> list[Workload]:
     bytes_ = {"baseline": 2.0 * MIB, "burst": 8.0 * MIB, "capacity": 6.0 * MIB}
     mixed = {"rwmixread": 70}
     return [
-        Workload("4 ms, 4k random read", one, job("randread", "4k")),
+        Workload("4 ms, 4k random read", single, job("randread", "4k")),
         Workload("lognormal 5 ms, 4k random read", spread, job("randread", "4k")),
         Workload("lognormal 5 ms, 4k random write, depth 8", spread, job("randwrite", "4k", 8)),
         Workload("4 servers of 4 ms, depth 2", four, job("randread", "4k", 2)),
@@ -130,7 +130,7 @@ def workloads() -> list[Workload]:
                  job("randread", "4k", 8)),
         Workload("credits of bytes run out", {**quick, "credits": {"bytes": bytes_}},
                  job("write", "64k", 4)),
-        Workload("write cache, fsync every 32", {**one, "write_cache": cache},
+        Workload("write cache, fsync every 32", {**single, "write_cache": cache},
                  job("randwrite", "16k", fsync=32)),
         Workload("write cache that fills up",
                  {**quick, "write_cache": {**cache, "drain_rate_bps": 8.0 * MIB}},
@@ -141,15 +141,15 @@ def workloads() -> list[Workload]:
                  ((0.7, {"limits": {"read_iops": 200}}), (1.5, {"limits": {"read_iops": "max"}}))),
         Workload("slow by 4 for a while", four, job("randread", "4k", 8),
                  ((0.7, {"slow": {"factor": 4}}), (1.5, {"slow": "max"}))),
-        # none at the end of a run, and so many that p99 is a request that they delay
-        Workload("stalls of 50 ms", one, job("randwrite", "4k"),
+        # no stall at the end of a run, and so many that p99 is a delayed request
+        Workload("stalls of 50 ms", single, job("randwrite", "4k"),
                  ((0.1, {"slow": {"stall": {"period_s": 0.25, "length_s": 0.05}}}),)),
     ]  # fmt: skip
 
 
 @dataclass
 class Seen:
-    """Results of a workload: real and virtual values by metric, and whether the certificate is valid."""
+    """Results of a workload: real and virtual values by metric, and the validity of the certificate."""
 
     real: dict[str, float]
     virtual: dict[str, float]
@@ -216,14 +216,14 @@ class Bench:
         events = self.server.events(disk_id)["events"]
         table = read_disk_log(log, disk_id=disk_id)
         waits = self.server.host_waits(disk_id)
-        found = certificate(table, stats, work.profile, events=events, host_waits=waits)
+        certificate_ = certificate(table, stats, work.profile, events=events, host_waits=waits)
         virtual, n = self.virtual(work, table.to_pandas(), events)
         virtual = dict(virtual)
-        valid, reason = is_valid(found.overall)
-        # as a campaign does
+        valid, reason = is_valid(certificate_.overall)
+        # the same check as in a campaign
         direct = bool(work.fio.get("direct", 1))
-        told = confirm_fio({"jobs": [output]}, served_by_log(table), direct=direct)
-        rows = told.to_pylist()
+        confirmation = confirm_fio({"jobs": [output]}, served_by_log(table), direct=direct)
+        rows = confirmation.to_pylist()
         doubted = doubts(rows, "fio")
         valid, reason = valid and not doubted, "; ".join(filter(None, [reason, *doubted]))
         for row in rows:
@@ -235,14 +235,14 @@ class Bench:
 def fio(path: Path, seconds: float, options: dict[str, Any]) -> dict[str, Any]:
     """fio's results of a job on the file; with `own_files`, on one file per thread."""
     own = "own_files" in options
-    where = f"--directory={path.parent}" if own else f"--filename={path}"
-    words = [f"--{name}={value}" for name, value in options.items() if name != "own_files"]
-    line = [
-        "fio", "--name=crosscheck", where, f"--size={SIZE}", "--direct=1",
+    target = f"--directory={path.parent}" if own else f"--filename={path}"
+    options_ = [f"--{name}={value}" for name, value in options.items() if name != "own_files"]
+    argv = [
+        "fio", "--name=crosscheck", target, f"--size={SIZE}", "--direct=1",
         "--time_based", f"--runtime={round(seconds * 1000)}ms", "--overwrite=1", "--norandommap",
-        "--randseed=7", "--group_reporting", "--output-format=json", *words,
+        "--randseed=7", "--group_reporting", "--output-format=json", *options_,
     ]  # fmt: skip
-    text = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     output: dict[str, Any] = json.loads(text[text.index("{") :])["jobs"][0]
     return output
 
@@ -254,9 +254,9 @@ def from_fio(output: dict[str, Any]) -> dict[str, float]:
     seen = {"throughput": sum(side["io_bytes"] for side in sides) / runtime_s}
     for name, side in zip(("read", "write"), sides, strict=True):
         for metric, percentile in (("p50", "50.000000"), ("p99", "99.000000")):
-            found = side["clat_ns"].get("percentile", {}).get(percentile)
-            if found and side["total_ios"] >= FEWEST[metric]:
-                seen[f"{metric} {name}"] = float(found)
+            latency_ns = side["clat_ns"].get("percentile", {}).get(percentile)
+            if latency_ns and side["total_ios"] >= FEWEST[metric]:
+                seen[f"{metric} {name}"] = float(latency_ns)
     return seen
 
 
@@ -294,9 +294,9 @@ def in_virtual_time(
     seen = {"throughput": bytes_ / outcome["elapsed_s"]}
     counts = {"throughput": sum(side["operations"] for side in sides)}
     for name, side in zip(("read", "write"), sides, strict=True):
-        for metric, (_, found) in zip(("p50", "p99"), side["latency_ns"], strict=True):
+        for metric, (_, latency_ns) in zip(("p50", "p99"), side["latency_ns"], strict=True):
             if side["operations"] >= FEWEST[metric]:
-                seen[f"{metric} {name}"] = float(found)
+                seen[f"{metric} {name}"] = float(latency_ns)
                 counts[f"{metric} {name}"] = int(side["operations"])
     return seen, counts
 
@@ -313,59 +313,65 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true", help="every fourth workload, one round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.5, help="of each workload and round")
-    parser.add_argument("--only", default="", help="workloads whose name has this")
+    parser.add_argument(
+        "--seconds", type=float, default=2.5, help="duration of each workload and round"
+    )
+    parser.add_argument("--only", default="", help="only workloads whose name contains this text")
     record.option(parser)
-    parser.add_argument("--anyway", action="store_true", help="take rounds on a busy host as well")
+    parser.add_argument(
+        "--anyway", action="store_true", help="accept rounds on a busy host as well"
+    )
     arguments = parser.parse_args()
     chosen = [w for w in workloads() if arguments.only in w.name]
     rounds, seconds = arguments.rounds, arguments.seconds
     if arguments.quick:
         chosen, rounds, seconds = chosen[::4], 1, min(seconds, 2.0)
     rows: list[dict[str, Any]] = []
-    wrong, unjudged = [], []
+    deviations, not_evaluated = [], []
     with tempfile.TemporaryDirectory(prefix="penstock-crosscheck-") as place:
         for bench in bench_on(Path(place), seconds):
             for work in chosen:
                 seen, tries = [], 0
                 while len(seen) < rounds and tries < rounds + 2:
                     tries += 1
-                    got = bench.run(work)
-                    if got.valid or arguments.anyway:
-                        seen.append(got)
+                    outcome = bench.run(work)
+                    if outcome.valid or arguments.anyway:
+                        seen.append(outcome)
                     else:
-                        print(f"{work.name}: not judged: {got.reason[:90]}", file=sys.stderr)
+                        print(f"{work.name}: not evaluated: {outcome.reason[:90]}", file=sys.stderr)
                 if not seen:
-                    unjudged.append(work.name)
+                    not_evaluated.append(work.name)
                     continue
                 rows += rows_of(work.name, seen)
-                wrong += verdict(work.name, seen)
+                deviations += verdict(work.name, seen)
             planted = bench.run(workloads()[0], slow_by=0.05)
             rows += rows_of("planted 5 % slow", [planted])
-            found = any(words.startswith("throughput") for words in planted.off())
+            detected = any(deviation.startswith("throughput") for deviation in planted.off())
     if arguments.json:
         print(json.dumps(rows))
     else:
         show(rows)
-        print(f"{len(chosen) - len(unjudged)} of {len(chosen)} workloads judged, {len(wrong)} off")
-        print(f"a disk planted 5 % slow: {'found' if found else 'NOT FOUND'} ({planted.off()})")
-    for words in wrong:
-        print(words, file=sys.stderr)
-    judged = len(chosen) - len(unjudged)
-    off = {words.rsplit(": ", 1)[0] for words in wrong}
+        print(
+            f"{len(chosen) - len(not_evaluated)} of {len(chosen)} workloads evaluated, {len(deviations)} off"
+        )
+        print(f"a disk planted 5 % slow: {'found' if detected else 'NOT FOUND'} ({planted.off()})")
+    for deviation in deviations:
+        print(deviation, file=sys.stderr)
+    evaluated = len(chosen) - len(not_evaluated)
+    deviating = {deviation.rsplit(": ", 1)[0] for deviation in deviations}
     totals = [
-        record.share("workloads", "", "judged", judged, len(chosen), 0.8),
-        record.share("workloads", "", WITHIN, judged - len(off), judged),
+        record.share("workloads", "", "judged", evaluated, len(chosen), 0.8),
+        record.share("workloads", "", WITHIN, evaluated - len(deviating), evaluated),
         *(
             {"case": name, "engine": "", "metric": "off", "value": metric, "unit": ""}
-            for name, metric in (words.rsplit(": ", 1) for words in wrong)
+            for name, metric in (deviation.rsplit(": ", 1) for deviation in deviations)
         ),
     ]
     totals = [{**row, "quoted": True} for row in totals]
-    record.keep(arguments.record, totals + rows, {"a disk 5 % slow": found})
-    if wrong or not found:
+    record.keep(arguments.record, totals + rows, {"a disk 5 % slow": detected})
+    if deviations or not detected:
         return 1
-    return 4 if len(unjudged) > len(chosen) // 5 else 0
+    return 4 if len(not_evaluated) > len(chosen) // 5 else 0
 
 
 def verdict(name: str, seen: list[Seen]) -> list[str]:

@@ -351,7 +351,7 @@ def main() -> int:
     rows = [quoted(row) for row in rows]
     detected = {"a controller that never changes its first decision": planted(seeds)}
     record.keep(options.record, rows, detected)
-    return record.told(rows, detected, as_json=options.json)
+    return record.report(rows, detected, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -189,7 +189,7 @@ def main() -> int:
     rows += _goals(results)
     about = f"{VERSIONS} versions of {args.mib} MiB, {100 * args.similarity:g} % similar, {args.change}."
     record.keep(args.record, rows, planted, about)
-    return record.told(rows, planted, as_json=args.json)
+    return record.report(rows, planted, as_json=args.json)
 
 
 def _goals(results: dict[tuple[str, str], Stored]) -> list[record.Row]:

@@ -85,7 +85,7 @@ def main() -> int:
     }
     about = "One thread; the data are larger than the caches, random, and the same for all."
     record.keep(args.record, rows, planted, about)
-    return record.told(rows, planted, as_json=args.json)
+    return record.report(rows, planted, as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -209,7 +209,7 @@ def main() -> int:
         parser.error(f"--files: found {many:,}; expected more than {FEW:,} and at most {MANY:,}")
     rows, planted = measure(many, arguments.rounds)
     record.keep(arguments.record, rows, planted)
-    return record.told(rows, planted, as_json=arguments.json)
+    return record.report(rows, planted, as_json=arguments.json)
 
 
 if __name__ == "__main__":

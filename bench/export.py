@@ -149,7 +149,7 @@ def main() -> int:
             without_last_row(home / f"out{series}-0" / "x.csv")
             short = of_csv(home / f"out{series}-0" / "x.csv") == total
             planted[f"{series} series: a file without its last row"] = not short
-    status = record.told(rows, planted, as_json=asked.json)
+    status = record.report(rows, planted, as_json=asked.json)
     record.keep(asked.record, rows, planted)
     return status
 

@@ -136,7 +136,7 @@ def main() -> int:
         )
         return 2
     plants = {f"half of a {kind}": refused for kind, refused in planted.items()}
-    status = record.told(rows, plants, as_json=chosen.json)
+    status = record.report(rows, plants, as_json=chosen.json)
     print("\n".join(about), file=sys.stderr)
     record.keep(chosen.record, rows, plants, "; ".join(about[:12]))
     return status

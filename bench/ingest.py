@@ -55,10 +55,10 @@ LEAST_BULK = 5_000
 LEFT_OUT = (1, 2, 3, 5, 7)
 
 
-def lines_of(node: int, second: int, left_out: bool = False) -> bytes:
+def lines_of(node: int, second: int, incomplete: bool = False) -> bytes:
     """Data of one node for one second: 200 metrics in lines of five."""
     stamp = BEGIN_NS + second * SECOND_NS
-    made = []
+    lines = []
     for device in range(METRICS // FIELDS):
         fields = {
             "read_bytes": f"{second * 4096.5 + node}",
@@ -67,11 +67,11 @@ def lines_of(node: int, second: int, left_out: bool = False) -> bytes:
             "queue": f"{device}i",
             "wait_s": f"{second % 13 / 1000:.6f}",
         }
-        if left_out and device == 0:
+        if incomplete and device == 0:
             del fields["busy"]
-        told = ",".join(f"{name}={value}" for name, value in fields.items())
-        made.append(f"disk,host=node-{node:03d},device=sd{device} {told} {stamp}\n")
-    return "".join(made).encode()
+        values = ",".join(f"{name}={value}" for name, value in fields.items())
+        lines.append(f"disk,host=node-{node:03d},device=sd{device} {values} {stamp}\n")
+    return "".join(lines).encode()
 
 
 def reading(repeats: int) -> list[float]:
@@ -94,7 +94,7 @@ class Served:
 
     address: tuple[str, int]
     process: subprocess.Popen[str]
-    said: dict[str, float] = field(default_factory=dict)
+    report: dict[str, float] = field(default_factory=dict)
 
     def cpu_s(self) -> float:
         """Processor time of the receiver so far [s]."""
@@ -103,36 +103,36 @@ class Served:
 
 
 def serve(directory: Path) -> None:
-    """The other process: stores points in a spool until its stdin ends."""
+    """Run in the receiver's process: store points in a spool until stdin ends."""
     sink = Spool.create(directory)
     receiver = InfluxReceiver("nodes", {"port": 0})
     with Collecting({"nodes": receiver}, sink):
         print(json.dumps(receiver.address), flush=True)
         sys.stdin.read()
     receipt = receiver.intake.receipt
-    said = {
+    report = {
         "stored": receipt.stored,
         "refused": receipt.refused.total(),
         "batches": receipt.batches,
         "in_the_store": sum(batch.points.num_rows for batch in sink.batches()),
     }
-    print(json.dumps(said), flush=True)
+    print(json.dumps(report), flush=True)
 
 
 @contextmanager
 def served() -> Iterator[Served]:
     with tempfile.TemporaryDirectory(prefix="penstock-ingest-") as scratch:
-        words = [sys.executable, __file__, "--serve", str(Path(scratch) / "spool")]
+        argv = [sys.executable, __file__, "--serve", str(Path(scratch) / "spool")]
         process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            found = Served(tuple(json.loads(process.stdout.readline())), process)
-            yield found
+            receiver = Served(tuple(json.loads(process.stdout.readline())), process)
+            yield receiver
             process.stdin.close()
-            found.said = json.loads(process.stdout.readline())
+            receiver.report = json.loads(process.stdout.readline())
         finally:
             process.stdin.close()
             process.kill()
@@ -150,27 +150,29 @@ def by_penstock() -> Iterator[Served]:
         names = ("PENSTOCK_ARCHIVE", "PENSTOCK_CATALOGUE")
         environment = {k: v for k, v in os.environ.items() if k not in names}
         environment |= {"PENSTOCK_STATE": scratch, "PENSTOCK_RUNTIME": f"{scratch}/run"}
-        words = [sys.executable, "-m", "penstock", "serve", "--port", "0", "--config", str(config)]
-        process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
+        argv = [sys.executable, "-m", "penstock", "serve", "--port", "0", "--config", str(config)]
+        process = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         try:
             url = process.stdout.readline().strip()
-            told = json.loads((Path(scratch) / "run" / f"serve-{process.pid}.json").read_text())
-            right = {"Authorization": f"Bearer {told['experiments_token']}"}
-            with httpx.Client(base_url=url, headers=right, timeout=600) as http_:
+            state = json.loads((Path(scratch) / "run" / f"serve-{process.pid}.json").read_text())
+            headers = {"Authorization": f"Bearer {state['experiments_token']}"}
+            with httpx.Client(base_url=url, headers=headers, timeout=600) as http_:
                 http_.post("/exp/x").raise_for_status()
-                found = Served(("127.0.0.1", port), process)
+                receiver = Served(("127.0.0.1", port), process)
                 end = time.monotonic() + 60
                 while time.monotonic() < end:
-                    with contextlib.suppress(OSError), socket.create_connection(found.address):
+                    with contextlib.suppress(OSError), socket.create_connection(receiver.address):
                         break
                     time.sleep(0.05)
-                yield found
+                yield receiver
                 http_.put("/exp/x").raise_for_status()
                 rows = http_.get("/api/v1/experiments/x/series").json()["series"]
-                found.said = {
+                receiver.report = {
                     "in_the_store": sum(r["stored"] for r in rows),
-                    "refused": max(r["refused"] for r in rows),  # of the source, once per series
+                    "refused": max(
+                        r["refused"] for r in rows
+                    ),  # counted per source, and repeated in each series
                 }
         finally:
             process.kill()
@@ -229,7 +231,7 @@ def into_the_store(
             before, cpu_s = acknowledged, receiver.cpu_s()
             at_once(connections, send)
             rates.append((acknowledged - before) / (receiver.cpu_s() - cpu_s))
-    return rates[1:], receiver.said["in_the_store"] == acknowledged
+    return rates[1:], receiver.report["in_the_store"] == acknowledged
 
 
 @dataclass
@@ -237,7 +239,7 @@ class Nodes:
     """Results for the points of all nodes."""
 
     due: int
-    said: dict[str, float]
+    report: dict[str, float]
     cores: float
     rate: float
     late_s: float
@@ -267,59 +269,63 @@ def nodes(seconds: int, paced: bool) -> Nodes:
         at_once(NODES, send)
         took_s = time.monotonic() - began
         cores = (receiver.cpu_s() - cpu_s) / took_s
-    rate = receiver.said["in_the_store"] / took_s
-    return Nodes(seconds * NODES * METRICS, receiver.said, cores, rate, max(late))
+    rate = receiver.report["in_the_store"] / took_s
+    return Nodes(seconds * NODES * METRICS, receiver.report, cores, rate, max(late))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the nodes for 20 s, a third of bulk")
-    parser.add_argument("--seconds", type=int, help="how long the nodes send (600)")
-    parser.add_argument("--ceiling", action="store_true", help="how many nodes there could be")
+    parser.add_argument("--seconds", type=int, help="time during which the nodes send (600)")
+    parser.add_argument(
+        "--ceiling", action="store_true", help="determine the largest number of nodes"
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     record.option(parser)
-    asked = parser.parse_args()
-    if asked.serve is not None:
-        serve(asked.serve)
+    arguments = parser.parse_args()
+    if arguments.serve is not None:
+        serve(arguments.serve)
         return 0
-    seconds = asked.seconds or (20 if asked.quick else 600)
+    seconds = arguments.seconds or (20 if arguments.quick else 600)
     row = record.row("reading line protocol", "penstock", "points per core", reading(5), "1/s")
     rows = [record.at_least(row, LEAST_PER_CORE)]
     planted: dict[str, bool] = {}
     for points, connections in BULK:
-        total = 3_000_000 if asked.quick else 10_000_000
-        rates, whole = into_the_store(points, connections, total * min(points, 5000) // 5000)
+        total = 3_000_000 if arguments.quick else 10_000_000
+        rates, complete = into_the_store(points, connections, total * min(points, 5000) // 5000)
         case = f"into the store, {points} points a message over {connections} connections"
-        made = record.row(case, "penstock", "points per core", rates, "1/s")
-        rows.append(record.at_least(made, LEAST_PER_CORE) if points >= LEAST_BULK else made)
-        planted[f"{case}: all that was acknowledged is there"] = whole
+        rate_row = record.row(case, "penstock", "points per core", rates, "1/s")
+        rows.append(record.at_least(rate_row, LEAST_PER_CORE) if points >= LEAST_BULK else rate_row)
+        planted[f"{case}: all that was acknowledged is there"] = complete
     points, connections = THROUGH_SERVE
-    rates, whole = into_the_store(
-        points, connections, 2_000_000 if asked.quick else 5_000_000, by_penstock
+    rates, complete = into_the_store(
+        points, connections, 2_000_000 if arguments.quick else 5_000_000, by_penstock
     )
     case = f"penstock serve, {points} points a message over {connections} connections"
-    made = record.row(case, "penstock", "points per core", rates, "1/s")
-    rows.append(record.at_least(made, LEAST_PER_CORE))
-    planted[f"{case}: all that was acknowledged is there"] = whole
-    for paced in (True, False) if asked.ceiling else (True,):
-        found = nodes(seconds if paced else min(seconds, 60), paced)
-        how = "each second" if paced else "as fast as they are answered"
-        case = f"{NODES} nodes of {METRICS} metrics, {how}"
-        cores = record.row(case, "penstock", "processor time", [found.cores], "cores")
+    rate_row = record.row(case, "penstock", "points per core", rates, "1/s")
+    rows.append(record.at_least(rate_row, LEAST_PER_CORE))
+    planted[f"{case}: all that was acknowledged is there"] = complete
+    for paced in (True, False) if arguments.ceiling else (True,):
+        result = nodes(seconds if paced else min(seconds, 60), paced)
+        manner = "each second" if paced else "as fast as they are answered"
+        case = f"{NODES} nodes of {METRICS} metrics, {manner}"
+        cores = record.row(case, "penstock", "processor time", [result.cores], "cores")
         rows.append(record.at_most(cores, MOST_CORES) if paced else cores)
         if paced:
-            rows.append(record.row(case, "penstock", "answered after", [found.late_s], "s"))
+            rows.append(record.row(case, "penstock", "answered after", [result.late_s], "s"))
         else:
-            rows.append(record.row(case, "penstock", "points", [found.rate], "1/s"))
-            most = found.rate / METRICS
+            rows.append(record.row(case, "penstock", "points", [result.rate], "1/s"))
+            most = result.rate / METRICS
             rows.append(record.row(case, "penstock", "nodes at 1 s", [most], ""))
-        lost = found.due - int(found.said["in_the_store"])
-        left_out = sum(second < seconds for second in LEFT_OUT)
-        planted[f"{how}: {left_out} points that are never sent, and no other"] = lost == left_out
-        planted[f"{how}: a line that is none"] = found.said["refused"] == 1
-    status = record.told(rows, planted, as_json=asked.json)
-    record.keep(asked.record, rows, planted)
+        lost = result.due - int(result.report["in_the_store"])
+        never_sent = sum(second < seconds for second in LEFT_OUT)
+        planted[f"{manner}: {never_sent} points that are never sent, and no other"] = (
+            lost == never_sent
+        )
+        planted[f"{manner}: a line that is none"] = result.report["refused"] == 1
+    status = record.report(rows, planted, as_json=arguments.json)
+    record.keep(arguments.record, rows, planted)
     return status
 
 

@@ -469,7 +469,7 @@ def main() -> int:
         for v in victims
         if total[v]
     ]
-    status = record.told(rows, planted, as_json=arguments.json)
+    status = record.report(rows, planted, as_json=arguments.json)
     record.keep(arguments.record, rows, planted)
     return status
 

@@ -162,7 +162,7 @@ def main() -> int:
         ),
     ]
     planted = {"the server stopped for three seconds": bool(len(late) and late.max() > BAR_S)}
-    status = record.told(rows, planted, as_json=asked.json)
+    status = record.report(rows, planted, as_json=asked.json)
     record.keep(asked.record, rows, planted)
     return status
 

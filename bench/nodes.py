@@ -66,7 +66,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def change_all(cluster: Cluster, count: int, plant: bool) -> tuple[float, int]:
-    """Change processors, memory and link of every node in one request; returns its time [s] and the number of
+    """Change processors, memory and link of every node in one request; return its time [s] and the number of
     changed nodes.
     """
     from penstock.emulate.cluster.settings import Change
@@ -87,15 +87,15 @@ def change_all(cluster: Cluster, count: int, plant: bool) -> tuple[float, int]:
     applied = cluster.change(changes)
     took = time.monotonic() - start
     wrong = [a for a in applied if a["error"]]
-    for one in wrong[:3]:
-        print(f"{one['node']}: {one['resource']}: {one['error']}", file=sys.stderr)
+    for failure in wrong[:3]:
+        print(f"{failure['node']}: {failure['resource']}: {failure['error']}", file=sys.stderr)
     status = cluster.status()
-    held = sum(
+    changed = sum(
         abs(n["cpu"]["cpus"] - (0.25 + (i % 50) / 100)) < 0.001
         and n["memory"]["hard"] == (128 + i % 64) * MIB
         for i, n in enumerate(status)
     )
-    return took, held - len(wrong)
+    return took, changed - len(wrong)
 
 
 def lateness(cluster: Cluster, count: int) -> dict[str, list[float]]:
@@ -114,32 +114,33 @@ def lateness(cluster: Cluster, count: int) -> dict[str, list[float]]:
             when = When(0.2 + 0.3 * number + 0.1 * which)
             events.append(Event(when, resource, patch, ("*",), name))  # type: ignore[arg-type]
     start_ns = cluster.schedule(events)
-    want = len(events) * count
+    expected = len(events) * count
     until = time.monotonic() + 20
-    made: list[dict[str, Any]] = []
-    while len(made) < want and time.monotonic() < until:
+    applied: list[dict[str, Any]] = []
+    while len(applied) < expected and time.monotonic() < until:
         time.sleep(0.2)
-        made = [e for e in cluster.events() if e["applied_ns"] and e["planned_ns"] > start_ns]
-    found: dict[str, list[float]] = {}
-    for one in made:
-        if not one["error"]:
-            late_ms = (one["applied_ns"] - one["planned_ns"]) / 1e6
-            found.setdefault(one["resource"], []).append(late_ms)
-    if sum(map(len, found.values())) != want:
+        applied = [e for e in cluster.events() if e["applied_ns"] and e["planned_ns"] > start_ns]
+    late_ms_by_resource: dict[str, list[float]] = {}
+    for event in applied:
+        if not event["error"]:
+            late_ms = (event["applied_ns"] - event["planned_ns"]) / 1e6
+            late_ms_by_resource.setdefault(event["resource"], []).append(late_ms)
+    if sum(map(len, late_ms_by_resource.values())) != expected:
         print(
-            f"{count} nodes: {want} events, {sum(map(len, found.values()))} made", file=sys.stderr
+            f"{count} nodes: {expected} events, {sum(map(len, late_ms_by_resource.values()))} made",
+            file=sys.stderr,
         )
-    return found
+    return late_ms_by_resource
 
 
 def measure(
     count: int, repetitions: int, runtime: str, plant: bool = False
 ) -> tuple[list[record.Row], bool]:
-    """Rows, and whether every change reached every node."""
+    """Rows; true if every change reached every node."""
     times: dict[str, list[float]] = {"up": [], "set": [], "status": [], "down": []}
     costs = []
     lates: dict[str, list[float]] = {}
-    right = True
+    complete = True
     for _ in range(repetitions):
         before = available_mib()
         spec = spec_of(count, runtime)
@@ -149,30 +150,33 @@ def measure(
             times["up"].append(time.monotonic() - start)
             running = sum(n.state == "running" for n in cluster.nodes.values())
             costs.append((before - available_mib()) / count)
-            took, held = change_all(cluster, count, plant)
+            took, changed = change_all(cluster, count, plant)
             times["set"].append(took)
             times["status"].append(timed(cluster.status))
             if count <= 100 and not plant:
                 for resource, late in lateness(cluster, count).items():
                     lates.setdefault(resource, []).extend(late)
-            if running != count or held != count:
-                print(f"{count} nodes: {running} run, {held} have their limits", file=sys.stderr)
-                right = False
+            if running != count or changed != count:
+                print(
+                    f"{count} nodes: {running} running, {changed} with the new limits",
+                    file=sys.stderr,
+                )
+                complete = False
         finally:
             times["down"].append(timed(cluster.down))
     case = f"{count:,} node{'s' if count > 1 else ''}"
     bars = BARS.get(count, {})
     rows = []
     for name, t in times.items():
-        made = record.row(case, "", name, t, "s")
-        rows.append(record.at_most(made, bars[name]) if name in bars else made)
+        row_ = record.row(case, "", name, t, "s")
+        rows.append(record.at_most(row_, bars[name]) if name in bars else row_)
     for resource, late in lates.items():
         rows.append(record.row(case, "", f"{resource} event late", late, "ms"))
         tail = sorted(late)[math.ceil(0.99 * len(late)) - 1]
-        made = record.row(case, "", f"{resource} event late, 99th percentile", [tail], "ms")
-        rows.append(record.at_most({**made, "n": len(late)}, LATE_MS))
+        row_ = record.row(case, "", f"{resource} event late, 99th percentile", [tail], "ms")
+        rows.append(record.at_most({**row_, "n": len(late)}, LATE_MS))
     rows.append(record.row(case, "", "memory per node", costs, "MiB"))
-    return rows, right
+    return rows, complete
 
 
 def main() -> int:
@@ -183,36 +187,36 @@ def main() -> int:
     arguments.add_argument("--repetitions", type=int, default=5)
     arguments.add_argument("--runtime", default="auto")
     record.option(arguments)
-    asked = arguments.parse_args()
+    options = arguments.parse_args()
     if os.geteuid() != 0:
         print("needs root", file=sys.stderr)
         return 2
     counts = [
         int(c)
-        for c in (asked.counts or ("1,10,100" if asked.quick else "1,10,100,1000")).split(",")
+        for c in (options.counts or ("1,10,100" if options.quick else "1,10,100,1000")).split(",")
     ]
     rows: list[record.Row] = []
-    right = True
+    complete = True
     for count in counts:
-        times = 2 if asked.quick or count >= 1000 else asked.repetitions
-        made, good = measure(count, times, asked.runtime)
-        right &= good
-        rows += made
-        if not asked.json:
-            for r in made:
-                said = f"   ({r['bar']}: {r['verdict']})" if "bar" in r else ""
+        times = 2 if options.quick or count >= 1000 else options.repetitions
+        count_rows, changed_all = measure(count, times, options.runtime)
+        complete &= changed_all
+        rows += count_rows
+        if not options.json:
+            for r in count_rows:
+                goal = f"   ({r['bar']}: {r['verdict']})" if "bar" in r else ""
                 print(
                     f"{r['case']:>11}  {r['metric']:<36}{r['value']:9.3f} {r['unit']:<4}"
-                    f"[{r['low']:.3f}, {r['high']:.3f}] n={r['n']}{said}",
+                    f"[{r['low']:.3f}, {r['high']:.3f}] n={r['n']}{goal}",
                     flush=True,
                 )
-    _, whole = measure(3, 1, asked.runtime, plant=True)
-    if asked.json:
+    _, unnoticed = measure(3, 1, options.runtime, plant=True)
+    if options.json:
         print(json.dumps(rows))
-    print(f"planted, one node left out: {'NOT FOUND' if whole else 'found'}", file=sys.stderr)
-    planted = {"a change that leaves one node out": not whole}
-    record.keep(asked.record, rows, planted, READ_BACK)
-    return 0 if right and not whole else 1
+    print(f"planted, one node left out: {'NOT FOUND' if unnoticed else 'found'}", file=sys.stderr)
+    planted = {"a change that leaves one node out": not unnoticed}
+    record.keep(options.record, rows, planted, READ_BACK)
+    return 0 if complete and not unnoticed else 1
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A row is a dictionary of `case`, `engine`, `metric`, `value`, `unit`, `low`, `high` and `n`. `spread` states
 the meaning of `low` and `high` (smallest and largest if it is absent). A row with a goal has it in `bar`, and
-in `verdict` whether it is met, missed, undecided, not measured or not comparable. The page shows rows that
+its result in `verdict`: met, missed, undecided, not measured or not comparable. The page shows rows that
 are `quoted`; all rows if none is.
 """
 
@@ -25,7 +25,7 @@ from penstock.host.probe.facts import host_facts
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 MET, MISSED, UNDECIDED = "met", "missed", "undecided"
-#: of a claim: a treatment has no valid run; the conditions of the runs differ from those of the claim
+#: verdicts of a claim: a treatment has no valid run; the runs' conditions differ from those of the claim
 NOT_MEASURED, NOT_COMPARABLE = "not measured", "not comparable"
 INTERVAL = "95 % interval"
 #: parts of the environment on which a result may depend
@@ -49,34 +49,38 @@ def row(case: str, engine: str, metric: str, values: Sequence[float], unit: str)
     }
 
 
-def at_most(made: Row, limit: float) -> Row:
-    """The row with its verdict: undecided where a 95 % interval reaches over the limit."""
-    return _with_bar(made, f"at most {limit:,g} {made['unit']}".strip(), 1, limit)
-
-
-def at_least(made: Row, limit: float) -> Row:
+def at_most(result: Row, limit: float) -> Row:
     """The row with its verdict: undecided if a 95 % interval contains the limit."""
-    return _with_bar(made, f"at least {limit:,g} {made['unit']}".strip(), -1, limit)
+    return _with_bar(result, f"at most {limit:,g} {result['unit']}".strip(), 1, limit)
 
 
-def _with_bar(made: Row, bar: str, sign: int, limit: float) -> Row:
-    ends = [made["low"], made["high"]] if made.get("spread") == INTERVAL else [made["value"]]
+def at_least(result: Row, limit: float) -> Row:
+    """The row with its verdict: undecided if a 95 % interval contains the limit."""
+    return _with_bar(result, f"at least {limit:,g} {result['unit']}".strip(), -1, limit)
+
+
+def _with_bar(result: Row, bar: str, sign: int, limit: float) -> Row:
+    ends = (
+        [result["low"], result["high"]] if result.get("spread") == INTERVAL else [result["value"]]
+    )
     above = [sign * end > sign * limit for end in ends]
     verdict = MISSED if all(above) else UNDECIDED if any(above) else MET
-    return {**made, "bar": bar, "verdict": verdict}
+    return {**result, "bar": bar, "verdict": verdict}
 
 
-def share(case: str, engine: str, metric: str, right: int, of: int, least: float = 1.0) -> Row:
+def share(case: str, engine: str, metric: str, correct: int, total: int, least: float = 1.0) -> Row:
     """Share of correct cases and its goal; not measured without cases."""
     bar = "all" if least == 1 else f"at least {100 * least:g} %"
-    verdict = NOT_MEASURED if not of else MET if right >= least * of else MISSED
-    made = {"case": case, "engine": engine, "metric": metric, "value": f"{right} of {of}"}
-    return {**made, "unit": "", "n": of, "bar": bar, "verdict": verdict}
+    verdict = NOT_MEASURED if not total else MET if correct >= least * total else MISSED
+    row_ = {"case": case, "engine": engine, "metric": metric, "value": f"{correct} of {total}"}
+    return {**row_, "unit": "", "n": total, "bar": bar, "verdict": verdict}
 
 
-def claim(case: str, says: str, ours: str, bar: str, holds: bool | None) -> Row:
+def claim(case: str, statement: str, outcome: str, bar: str, holds: bool | None) -> Row:
     """A statement and its outcome; `holds` is None if it is undecided, `bar` is empty without a goal."""
-    return evaluated(case, says, ours, bar, {True: MET, False: MISSED, None: UNDECIDED}[holds])
+    return evaluated(
+        case, statement, outcome, bar, {True: MET, False: MISSED, None: UNDECIDED}[holds]
+    )
 
 
 def evaluated(case: str, wording: str, evidence: str, bar: str, verdict: str) -> Row:
@@ -96,23 +100,23 @@ def option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def told(rows: Sequence[Row], planted: Mapping[str, bool], *, as_json: bool) -> int:
-    """Print the rows and whether planted failures were detected; returns the exit status. It is 1 if a goal
-    is missed or a planted failure is not detected.
+def report(rows: Sequence[Row], planted: Mapping[str, bool], *, as_json: bool) -> int:
+    """Print the rows and the detection of planted failures; return the exit status. It is 1 if a goal is
+    missed or a planted failure is not detected.
     """
     if as_json:
         print(json.dumps({"rows": list(rows), "planted": dict(planted)}, indent=1))
     else:
-        several = len({one["engine"] for one in rows}) > 1
-        for one in rows:
-            engine = f"{one['engine']}: " if several else ""
-            value = one["value"] if isinstance(one["value"], str) else f"{one['value']:,.3g}"
-            verdict = f" ({one['verdict']})" if "verdict" in one else ""
-            found = f"{one['metric']} {value} {one['unit']}".rstrip()
-            print(f"{one['case']}: {engine}{found}{verdict}")
-        for what, seen in planted.items():
-            print(f"planted: {what}: {'found' if seen else 'NOT FOUND'}")
-    missed = any(one.get("verdict") in (MISSED, NOT_MEASURED) for one in rows)
+        several = len({row_["engine"] for row_ in rows}) > 1
+        for row_ in rows:
+            engine = f"{row_['engine']}: " if several else ""
+            value = row_["value"] if isinstance(row_["value"], str) else f"{row_['value']:,.3g}"
+            verdict = f" ({row_['verdict']})" if "verdict" in row_ else ""
+            figure = f"{row_['metric']} {value} {row_['unit']}".rstrip()
+            print(f"{row_['case']}: {engine}{figure}{verdict}")
+        for failure, detected in planted.items():
+            print(f"planted: {failure}: {'found' if detected else 'NOT FOUND'}")
+    missed = any(row_.get("verdict") in (MISSED, NOT_MEASURED) for row_ in rows)
     return int(missed or not all(planted.values()))
 
 
@@ -126,7 +130,7 @@ def keep(
         return
     script = Path(sys.argv[0]).resolve()
     facts = host_facts()
-    made = {
+    document = {
         "title": _title(script),
         "command": _command(script),
         "recorded": "by the command",
@@ -134,12 +138,12 @@ def keep(
         "commit": _commit(),
         "host": {key: facts[key] for key in FACTS},
         "about": about,
-        "planted": [{"what": what, "found": found} for what, found in planted.items()],
-        "rows": [_plain(one) for one in rows],
+        "planted": [{"what": failure, "found": detected} for failure, detected in planted.items()],
+        "rows": [_plain(row_) for row_ in rows],
     }
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"{name or script.stem}.json"
-    file.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"stored in {file}", file=sys.stderr)
 
 
@@ -150,28 +154,30 @@ def _title(script: Path) -> str:
 
 def _command(script: Path) -> str:
     """The command line, with names of files instead of absolute paths."""
-    arguments = [one for one in sys.argv[1:] if one != "--json"]
-    for at in (n for n, one in enumerate(arguments) if one.startswith("--record")):
+    arguments = [argument for argument in sys.argv[1:] if argument != "--json"]
+    for at in (n for n, argument in enumerate(arguments) if argument.startswith("--record")):
         after = arguments[at + 1 : at + 2]
         named = "=" not in arguments[at] and after and not after[0].startswith("-")
         del arguments[at : at + 1 + bool(named)]
         break
-    arguments = [Path(one).name if one.startswith("/") else one for one in arguments]
+    arguments = [
+        Path(argument).name if argument.startswith("/") else argument for argument in arguments
+    ]
     return shlex.join([str(script.relative_to(ROOT)), *arguments])
 
 
 def _commit() -> str:
-    def git(*words: str) -> str:
-        line = ["git", "-C", str(ROOT), *words]
+    def git(*arguments: str) -> str:
+        line = ["git", "-C", str(ROOT), *arguments]
         return subprocess.run(line, capture_output=True, text=True, check=False).stdout.strip()
 
     changed = git("status", "--porcelain", "--", *CODE)
     return git("rev-parse", "--short=8", "HEAD") + (" and changes" if changed else "")
 
 
-def _plain(one: Row) -> Row:
-    """Floats with six digits: more are noise, and people read the file."""
+def _plain(row_: Row) -> Row:
+    """Round floats to six digits: further digits are noise, and people read the file."""
     return {
         key: float(f"{value:.6g}") if isinstance(value, float) else value
-        for key, value in one.items()
+        for key, value in row_.items()
     }

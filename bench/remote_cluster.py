@@ -218,7 +218,7 @@ def main() -> int:
         late = delay(hosts, True, 5.0, 5.0 + PLANTED_MS, trips)
     planted = {f"a latency {PLANTED_MS:g} ms too long": late["verdict"] == record.MISSED}
     record.keep(options.record, rows, planted)
-    return record.told(rows, planted, as_json=options.json)
+    return record.report(rows, planted, as_json=options.json)
 
 
 if __name__ == "__main__":

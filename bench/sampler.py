@@ -277,7 +277,7 @@ def main() -> int:
         planted["half a second in which the sampler was stopped"] = 40 <= stopped <= 100
     for name in absent:
         print(f"not run: {name} is not installed", file=sys.stderr)
-    status = record.told(rows, planted, as_json=arguments.json)
+    status = record.report(rows, planted, as_json=arguments.json)
     record.keep(arguments.record, rows, planted)
     return status
 

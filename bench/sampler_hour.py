@@ -62,7 +62,7 @@ def main() -> int:
     ]
     # three or four were due in the meantime; the last of them is taken late, when the sampler continues
     planted = {"three and a half seconds in which the sampler was stopped": 2 <= stopped <= 4}
-    status = record.told(rows, planted, as_json=asked.json)
+    status = record.report(rows, planted, as_json=asked.json)
     record.keep(asked.record, rows, planted)
     return status
 

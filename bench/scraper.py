@@ -57,19 +57,19 @@ class Exporter(asyncio.Protocol):
 
 
 async def export(number: int, interval_s: float) -> None:
-    """The process of the targets: prints their ports, the planted ones last."""
+    """Run in the targets' process: print their ports, the planted ones last."""
     loop = asyncio.get_running_loop()
-    made = [await loop.create_server(Exporter, "127.0.0.1", 0) for _ in range(number)]
+    servers = [await loop.create_server(Exporter, "127.0.0.1", 0) for _ in range(number)]
     slow = SLOW * interval_s
-    made.append(await loop.create_server(lambda: Exporter(slow), "127.0.0.1", 0))
+    servers.append(await loop.create_server(lambda: Exporter(slow), "127.0.0.1", 0))
     page = "text/html; charset=utf-8"
-    made.append(await loop.create_server(lambda: Exporter(kind=page), "127.0.0.1", 0))
-    print(json.dumps([one.sockets[0].getsockname()[1] for one in made]), flush=True)
+    servers.append(await loop.create_server(lambda: Exporter(kind=page), "127.0.0.1", 0))
+    print(json.dumps([server.sockets[0].getsockname()[1] for server in servers]), flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
 
 
 def collect(ports: list[int], interval_s: float, seconds: float) -> dict[str, Any]:
-    """The process of the scraper."""
+    """Run in the scraper's process."""
     targets = [f"http://127.0.0.1:{port}/metrics" for port in ports]
     settings = {"targets": targets, "interval_s": interval_s, "timeout_s": 10.0}
     with tempfile.TemporaryDirectory(prefix="penstock-scraper-") as scratch:
@@ -78,15 +78,15 @@ def collect(ports: list[int], interval_s: float, seconds: float) -> dict[str, An
         began, cpu_s = time.monotonic(), time.process_time()
         with Collecting({"scraper": scraper}, sink):
             time.sleep(seconds)
-            good, (slow, page) = scraper.targets[:-2], scraper.targets[-2:]
-            due = sum(t.due for t in good)
+            regular, (slow, page) = scraper.targets[:-2], scraper.targets[-2:]
+            due = sum(t.due for t in regular)
             cores = (time.process_time() - cpu_s) / (time.monotonic() - began)
         stored = sum(batch.points.num_rows for batch in sink.batches())
     return {
         "due": due,
-        "missed": sum(t.missed for t in good),
-        "failed": sum(t.failed for t in good),
-        "late": sum(t.late for t in good),
+        "missed": sum(t.missed for t in regular),
+        "failed": sum(t.failed for t in regular),
+        "late": sum(t.late for t in regular),
         "told": scraper.intake.receipt.errors,
         "cores": cores,
         "slow": [slow.due, slow.missed],
@@ -96,8 +96,8 @@ def collect(ports: list[int], interval_s: float, seconds: float) -> dict[str, An
     }
 
 
-def one(number: int, interval_s: float, seconds: float) -> dict[str, Any]:
-    """A case, in two processes."""
+def run_case(number: int, interval_s: float, seconds: float) -> dict[str, Any]:
+    """Run a case in two processes."""
     me = [sys.executable, __file__]
     with subprocess.Popen(
         [*me, "--export", f"{number},{interval_s}"],
@@ -107,14 +107,14 @@ def one(number: int, interval_s: float, seconds: float) -> dict[str, Any]:
     ) as exporter:
         assert exporter.stdout is not None
         ports = exporter.stdout.readline()
-        words = [*me, "--collect", f"{interval_s},{seconds}"]
-        done = subprocess.run(words, input=ports, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(done.stderr)
+        argv = [*me, "--collect", f"{interval_s},{seconds}"]
+        result = subprocess.run(argv, input=ports, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise SystemExit(result.stderr)
         assert exporter.stdin is not None
         exporter.stdin.close()
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    figures: dict[str, Any] = json.loads(result.stdout)
+    return figures
 
 
 def main() -> int:
@@ -124,43 +124,43 @@ def main() -> int:
     parser.add_argument("--export", help=argparse.SUPPRESS)
     parser.add_argument("--collect", help=argparse.SUPPRESS)
     record.option(parser)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
-    if asked.export:
-        number, interval = asked.export.split(",")
+    if arguments.export:
+        number, interval = arguments.export.split(",")
         asyncio.run(export(int(number), float(interval)))
         return 0
-    if asked.collect:
-        interval, lasts = asked.collect.split(",")
+    if arguments.collect:
+        interval, lasts = arguments.collect.split(",")
         print(json.dumps(collect(json.loads(sys.stdin.readline()), float(interval), float(lasts))))
         return 0
-    seconds = 10.0 if asked.quick else 60.0
+    seconds = 10.0 if arguments.quick else 60.0
     rows, planted = [], {}
-    for number, interval_s, most in CASES:
+    for number, interval_s, limit in CASES:
         case = f"{number} targets every {interval_s:g} s"
-        found = one(number, interval_s, seconds)
-        for told in found["told"]:
-            if "HTML" not in told:
-                print(f"{case}: {told}", file=sys.stderr)
-        lost = found["missed"] + found["failed"]
-        made = record.row(
-            case, "penstock", f"missed or failed of {found['due']}", [lost], "scrapes"
+        figures = run_case(number, interval_s, seconds)
+        for message in figures["told"]:
+            if "HTML" not in message:
+                print(f"{case}: {message}", file=sys.stderr)
+        lost = figures["missed"] + figures["failed"]
+        lost_row = record.row(
+            case, "penstock", f"missed or failed of {figures['due']}", [lost], "scrapes"
         )
-        rows.append(record.at_most(made, 0))
-        rows.append(record.row(case, "penstock", "late by half an interval", [found["late"]], ""))
-        cores = record.row(case, "penstock", "processor time", [found["cores"]], "cores")
-        rows.append(record.at_most(cores, most) if most is not None else cores)
-        due, missed = found["slow"]
-        # it can answer every third scrape
+        rows.append(record.at_most(lost_row, 0))
+        rows.append(record.row(case, "penstock", "late by half an interval", [figures["late"]], ""))
+        cores = record.row(case, "penstock", "processor time", [figures["cores"]], "cores")
+        rows.append(record.at_most(cores, limit) if limit is not None else cores)
+        due, missed = figures["slow"]
+        # the slow target can answer every third scrape
         planted[f"{case}: one that answers too late is missed"] = missed >= due // 2 > 0
-        page_due, failed = found["page"]
+        page_due, failed = figures["page"]
         planted[f"{case}: one that shows HTML fails"] = 0 < page_due - 1 <= failed <= page_due
         planted[f"{case}: all that was taken is in the store"] = (
-            found["stored"] == found["receipt"] >= found["due"] * METRICS * 0.9
+            figures["stored"] == figures["receipt"] >= figures["due"] * METRICS * 0.9
         )
-    status = record.told(rows, planted, as_json=asked.json)
-    record.keep(asked.record, rows, planted)
+    status = record.report(rows, planted, as_json=arguments.json)
+    record.keep(arguments.record, rows, planted)
     return status
 
 

@@ -48,10 +48,10 @@ def fault(case: Case, verdict: dict[str, Any], path: str) -> str:
     if case.k is not None and verdict["k"] != case.k:
         return f"k {verdict['k']} for {case.k}"
     if case.strides:
-        found = verdict["evidence"]["strides_bytes"]
+        actual = verdict["evidence"]["strides_bytes"]
         turns = [list(case.strides[i:] + case.strides[:i]) for i in range(len(case.strides))]
-        if found not in turns:
-            return f"strides {found} for {case.strides}"
+        if actual not in turns:
+            return f"strides {actual} for {case.strides}"
     if case.streams:
         shares = dict.fromkeys((kind for kind, _ in case.streams), 0.0)
         for stream in verdict["evidence"]["streams"]:
@@ -59,12 +59,12 @@ def fault(case: Case, verdict: dict[str, Any], path: str) -> str:
         if any(abs(shares[kind] - share) > 0.05 for kind, share in case.streams):
             return f"shares {shares} for {case.streams}"
     if case.borders:
-        found = [phase["first"] for phase in verdict["evidence"]["phases"]][1:]
+        actual = [phase["first"] for phase in verdict["evidence"]["phases"]][1:]
         n = len(case.offsets)
         within = max(0.01 * n, EPOCH_REQUESTS if path == "epochs" else 0)
-        near = [abs(a - b) <= within for a, b in zip(found, case.borders, strict=False)]
-        if len(found) != len(case.borders) or not all(near):
-            return f"borders {found} for {case.borders}"
+        near = [abs(a - b) <= within for a, b in zip(actual, case.borders, strict=False)]
+        if len(actual) != len(case.borders) or not all(near):
+            return f"borders {actual} for {case.borders}"
     return ""
 
 
@@ -72,24 +72,24 @@ def run(cases: list[Case], path: str) -> tuple[Counter[tuple[str, str]], list[st
     """Confusion by (truth, verdict), faults, and errors of the zipf exponent."""
     confusion: Counter[tuple[str, str]] = Counter()
     wrong, errors = [], []
-    for one in cases:
-        verdict = judged(one, path)
-        confusion[one.kind, verdict["class"]] += 1
-        reason = fault(one, verdict, path)
+    for case in cases:
+        verdict = judged(case, path)
+        confusion[case.kind, verdict["class"]] += 1
+        reason = fault(case, verdict, path)
         if reason:
-            wrong.append(f"{one.name}: {reason}")
-        elif one.exponent is not None:
-            errors.append(verdict["evidence"]["spread"]["zipf_exponent"] - one.exponent)
+            wrong.append(f"{case.name}: {reason}")
+        elif case.exponent is not None:
+            errors.append(verdict["evidence"]["spread"]["zipf_exponent"] - case.exponent)
     return confusion, wrong, errors
 
 
 def show(path: str, confusion: Counter[tuple[str, str]]) -> None:
     truths = sorted({truth for truth, _ in confusion})
-    found = sorted({kind for _, kind in confusion})
+    kinds = sorted({kind for _, kind in confusion})
     print(f"\n{path}: truth (down), verdict (across)")
-    print(" " * 13 + "".join(f"{kind[:11]:>12}" for kind in found))
+    print(" " * 13 + "".join(f"{kind[:11]:>12}" for kind in kinds))
     for truth in truths:
-        cells = (confusion[truth, kind] for kind in found)
+        cells = (confusion[truth, kind] for kind in kinds)
         print(f"{truth:13}" + "".join(f"{n or '.':>12}" for n in cells))
 
 
@@ -99,13 +99,13 @@ def wrong_truths() -> dict[str, list[Case]]:
     cases = list(grid((20_011,), (4096,), 1))
 
     def of(kind: str) -> Case:
-        return next(one for one in cases if one.kind == kind)
+        return next(case for case in cases if case.kind == kind)
 
-    def shuffled(one: Case) -> Case:
-        return dataclasses.replace(one, offsets=draws.permutation(one.offsets))
+    def shuffled(case: Case) -> Case:
+        return dataclasses.replace(case, offsets=draws.permutation(case.offsets))
 
     streams = of("interleaved")
-    phases = next(one for one in cases if len(one.borders) == 1)
+    phases = next(case for case in cases if len(case.borders) == 1)
     far = phases.borders[0] + round(0.05 * len(phases.offsets)) * (
         1 if phases.borders[0] < len(phases.offsets) / 2 else -1
     )
@@ -119,44 +119,46 @@ def wrong_truths() -> dict[str, list[Case]]:
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("--quick", action="store_true", help="a small grid")
-    words.add_argument("--wrong", type=int, default=20, help="how many wrong verdicts to print")
-    words.add_argument("--json", action="store_true")
-    record.option(words)
-    given = words.parse_args()
-    cases = list(grid(*(QUICK if given.quick else WHOLE)))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a small grid")
+    parser.add_argument("--wrong", type=int, default=20, help="number of wrong verdicts to print")
+    parser.add_argument("--json", action="store_true")
+    record.option(parser)
+    arguments = parser.parse_args()
+    cases = list(grid(*(QUICK if arguments.quick else WHOLE)))
     rows = []
     for path in PATHS:
-        begun = time.perf_counter()
+        begin_s = time.perf_counter()
         confusion, wrong, errors = run(cases, path)
-        right = 1 - len(wrong) / len(cases)
-        size = "small grid" if given.quick else "whole grid"
+        correct = 1 - len(wrong) / len(cases)
+        size = "small grid" if arguments.quick else "whole grid"
         rows.append(record.share(size, path, "right", len(cases) - len(wrong), len(cases), 0.99))
-        if given.json:
+        if arguments.json:
             continue
         show(path, confusion)
-        seconds = time.perf_counter() - begun
-        requests = sum(len(one.offsets) for one in cases)
+        seconds = time.perf_counter() - begin_s
+        requests = sum(len(case.offsets) for case in cases)
         print(
-            f"{path}: {100 * right:.2f} % of {len(cases)} right, "
+            f"{path}: {100 * correct:.2f} % of {len(cases)} right, "
             f"{1e9 * seconds / requests:.0f} ns per request"
         )
         if errors:
             print(f"zipf exponent: off by {min(errors):+.2f} to {max(errors):+.2f}")
-        for line in wrong[: given.wrong]:
+        for line in wrong[: arguments.wrong]:
             print("  wrong:", line)
     planted = {
-        what: all(fault(one, judged(one, path), path) for one in made for path in PATHS)
-        for what, made in wrong_truths().items()
+        failure: all(
+            fault(case, judged(case, path), path) for case in wrong_cases for path in PATHS
+        )
+        for failure, wrong_cases in wrong_truths().items()
     }
-    if given.json:
+    if arguments.json:
         print(json.dumps(rows))
-    for what, found in planted.items():
-        print(f"planted, {what}: {'found' if found else 'NOT FOUND'}", file=sys.stderr)
-    record.keep(given.record, rows, planted)
-    right = all(row["verdict"] == record.MET for row in rows)
-    sys.exit(0 if right and all(planted.values()) else 1)
+    for failure, detected in planted.items():
+        print(f"planted, {failure}: {'found' if detected else 'NOT FOUND'}", file=sys.stderr)
+    record.keep(arguments.record, rows, planted)
+    correct = all(row["verdict"] == record.MET for row in rows)
+    sys.exit(0 if correct and all(planted.values()) else 1)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ class Sample:
 
 
 class Bench:
-    """Runs generators with and without the tracer."""
+    """Run generators with and without the tracer."""
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -98,8 +98,8 @@ class Bench:
             group = stack.enter_context(create_run_cgroup("bench", memory_bytes, self.journal))
             daemon = None
             if mode != "none":
-                words = {"mode": mode, "ring_bytes": RING_BYTES}
-                daemon = stack.enter_context(start_daemon("tracer", words, self.journal))
+                config = {"mode": mode, "ring_bytes": RING_BYTES}
+                daemon = stack.enter_context(start_daemon("tracer", config, self.journal))
                 places = {name: str(self.directory / name) for name in ("spool", "files")}
                 daemon.call("arm", cgroup_id=group.cgroup_id, **places)
             yield group, receipt
@@ -125,10 +125,10 @@ class Bench:
         for number in range(rounds):
             for mode in order(number, list(took)):
                 answer = self.directory / "answer"
-                words = [str(program), str(file), str(operations)]
-                words += ["-", str(CALLS)] if mode == PLANTED else []
+                argv = [str(program), str(file), str(operations)]
+                argv += ["-", str(CALLS)] if mode == PLANTED else []
                 with self.traced("none" if mode == PLANTED else mode) as (group, _):
-                    launch(words, group, stdout=answer)
+                    launch(argv, group, stdout=answer)
                 cpu_ns, _wall_ns, _late_ns = map(float, answer.read_text().split()[-3:])
                 took[mode].append(cpu_ns)
         return {m: interval(np.subtract(took[m], took["none"])) for m in (PLANTED, *modes)}
@@ -168,7 +168,7 @@ def order(number: int, modes: list[str]) -> list[str]:
 
 def judge(case: str, mode: str, rounds: list[dict[str, Sample]], cost: Interval) -> dict[str, Any]:
     """One row: computed and paired overhead as shares of time."""
-    pairs = [(one[mode], one["none"]) for one in rounds]
+    pairs = [(samples[mode], samples["none"]) for samples in rounds]
     paired = interval([on.time_s / off.time_s - 1 for on, off in pairs])
     shares = [on.receipt["kept"] / on.time_s for on, _ in pairs]
     per_s = statistics.median(shares)
@@ -197,23 +197,23 @@ def judge(case: str, mode: str, rounds: list[dict[str, Sample]], cost: Interval)
     return row
 
 
-def measure(asked: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def measure(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Rows, and the verdicts on the planted failures."""
-    sizes = QUICK if asked.quick else FULL
-    rounds = asked.rounds or (2 if asked.quick else 15)
+    sizes = QUICK if arguments.quick else FULL
+    rounds = arguments.rounds or (2 if arguments.quick else 15)
     modes = [m for m in ("count", "pattern", "trace") if m in MODES]
     absent = missing()
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="penstock-device-", dir=asked.directory) as name:
+    with tempfile.TemporaryDirectory(prefix="penstock-device-", dir=arguments.directory) as name:
         base = Path(name)
         base.chmod(0o755)
         bench = Bench(base)
-        operations = 50_000 if asked.quick else 400_000
+        operations = 50_000 if arguments.quick else 400_000
         costs = bench.calibrate(modes, max(rounds, 6), operations)
         with DiskServer(bench.journal, base / "state") as server:
             for label, size in sizes.items():
                 kind = label.split(",")[0]
-                if asked.case and not any(word in label for word in asked.case):
+                if arguments.case and not any(text in label for text in arguments.case):
                     continue
                 if kind in absent:
                     print(f"{label}: not run, needs {absent[kind]}", file=sys.stderr)
@@ -229,7 +229,7 @@ def measure(asked: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, 
 
 
 def slower_generator(bench: Bench, server: DiskServer) -> Interval:
-    """The first planted failure: pairs of which one has more to read."""
+    """The first planted failure: pairs of generators, one of which reads more."""
     size = QUICK["direct, emulated drive"]
     with generator(bench, server, "direct, emulated drive, planted", size) as case:
         more = Direct(case.name, case.mount, case.backing, {**size})
@@ -237,7 +237,7 @@ def slower_generator(bench: Bench, server: DiskServer) -> Interval:
         ratios = []
         for number in range(PLANTED_PAIRS):
             turns = (more, case) if number % 2 else (case, more)
-            seconds = {id(one): bench.run(one, "none").time_s for one in turns}
+            seconds = {id(generator_): bench.run(generator_, "none").time_s for generator_ in turns}
             ratios.append(seconds[id(more)] / seconds[id(case)] - 1)
     return interval(ratios)
 
@@ -297,15 +297,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="two rounds of small cases")
     parser.add_argument("--rounds", type=int, help="pairs per mode (15; quick 2)")
-    parser.add_argument("--case", action="append", help="only cases whose name has this in it")
+    parser.add_argument("--case", action="append", help="only cases whose name contains this text")
     parser.add_argument(
         "--directory", type=Path, help="directory of the data (default: a temporary one)"
     )
     parser.add_argument("--json", action="store_true")
     record.option(parser)
-    asked = parser.parse_args()
-    rows, planted = measure(asked)
-    if asked.json:
+    arguments = parser.parse_args()
+    rows, planted = measure(arguments)
+    if arguments.json:
         print(json.dumps({"limit": LIMIT, "rows": rows, "planted": planted}))
     else:
         for r in rows:
@@ -315,36 +315,36 @@ def main() -> int:
                 f"{r['events_per_s']:.0f} events/s, lost {r['lost']}, "
                 f"reader {100 * r['reader_cpu_share']:.2f} % CPU)"
             )
-    for what, verdict in planted.items():
-        print(f"planted, {what}: {verdict} (to be {record.MISSED})", file=sys.stderr)
-    told = {record.MISSED: True, record.MET: False, record.UNDECIDED: None}
-    found = {what: told[verdict] for what, verdict in planted.items()}
-    record.keep(asked.record, [one for r in rows for one in kept(r)], found)
+    for failure, verdict in planted.items():
+        print(f"planted, {failure}: {verdict} (to be {record.MISSED})", file=sys.stderr)
+    results = {record.MISSED: True, record.MET: False, record.UNDECIDED: None}
+    detected = {failure: results[verdict] for failure, verdict in planted.items()}
+    record.keep(arguments.record, [row for r in rows for row in record_rows(r)], detected)
     verdicts = {r[which] for r in rows for which in ("computed_verdict", "paired_verdict")}
-    if record.MISSED in verdicts or False in found.values():
+    if record.MISSED in verdicts or False in detected.values():
         return 1
-    return 3 if record.UNDECIDED in verdicts or None in found.values() else 0
+    return 3 if record.UNDECIDED in verdicts or None in detected.values() else 0
 
 
-def kept(r: dict[str, Any]) -> Iterator[record.Row]:
+def record_rows(row_: dict[str, Any]) -> Iterator[record.Row]:
     """A row of the bench as two rows of the results."""
     for which, metric in (
         ("computed", "events × their cost, of the run"),
         ("paired", "longer than without, by pairs"),
     ):
-        value, low, high = (100 * x for x in r[which])
+        value, low, high = (100 * x for x in row_[which])
         ends = {"low": low, "high": high} if abs(low) != float("inf") else {}
         yield {
-            "case": f"{r['case']}, {r['events_per_s']:,.0f} events/s",
-            "engine": f"mode {r['mode']}",
+            "case": f"{row_['case']}, {row_['events_per_s']:,.0f} events/s",
+            "engine": f"mode {row_['mode']}",
             "metric": metric,
             "value": value,
             "unit": "%",
             **ends,
-            "n": r["pairs"],
+            "n": row_["pairs"],
             "spread": record.INTERVAL,
             "bar": f"at most {100 * LIMIT:g} %",
-            "verdict": r[f"{which}_verdict"],
+            "verdict": row_[f"{which}_verdict"],
         }
 
 

@@ -126,7 +126,7 @@ def main() -> int:
         slow = start(place, MODES[0], slow=True)
     rows = [row for mode, measured in starts.items() for row in rows_of(mode, measured)]
     planted = {PLANTED: slow[TOTAL] > GOAL_S}
-    status = record.told(rows, planted, as_json=chosen.json)
+    status = record.report(rows, planted, as_json=chosen.json)
     record.keep(chosen.record, rows, planted)
     return status
 

@@ -301,7 +301,7 @@ def main() -> int:
         rows.append(record.share(case, "moosefs", metric, int(not faults), 1))
     rows += emulated
     planted = {"an entry taken out of a journal": seen}
-    status = record.told(rows, planted, as_json=options.json)
+    status = record.report(rows, planted, as_json=options.json)
     record.keep(options.record, rows, planted)
     return status
 

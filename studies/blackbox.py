@@ -1,4 +1,4 @@
-"""Predicted and measured times of real programs; the models of the disks never saw a program.
+"""Predicted and measured times of real programs; no program was used to train the models of the disks.
 
 `studies/blackbox.py` starts four emulated disks, learns each with `penstock learn`, makes the runs of
 `studies/blackbox-programs.study.yaml` (grep with a fixed string and with a pattern, a table scan in
@@ -91,32 +91,32 @@ QUICK_LEARN = [
 ]
 
 
-def programs_of(given: argparse.Namespace) -> list[str]:
+def programs_of(arguments: argparse.Namespace) -> list[str]:
     """Requested programs: with `--quick` those of grep, else all, unless `--program` selects."""
-    asked = given.program or (["grep"] if given.quick else list(TASKS))
-    programs = [p for p in TASKS if p == "grep-fixed" or any(p.startswith(a) for a in asked)]
+    prefixes = arguments.program or (["grep"] if arguments.quick else list(TASKS))
+    programs = [p for p in TASKS if p == "grep-fixed" or any(p.startswith(a) for a in prefixes)]
     return [*programs, "grep-regex"] if len(programs) == 1 else programs
 
 
-def overrides(given: argparse.Namespace) -> list[str]:
+def overrides(arguments: argparse.Namespace) -> list[str]:
     """Values of the study for the requested programs and the requested size."""
-    changes = [f"factors.program.levels=[{', '.join(programs_of(given))}]"]
-    if given.quick:
+    changes = [f"factors.program.levels=[{', '.join(programs_of(arguments))}]"]
+    if arguments.quick:
         changes += [
             "factors.disk.levels={hdd-7200: hdd-7200, sd-card: blackbox/sd-card.json}",
             "factors.size.levels={16MiB: 16, 24MiB: 24}",
             "design.replicates=1",
         ]
-    if given.replicates:
-        changes.append(f"design.replicates={given.replicates}")
+    if arguments.replicates:
+        changes.append(f"design.replicates={arguments.replicates}")
     return changes
 
 
-def treatments_of(given: argparse.Namespace) -> Treatments:
+def treatments_of(arguments: argparse.Namespace) -> Treatments:
     """Treatments of the study with these values."""
-    study = load_study(STUDY, overrides(given))
-    of = {f.name: [level.name for level in f.levels] for f in study.factors}
-    return Treatments(of["program"], of["disk"], of["size"])
+    study = load_study(STUDY, overrides(arguments))
+    levels = {f.name: [level.name for level in f.levels] for f in study.factors}
+    return Treatments(levels["program"], levels["disk"], levels["size"])
 
 
 def _show(rows: list[Compared]) -> None:
@@ -130,16 +130,16 @@ def _show(rows: list[Compared]) -> None:
         key=lambda k: (list(TASKS).index(k[0]), list(DISKS).index(k[1]), len(k[2]), k[2]),
     )
     for key in keys:
-        one = [r for r in rows if (r.run.program, r.run.disk, r.run.size) == key]
-        times = sorted(r.run.time_s for r in one)
+        cell_rows = [r for r in rows if (r.run.program, r.run.disk, r.run.size) == key]
+        times = sorted(r.run.time_s for r in cell_rows)
         spread = f"{times[0]:.2f}" + (f" to {times[-1]:.2f}" if len(times) > 1 else "")
         table.add_row(
             *key,
-            f"{fmean(r.storage_s for r in one):.2f}",
-            f"{fmean(r.whole_s for r in one):.2f}",
+            f"{fmean(r.storage_s for r in cell_rows):.2f}",
+            f"{fmean(r.whole_s for r in cell_rows):.2f}",
             spread,
-            f"{fmean(r.plain for r in one):.0%}",
-            f"{fmean(r.corrected for r in one):.0%}",
+            f"{fmean(r.plain for r in cell_rows):.0%}",
+            f"{fmean(r.corrected for r in cell_rows):.0%}",
         )
     Console(width=100, highlight=False).print(table)
 
@@ -169,18 +169,18 @@ class ModelRow:
     coverage: Coverage
 
 
-def beside(
+def rows_by_model(
     runs: Sequence[Observed], models: Mapping[str, BlackBoxModel], disks: Sequence[str]
 ) -> list[ModelRow]:
     """Each model of the same points for each program."""
     rows = []
     for kind in LEARNERS:
-        again = {name: retrained(m, chosen=kind) for name, m in models.items()}
-        each = compared(runs, again, disks)
-        for program in [p for p in TASKS if any(r.run.program == p for r in each)]:
-            plain = fmean(by_disk(each, program, lambda r: r.plain))
-            corrected = fmean(by_disk(each, program, lambda r: r.corrected))
-            rows.append(ModelRow(kind, program, plain, corrected, coverage(each, program)))
+        models_ = {name: retrained(m, chosen=kind) for name, m in models.items()}
+        rows_ = compared(runs, models_, disks)
+        for program in [p for p in TASKS if any(r.run.program == p for r in rows_)]:
+            plain = fmean(by_disk(rows_, program, lambda r: r.plain))
+            corrected = fmean(by_disk(rows_, program, lambda r: r.corrected))
+            rows.append(ModelRow(kind, program, plain, corrected, coverage(rows_, program)))
     return rows
 
 
@@ -192,14 +192,20 @@ def _show_models(rows: Sequence[ModelRow], models: Mapping[str, BlackBoxModel]) 
     for heading in ("accuracy", "with computing", "inside 90 %", "inside, by other programs"):
         table.add_column(heading, justify="right")
     for row in sorted(rows, key=lambda r: list(TASKS).index(r.program)):
-        one = row.coverage
-        level = "none" if one.level is None else f"{one.calibrated} of {one.runs} ({one.level:.0%})"
-        inside = f"{one.inside} of {one.runs}"
+        coverage_ = row.coverage
+        level = (
+            "none"
+            if coverage_.level is None
+            else f"{coverage_.calibrated} of {coverage_.runs} ({coverage_.level:.0%})"
+        )
+        inside = f"{coverage_.inside} of {coverage_.runs}"
         accuracies = (f"{row.plain:.1%}", f"{row.corrected:.1%}")
         table.add_row(row.program, row.model, *accuracies, inside, level)
     Console(width=100, highlight=False).print(table)
     for name, model in models.items():
-        errors = ", ".join(f"{kind} {one.mean:.1%}" for kind, one in model.errors.items())
+        errors = ", ".join(
+            f"{kind} {coverage_.mean:.1%}" for kind, coverage_ in model.errors.items()
+        )
         print(f"{name}: cross-validated error of its points: {errors}")
 
 
@@ -207,31 +213,33 @@ def _model_rows(rows: Sequence[ModelRow]) -> list[record.Row]:
     """Rows to record: the goal of intervals is 80 % of the runs, or the level that programs attain."""
     recorded = []
     for row in rows:
-        case, one = f"{row.program}, model {row.model}", row.coverage
+        case, coverage_ = f"{row.program}, model {row.model}", row.coverage
         for metric, value in (("storage alone", row.plain), ("with computing", row.corrected)):
             recorded.append(record.row(case, "", f"accuracy, {metric}", [100 * value], "%"))
         metric = "runs inside of the 90 % interval of storage and computing"
-        recorded.append(record.share(case, "", metric, one.inside, one.runs, 0.8))
-        if one.level is not None:
+        recorded.append(record.share(case, "", metric, coverage_.inside, coverage_.runs, 0.8))
+        if coverage_.level is not None:
             metric = "runs inside of the interval calibrated by other programs"
-            level = round(one.level, 2)
-            recorded.append(record.share(case, "", metric, one.calibrated, one.runs, level))
+            level = round(coverage_.level, 2)
+            recorded.append(
+                record.share(case, "", metric, coverage_.calibrated, coverage_.runs, level)
+            )
     return recorded
 
 
 def accuracy_figure(rows: Sequence[Compared]) -> Figure:
-    """Published accuracies beside those here, a dot per disk."""
+    """Published accuracies compared with the measured ones, a dot per disk."""
     points = []
     for program in [p for p in TASKS if any(r.run.program == p for r in rows)]:
         values = [float(text) for text in re.findall(r"(\d+) %", PUBLISHED[program][0])]
-        here = {
+        measured = {
             name: [100 * value for value in by_disk(rows, program, of)]
             for name, of in (
                 ("storage alone", lambda r: r.plain),
                 ("with computing", lambda r: r.corrected),
             )
         }
-        points.append(published_figures.Point(program, values, here))
+        points.append(published_figures.Point(program, values, measured))
     return published_figures.beside({"accuracy on each disk": points}, "accuracy (%)")
 
 
@@ -250,66 +258,72 @@ def main() -> int:
     quick = "two disks, grep, about a minute"
     options = shared_options(__doc__.splitlines()[0], "blackbox", quick, figures=True)
     options.add_argument(
-        "--program", action="append", help=f"of {', '.join(TASKS)}, or how they begin; repeatable"
+        "--program", action="append", help=f"one of {', '.join(TASKS)}, or a prefix; repeatable"
     )
-    options.add_argument("--replicates", type=int, help="of the programs (default 2, quick 1)")
-    options.add_argument("--model", default="tree", choices=tuple(LEARNERS), help="of the claims")
+    options.add_argument(
+        "--replicates", type=int, help="replicates of the programs (default 2, quick 1)"
+    )
+    options.add_argument(
+        "--model", default="tree", choices=tuple(LEARNERS), help="model that the claims use"
+    )
     options.add_argument("--points", type=Path, help="store the learnt points in this Parquet file")
     options.add_argument("--swap", action="store_true", help="plant models of other disks")
-    given = options.parse_args()
-    if given.program and (
-        odd := [p for p in given.program if not any(t.startswith(p) for t in TASKS)]
+    arguments = options.parse_args()
+    if arguments.program and (
+        unknown := [p for p in arguments.program if not any(t.startswith(p) for t in TASKS)]
     ):
-        options.error(f"found the program {odd[0]}; expected {', '.join(TASKS)}")
-    out: Path = given.out.resolve()
-    names = QUICK_DISKS if given.quick else tuple(DISKS)
+        options.error(f"found the program {unknown[0]}; expected {', '.join(TASKS)}")
+    out: Path = arguments.out.resolve()
+    names = QUICK_DISKS if arguments.quick else tuple(DISKS)
     needed = [
         out / "programs" / "runs.parquet",
         *(out / "learn" / n / "served.json" for n in names),
     ]
-    if given.compare and (missing := [p for p in needed if not p.exists()]):
-        options.error(f"--compare: {missing[0]} is missing; expected what a run without it leaves")
+    if arguments.compare and (missing := [p for p in needed if not p.exists()]):
+        options.error(f"--compare: {missing[0]} is missing; expected the results of an earlier run")
     try:
         served = {}
         for name in names:
             print(f"blackbox: learning {name}", file=sys.stderr)
-            learning = QUICK_LEARN if given.quick else LEARN
-            where = out / "learn" / name
-            served[name] = learnt(name, DISKS[name], TIME_SCALE, where, learning)
+            learning = QUICK_LEARN if arguments.quick else LEARN
+            target = out / "learn" / name
+            served[name] = learnt(name, DISKS[name], TIME_SCALE, target, learning)
         programs = out / "programs"
-        if not given.compare:
+        if not arguments.compare:
             print("blackbox: running the programs", file=sys.stderr)
-            changes = [word for one in overrides(given) for word in ("--set", one)]
+            changes = [argument for entry in overrides(arguments) for argument in ("--set", entry)]
             run_study(STUDY, programs, changes)
-        runs, left_out = observed(programs)
+        runs, excluded = observed(programs)
         models = {name: load_model(out / "learn" / name) for name in names}
     except PenstockError as error:
         print(f"blackbox: {error}", file=sys.stderr)
         return 1
-    if given.points:
-        write_points(models, given.points)
-    rows_of_models = beside(runs, models, names)
-    if given.model != "tree":
-        models = {name: retrained(m, chosen=given.model) for name, m in models.items()}
-    others = [compared(runs, turned(models, by), names) for by in range(1, len(names))]
-    rows = compared(runs, turned(models, 1) if given.swap else models, names)
+    if arguments.points:
+        write_points(models, arguments.points)
+    rows_of_models = rows_by_model(runs, models, names)
+    if arguments.model != "tree":
+        models = {name: retrained(m, chosen=arguments.model) for name, m in models.items()}
+    swapped = [compared(runs, turned(models, by), names) for by in range(1, len(names))]
+    rows = compared(runs, turned(models, 1) if arguments.swap else models, names)
     if rows:
         with style.look():
-            published_figures.save(accuracy_figure(rows), (given.figures or out) / "blackbox.svg")
+            published_figures.save(
+                accuracy_figure(rows), (arguments.figures or out) / "blackbox.svg"
+            )
     else:
         print("blackbox: no run is valid on two disks; the host is too busy", file=sys.stderr)
-    evaluated = claims(rows, treatments_of(given))
-    best = best_of_others(others)
+    evaluated = claims(rows, treatments_of(arguments))
+    best = best_of_others(swapped)
     gate = PUBLISHED["grep-fixed"][1]
     planted = {"grep-fixed by the model of another disk": None if best is None else best < gate}
-    doubted = [name for name, one in served.items() if abs(one["time_ratio"] - 1) > TIME_LIMIT]
-    if given.json:
-        document = {"runs": _plain(rows), "left_out": left_out, "served": served}
+    doubted = [name for name, entry in served.items() if abs(entry["time_ratio"] - 1) > TIME_LIMIT]
+    if arguments.json:
+        document = {"runs": _plain(rows), "left_out": excluded, "served": served}
         document |= {"claims": checks.as_json(evaluated), "planted": planted}
         document["published"] = {k: v[0] for k, v in PUBLISHED.items()}
         document["models"] = {
             name: {
-                "errors": {kind: one.to_dict() for kind, one in m.errors.items()},
+                "errors": {kind: entry.to_dict() for kind, entry in m.errors.items()},
                 "overlap": vars(m.overlap) if m.overlap else None,
             }
             for name, m in models.items()
@@ -322,17 +336,17 @@ def main() -> int:
         _show_models(rows_of_models, models)
         print()
         checks.show(evaluated, 100)
-        print(f"\n{len(rows)} runs of {len(rows) + len(left_out)}; left out: {len(left_out)}")
-        for line in left_out:
+        print(f"\n{len(rows)} runs of {len(rows) + len(excluded)} valid; excluded: {len(excluded)}")
+        for line in excluded:
             print(f"  {line}")
-        for name, one in served.items():
+        for name, entry in served.items():
             note = ", doubtful" if name in doubted else ""
-            print(f"{name} while learnt: {one['time_ratio']:.3f} of the time asked for{note}")
+            print(f"{name} during learning: {entry['time_ratio']:.3f} of the requested time{note}")
         if best is not None:
             print(f"planted: grep-fixed by the model of another disk: {best:.1%} at best")
-    valid = record.share("runs", "", "valid", len(rows), len(rows) + len(left_out))
+    valid = record.share("runs", "", "valid", len(rows), len(rows) + len(excluded))
     results = [*checks.rows(evaluated), *_model_rows(rows_of_models), valid]
-    record.keep(given.record, results, planted)
+    record.keep(arguments.record, results, planted)
     return checks.finish("blackbox", evaluated, planted)
 
 

@@ -107,15 +107,15 @@ def measured(table: pd.DataFrame, ahead_table: pd.DataFrame) -> Rate:
     """Means of the valid runs of both studies."""
 
     def rate(drive: str, ahead: str, pattern: str, block: str, jobs: int) -> float | None:
-        wanted = {"pattern": pattern, "size": block}
+        levels = {"pattern": pattern, "size": block}
         if jobs == 1 and ahead == "on" and block in ("4k", "28k"):
-            source, wanted = table, wanted | {"drive": drive}
+            source, levels = table, levels | {"drive": drive}
         elif drive == "px05smb040":
-            source, wanted = ahead_table, wanted | {"ahead": ahead, "jobs": str(jobs)}
+            source, levels = ahead_table, levels | {"ahead": ahead, "jobs": str(jobs)}
         else:
             return None
         chosen = source[source["valid"]]
-        for name, value in wanted.items():
+        for name, value in levels.items():
             chosen = chosen[chosen[name].astype(str) == value]
         return None if chosen.empty else float(chosen["bandwidth"].mean()) * SCALE
 
@@ -189,7 +189,7 @@ def shapes(engine: str, rate: Rate) -> list[Shape]:
 
 
 def rates_figure(rates: dict[str, Rate]) -> Figure:
-    """Published rates beside those of each engine, a panel per drive; the last cells are those of 16 jobs."""
+    """Published rates compared with those of each engine, a panel per drive; the last cells have 16 jobs."""
     panels: dict[str, list[Point]] = {}
     for drive, table in PUBLISHED.items():
         cells = [
@@ -204,12 +204,12 @@ def rates_figure(rates: dict[str, Rate]) -> Figure:
             ]
         panels[drive] = []
         for label, cell, value in cells:
-            here = {
+            measured_ = {
                 name: [result]
                 for name, rate in rates.items()
                 if (result := rate(*cell)) is not None
             }
-            panels[drive].append(Point(label, [value], here))
+            panels[drive].append(Point(label, [value], measured_))
     return beside(panels, "rate (MB/s)", log=True)
 
 
@@ -223,7 +223,7 @@ def halves() -> list[Shape]:
         )
         half = Measurements(ordered, table.fit.flush, "")
         rows = judged(profile_of(half, drive, []), half, random, one_by_one=False)[len(ordered) :]
-        for words, predicted in (
+        for case, predicted in (
             ("at random from those in order", rows),
             ("each from the seven others", judged(profile_of(table.fit, drive, []), table.fit, [])),
         ):
@@ -232,23 +232,25 @@ def halves() -> list[Shape]:
                 size = f"{row.cell.block_bytes >> 10}k"
                 wording = f"{drive} {kind}{row.cell.op} {size}, over the published"
                 value = row.held_out
-                one = claim(
-                    words,
+                claim_ = claim(
+                    case,
                     wording,
                     {wording: int(value is not None)},
                     lambda value=value: met_if(abs(value - 1) <= HALVES_WITHIN, f"{value:.3g}"),
                     criterion=f"1 +-{HALVES_WITHIN:.0%}",
                 )
-                result.append(Shape(one, value))
+                result.append(Shape(claim_, value))
     return result
 
 
 def runs(name: str, out: Path, quick: bool) -> pd.DataFrame:
-    """Runs of one study, made if they are missing."""
+    """Runs of one study; missing runs are executed."""
     place = out / f"ssd-patterns{name}{'-quick' if quick else ''}"
-    words = ["--quick", "--set", "design.replicates=1"] if quick else []
-    words += [w for change in QUICK[name] for w in ("--set", change)] if quick else []
-    finish(HERE / f"ssd-patterns{name}.study.yaml", place, words, quiet=True)
+    options_ = ["--quick", "--set", "design.replicates=1"] if quick else []
+    options_ += (
+        [argument for change in QUICK[name] for argument in ("--set", change)] if quick else []
+    )
+    finish(HERE / f"ssd-patterns{name}.study.yaml", place, options_, quiet=True)
     return pd.read_parquet(place / "runs.parquet")
 
 
@@ -268,7 +270,7 @@ def main() -> int:
     record.option(parser)
     arguments = parser.parse_args()
     rates = {"simulator": simulated()}
-    found = shapes("simulator", rates["simulator"])
+    shapes_ = shapes("simulator", rates["simulator"])
     if not arguments.virtual:
         try:
             tables = [runs(name, arguments.out, arguments.quick) for name in ("", "-readahead")]
@@ -276,15 +278,15 @@ def main() -> int:
             print(error, file=sys.stderr)
             return 1
         rates["disk"] = measured(*tables)
-        found += shapes("disk", rates["disk"])
+        shapes_ += shapes("disk", rates["disk"])
         for table in tables:
-            left_out = int((~table["valid"]).sum())
-            print(f"{left_out} of {len(table)} runs left out as not valid", file=sys.stderr)
+            excluded = int((~table["valid"]).sum())
+            print(f"{excluded} of {len(table)} runs are not valid, and excluded", file=sys.stderr)
     with style.look():
         save(rates_figure(rates), (arguments.figures or arguments.out) / "ssd-patterns.svg")
     changed = shapes("simulator", simulated(without_fetch))
     reported = [s.claim.wording for s in changed if s.claim.result is Result.NOT_MET]
-    claims = [s.claim for s in found]
+    claims = [s.claim for s in shapes_]
     predicted = halves()
     if arguments.json:
         document = {
@@ -297,26 +299,26 @@ def main() -> int:
         print(f"planted drive without page fetch: {len(reported)} shapes reported")
     planted = {"a drive without pages": "ordered over random, 4k, one job" in reported}
     about = " ".join((__doc__ or "").split("\n\n")[2].split())
-    record.keep(arguments.record, kept(found, predicted), planted, about)
+    record.keep(arguments.record, kept(shapes_, predicted), planted, about)
     return checks.finish("ssd-patterns", claims, planted)
 
 
-def kept(found: list[Shape], predicted: list[Shape]) -> list[record.Row]:
+def kept(shapes_: list[Shape], predicted: list[Shape]) -> list[record.Row]:
     """Totals that the page shows, and every claim."""
     rows = []
-    for engine in dict.fromkeys(s.claim.of for s in found + predicted):
-        for words, given in (("published numbers that the profile was made from", True),
+    for engine in dict.fromkeys(s.claim.of for s in shapes_ + predicted):
+        for metric, is_input in (("published numbers that the profile was made from", True),
                              ("shapes that follow from it", False)):  # fmt: skip
-            mine = [s for s in found if s.claim.of == engine and s.given is given]
-            if mine:
-                rows.append(_share(engine, words, mine))
-        mine = [s for s in predicted if s.claim.of == engine]
-        if mine:
-            rows.append(_share(engine, "cells predicted within 10 %", mine))
-            worst = max((s.value or 0 for s in mine), key=lambda x: max(x, 1 / x) if x else 0)
+            selected = [s for s in shapes_ if s.claim.of == engine and s.given is is_input]
+            if selected:
+                rows.append(_share(engine, metric, selected))
+        selected = [s for s in predicted if s.claim.of == engine]
+        if selected:
+            rows.append(_share(engine, "cells predicted within 10 %", selected))
+            worst = max((s.value or 0 for s in selected), key=lambda x: max(x, 1 / x) if x else 0)
             rows.append(record.row(engine, "", "farthest, predicted over published", [worst], ""))
     rows = [{**row, "quoted": True} for row in rows]
-    return rows + checks.rows(s.claim for s in found + predicted)
+    return rows + checks.rows(s.claim for s in shapes_ + predicted)
 
 
 def _share(engine: str, wording: str, subset: list[Shape]) -> record.Row:

@@ -44,11 +44,11 @@ ABOUT = (
 )
 
 
-def judged(out: Path, plant: bool = False) -> list[dict[str, Any]]:
+def evaluate_runs(out: Path, plant: bool = False) -> list[dict[str, Any]]:
     """A row per run: normal end, verdict of its certificate, agreement of the two sources."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     if not (out / "runs.parquet").exists():
-        return found
+        return rows
     runs = pd.read_parquet(out / "runs.parquet").sort_values("run_order")
     for run in runs.to_dict("records"):
         row: dict[str, Any] = {k: run[k] for k in ("run_id", "disk", "system", "replicate")}
@@ -57,14 +57,14 @@ def judged(out: Path, plant: bool = False) -> list[dict[str, Any]]:
         row["ended_well"] = bundle.manifest["exit_status"] == 0
         seen = large(witnessed(bundle, DISK, plant=plant)) if row["ended_well"] else []
         direct = row["system"] in DIRECT
-        verdicts = [(one, one.agrees(direct)) for one in seen]
+        verdicts = [(file, file.agrees(direct)) for file in seen]
         row["judged"] = sum(v is not None for _, v in verdicts)
-        row["ratios"] = sorted(one.ratio(direct) for one, v in verdicts if v is not None)
-        row["bytes"] = sum(one.disk for one, v in verdicts if v is not None)
-        row["apart"] = [f"{one.file} ({one.direction})" for one, v in verdicts if v is False]
+        row["ratios"] = sorted(file.ratio(direct) for file, v in verdicts if v is not None)
+        row["bytes"] = sum(file.disk for file, v in verdicts if v is not None)
+        row["apart"] = [f"{file.file} ({file.direction})" for file, v in verdicts if v is False]
         row["confirmed"] = bool(row["judged"]) and not row["apart"]
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def show(rows: list[dict[str, Any]]) -> None:
@@ -77,7 +77,7 @@ def show(rows: list[dict[str, Any]]) -> None:
     table.add_column("disk / tracer")
     for row in rows:
         ratios = row["ratios"]
-        said = f"{ratios[0]:.4f} to {ratios[-1]:.4f}" if ratios else ""
+        ratio_range = f"{ratios[0]:.4f} to {ratios[-1]:.4f}" if ratios else ""
         table.add_row(
             row["disk"],
             row["system"],
@@ -86,7 +86,7 @@ def show(rows: list[dict[str, Any]]) -> None:
             "valid" if row["certificate"] else "not valid",
             str(row["judged"]),
             f"{row['bytes'] / 2**20:.1f}",
-            said + ("" if row["confirmed"] else " APART: " + ", ".join(row["apart"][:2])),
+            ratio_range + ("" if row["confirmed"] else " APART: " + ", ".join(row["apart"][:2])),
         )
     Console(width=110, highlight=False).print(table)
     for row in rows:
@@ -98,25 +98,27 @@ def main() -> int:
     """Exit status: 0 every claim is met, 1 something failed, 3 a claim is not met or not measured."""
     document = (__doc__ or "").splitlines()[0]
     options = shared_options(document, "systems-on-disks", "16 MiB, one replicate")
-    given = options.parse_args()
-    out: Path = given.out.resolve()
+    arguments = options.parse_args()
+    out: Path = arguments.out.resolve()
     try:
-        if not given.compare:
-            words = ["--quick", "--set", "design.replicates=1"] if given.quick else []
-            run_study(STUDY, out, words)
-        rows = judged(out)
-        noticed = not any(row["confirmed"] for row in judged(out, plant=True)) if rows else None
+        if not arguments.compare:
+            overrides = ["--quick", "--set", "design.replicates=1"] if arguments.quick else []
+            run_study(STUDY, out, overrides)
+        rows = evaluate_runs(out)
+        detected = (
+            not any(row["confirmed"] for row in evaluate_runs(out, plant=True)) if rows else None
+        )
     except PenstockError as error:
         print(f"systems-on-disks: {error}", file=sys.stderr)
         return 1
     claims = claims_of(rows)
-    if given.json:
+    if arguments.json:
         print(json.dumps({"runs": rows, "claims": checks.as_json(claims)}, default=str))
     else:
         show(rows)
         checks.show(claims, 110)
-    planted = {"the larger requests lost": noticed}
-    record.keep(given.record, kept(rows), planted, ABOUT)
+    planted = {"the larger requests lost": detected}
+    record.keep(arguments.record, record_rows(rows), planted, ABOUT)
     return checks.finish("systems-on-disks", claims, planted)
 
 
@@ -139,21 +141,21 @@ def claims_of(rows: list[dict[str, Any]]) -> list[Claim]:
 
 def _agree(valid: list[dict[str, Any]]) -> Finding:
     ratios = sorted(ratio for row in valid for ratio in row["ratios"])
-    apart = [file for row in valid for file in row["apart"]]
+    differing = [file for row in valid for file in row["apart"]]
     if not ratios:
         return Finding(checks.Result.NOT_MEASURED, "no file that both see completely")
     evidence = f"{ratios[0]:.4f} to {ratios[-1]:.4f} of {len(ratios)} files in {len(valid)} runs"
-    if apart:
-        evidence += f"; apart: {', '.join(apart[:2])}"
+    if differing:
+        evidence += f"; apart: {', '.join(differing[:2])}"
     return met_if(all(row["confirmed"] for row in valid), evidence)
 
 
-def kept(rows: list[dict[str, Any]]) -> list[record.Row]:
+def record_rows(runs_: list[dict[str, Any]]) -> list[record.Row]:
     """The claims, and the number of valid certificates."""
-    valid = sum(row["certificate"] for row in rows)
+    valid = sum(row["certificate"] for row in runs_)
     return [
-        *checks.rows(claims_of(rows)),
-        record.share("runs", "", "certificates valid", valid, len(rows)),
+        *checks.rows(claims_of(runs_)),
+        record.share("runs", "", "certificates valid", valid, len(runs_)),
     ]
 
 

@@ -40,13 +40,13 @@ EXAMPLES = "org.apache.hadoop.examples.ExampleDriver"
 SHELL = "org.apache.hadoop.fs.FsShell"
 #: TeraGen's and TeraSort's records
 RECORD_BYTES = 100
-#: in each node, where the root is the node's own
+#: directory in each node, which has its own root
 HOME = Path("/tmp/penstock-hadoop")
 HISTORY = "/tmp/hadoop-yarn/staging/history/done_intermediate/*/*.jhist"
 
 
 class Client:
-    """Programs of Hadoop's run as its user would run them."""
+    """Hadoop's programs, as a user runs them."""
 
     def __init__(self, home: Path, head: str, *, yarn: bool) -> None:
         self.home, self.head, self.lib = home, head, library()
@@ -59,28 +59,30 @@ class Client:
         """A configuration without the settings of single daemons."""
         return configure(self.home / name, self.home, self.head, {}, yarn=yarn, lib=self.lib)
 
-    def run(self, *words: str, conf: Path | None = None) -> str:
+    def run(self, *arguments: str, conf: Path | None = None) -> str:
         """stdout of a program; RuntimeError with the end of its log if it fails."""
-        line = java(conf or self.conf, self.home, self.lib, *words)
+        line = java(conf or self.conf, self.home, self.lib, *arguments)
         with open(self.log, "ab") as errors:
-            done = subprocess.run(
+            result = subprocess.run(
                 line,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=environment(),
             )
-        if done.returncode != 0:
+        if result.returncode != 0:
             lines = self.log.read_text("utf-8", "replace").splitlines()
-            told = "\n".join(line for line in lines[-60:] if "INFO" not in line)
-            raise RuntimeError(f"{' '.join(words[:2])}: status {done.returncode}:\n{told[-2000:]}")
-        return done.stdout.decode("utf-8", "replace")
+            messages = "\n".join(line for line in lines[-60:] if "INFO" not in line)
+            raise RuntimeError(
+                f"{' '.join(arguments[:2])}: status {result.returncode}:\n{messages[-2000:]}"
+            )
+        return result.stdout.decode("utf-8", "replace")
 
     def wait(self, port: int, bean: str, key: str, count: int, *pids: int) -> None:
         """Wait until a daemon's counter reaches a number."""
-        words = [sys.executable, str(HERE / "live.py"), f"http://{self.head}:{port}", bean, key]
-        words += [str(count), "120", *map(str, pids)]
-        if subprocess.run(words).returncode:
+        argv = [sys.executable, str(HERE / "live.py"), f"http://{self.head}:{port}", bean, key]
+        argv += [str(count), "120", *map(str, pids)]
+        if subprocess.run(argv).returncode:
             raise RuntimeError(f"Hadoop did not start: {key} is not {count}")
 
     def wait_for_data(self, count: int, *pids: int) -> None:
@@ -97,8 +99,8 @@ def daemon(kind: str, node: str, disk: Path, head: str, index: int) -> None:
     own = of_daemon(kind, node, disk, index, HOME)
     name = "conf" if kind == "tasks" else f"conf-{kind}"
     conf = configure(HOME / name, HOME, head, own, yarn=True, lib=lib)
-    words = java(conf, HOME, lib, MAINS[kind])
-    os.execvpe(words[0], words, environment())
+    argv = java(conf, HOME, lib, MAINS[kind])
+    os.execvpe(argv[0], argv, environment())
 
 
 def generate(mib: int, head: Path, places: list[Path]) -> None:
@@ -107,12 +109,12 @@ def generate(mib: int, head: Path, places: list[Path]) -> None:
     for place in places:
         (place / "blocks").mkdir()
     with tempfile.TemporaryDirectory(prefix="hadoop-") as text:
-        home, here = Path(text), "127.0.0.1"
-        client = Client(home, here, yarn=False)
+        home, address = Path(text), "127.0.0.1"
+        client = Client(home, address, yarn=False)
         parts = [("name", head, 0), *(("data", place, i + 1) for i, place in enumerate(places))]
         confs = [
             configure(
-                home / f"conf-{kind}-{i}", home, here, of_daemon(kind, here, place, i, home),
+                home / f"conf-{kind}-{i}", home, address, of_daemon(kind, address, place, i, home),
                 yarn=False, lib=client.lib,
             )
             for kind, place, i in parts
@@ -122,26 +124,26 @@ def generate(mib: int, head: Path, places: list[Path]) -> None:
         try:
             for (kind, _, i), conf in zip(parts, confs, strict=True):
                 with open(home / f"{kind}-{i}.log", "wb") as log:
-                    words = java(conf, home, client.lib, MAINS[kind])
-                    one = subprocess.Popen(
-                        words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment()
+                    argv = java(conf, home, client.lib, MAINS[kind])
+                    process = subprocess.Popen(
+                        argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment()
                     )
-                daemons.append(one)
-            client.wait_for_data(len(places), *(one.pid for one in daemons))
+                daemons.append(process)
+            client.wait_for_data(len(places), *(process.pid for process in daemons))
             rows = (mib << 20) // RECORD_BYTES
             client.run(
                 EXAMPLES, "teragen", f"-Dmapreduce.job.maps={2 * len(places)}", str(rows), "/in"
             )
         finally:
-            for one in reversed(daemons):
-                one.terminate()
-            for one in daemons:
-                one.wait()
-        found = re.findall(r"CHECKSUM=(\d+)", client.log.read_text())
-        if not found:
-            raise RuntimeError("TeraGen told no checksum")
-    made = {"rows": rows, "checksum": f"{int(found[-1]):x}"}
-    (head / "generated.json").write_text(json.dumps(made))
+            for process in reversed(daemons):
+                process.terminate()
+            for process in daemons:
+                process.wait()
+        checksums = re.findall(r"CHECKSUM=(\d+)", client.log.read_text())
+        if not checksums:
+            raise RuntimeError("TeraGen printed no checksum")
+    summary = {"rows": rows, "checksum": f"{int(checksums[-1]):x}"}
+    (head / "generated.json").write_text(json.dumps(summary))
 
 
 def history(file: Path) -> list[dict[str, Any]]:
@@ -162,7 +164,7 @@ def history(file: Path) -> list[dict[str, Any]]:
 
 def run(head: str, nodes: list[str], disk: Path, out: Path, speculative: bool) -> dict[str, Any]:
     """TeraSort and TeraValidate; RuntimeError if the output is not the sorted input."""
-    made = json.loads((disk / "generated.json").read_text())
+    generated = json.loads((disk / "generated.json").read_text())
     client = Client(HOME, head, yarn=True)
     client.wait_for_data(len(nodes))
     bean = "Hadoop:service=ResourceManager,name=ClusterMetrics"
@@ -183,16 +185,16 @@ def run(head: str, nodes: list[str], disk: Path, out: Path, speculative: bool) -
     client.run(EXAMPLES, "teravalidate", "/out", "/report", conf=local)
     report = client.run(SHELL, "-cat", "/report/part-r-*")
     checksum = re.findall(r"checksum\s+(\w+)", report)
-    if "error" in report or checksum[-1:] != [made["checksum"]]:
-        raise RuntimeError(f"TeraValidate: {report.strip()}; TeraGen's is {made['checksum']}")
+    if "error" in report or checksum[-1:] != [generated["checksum"]]:
+        raise RuntimeError(f"TeraValidate: {report.strip()}; TeraGen's is {generated['checksum']}")
     (out / "job.jhist").write_text(client.run(SHELL, "-cat", HISTORY))
     tasks = history(out / "job.jhist")
-    found: dict[str, Any] = {"seconds": (ended_ns - began_ns) / 1e9}
-    found |= {"began_ns": began_ns, "ended_ns": ended_ns, "checksum": checksum[-1]}
+    summary: dict[str, Any] = {"seconds": (ended_ns - began_ns) / 1e9}
+    summary |= {"began_ns": began_ns, "ended_ns": ended_ns, "checksum": checksum[-1]}
     for kind in ("map", "reduce"):
-        mine = [t for t in tasks if t["kind"] == kind]
-        found[f"last_{kind}"] = max(mine, key=lambda t: float(t["end_s"]))["node"]
-    return {**found, "tasks": tasks}
+        tasks_ = [t for t in tasks if t["kind"] == kind]
+        summary[f"last_{kind}"] = max(tasks_, key=lambda t: float(t["end_s"]))["node"]
+    return {**summary, "tasks": tasks}
 
 
 def main() -> int:
@@ -211,22 +213,28 @@ def main() -> int:
     verb.add_argument("index", type=int, nargs="?", default=0)
     verb = verbs.add_parser("run")
     verb.add_argument("--out", type=Path, required=True)
-    verb.add_argument("--disk", type=Path, required=True, help="of the head")
+    verb.add_argument("--disk", type=Path, required=True, help="disk of the head")
     verb.add_argument("--speculative", action="store_true", help="backup tasks (Hadoop's default)")
     verb.add_argument("head")
     verb.add_argument("nodes", nargs="+")
-    given = options.parse_args()
+    arguments = options.parse_args()
     try:
-        if given.verb == "generate":
-            generate(given.mib, given.head, given.places)
-        elif given.verb == "daemon":
-            daemon(given.kind, given.node, given.disk, given.head, given.index)
+        if arguments.verb == "generate":
+            generate(arguments.mib, arguments.head, arguments.places)
+        elif arguments.verb == "daemon":
+            daemon(arguments.kind, arguments.node, arguments.disk, arguments.head, arguments.index)
         else:
-            found = run(given.head, given.nodes, given.disk, given.out, given.speculative)
-            (given.out / "terasort.json").write_text(json.dumps(found))
-            print(f"seconds: {found['seconds']:.6f}")
+            summary = run(
+                arguments.head,
+                arguments.nodes,
+                arguments.disk,
+                arguments.out,
+                arguments.speculative,
+            )
+            (arguments.out / "terasort.json").write_text(json.dumps(summary))
+            print(f"seconds: {summary['seconds']:.6f}")
             for key in ("last_map", "last_reduce", "checksum"):
-                print(f"{key}: {found[key]}")
+                print(f"{key}: {summary[key]}")
     except RuntimeError as error:
         print(f"terasort: {error}", file=sys.stderr)
         return 1

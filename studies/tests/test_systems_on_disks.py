@@ -80,6 +80,6 @@ def test_a_treatment_without_a_valid_run_is_not_measured(change: dict[str, Any] 
 
 
 def test_a_study_without_runs_is_not_measured(tmp_path: Path) -> None:
-    claims = systems_on_disks.claims_of(systems_on_disks.judged(tmp_path))
+    claims = systems_on_disks.claims_of(systems_on_disks.evaluate_runs(tmp_path))
     assert {c.result for c in claims} == {Result.NOT_MEASURED}
     assert status(claims) == 3
