@@ -240,7 +240,7 @@ def accuracy_figure(rows: Sequence[Compared]) -> Figure:
             )
         }
         points.append(published_figures.Point(program, values, measured))
-    return published_figures.beside({"accuracy on each disk": points}, "accuracy (%)")
+    return published_figures.comparison_figure({"accuracy on each disk": points}, "accuracy (%)")
 
 
 def write_points(models: Mapping[str, BlackBoxModel], file: Path) -> None:

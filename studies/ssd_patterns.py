@@ -49,7 +49,7 @@ from disks import finish  # noqa: E402
 from bench import record  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.claims import Claim, Finding, Result, claim, met_if  # noqa: E402
-from studies.common.published_figures import Point, beside, save  # noqa: E402
+from studies.common.published_figures import Point, comparison_figure, save  # noqa: E402
 
 SCALE = 40
 #: MB/s of one job: (4 KiB, 28 KiB) by drive and pattern
@@ -210,7 +210,7 @@ def rates_figure(rates: dict[str, Rate]) -> Figure:
                 if (result := rate(*cell)) is not None
             }
             panels[drive].append(Point(label, [value], measured_))
-    return beside(panels, "rate (MB/s)", log=True)
+    return comparison_figure(panels, "rate (MB/s)", log=True)
 
 
 def halves() -> list[Shape]:

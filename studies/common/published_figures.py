@@ -38,7 +38,7 @@ def save(fig: Figure, file: Path) -> None:
     file.write_text(re.sub(r"-?\d+\.\d{3,}", lambda n: f"{float(n[0]):.2f}", text))
 
 
-def beside(panels: Mapping[str, Sequence[Point]], unit: str, *, log: bool = False) -> Figure:
+def comparison_figure(panels: Mapping[str, Sequence[Point]], unit: str, *, log: bool = False) -> Figure:
     """A panel for each title: published values and those here, case by case."""
     fig = style.figure(style.WIDE_INCHES, 3.2)
     grid = fig.subplots(1, len(panels), squeeze=False, sharey=True)[0]

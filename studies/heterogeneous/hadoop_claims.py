@@ -14,7 +14,7 @@ from steps import Interval, mean_interval, ratio_interval
 
 from penstock.report import style
 from studies.claims import Claim, Finding, Result, claim, met_if, valid_runs
-from studies.common.published_figures import Point, beside
+from studies.common.published_figures import Point, comparison_figure
 
 #: from fast to slow
 ORDER = ("all-fast", "all-half", "half-half", "all-quarter")
@@ -193,7 +193,7 @@ def ratios_figure(found: list[Run]) -> Figure:
             )
             for setting in SETTINGS
         ]
-    return beside(panels, "time (times that of all-fast)", log=True)
+    return comparison_figure(panels, "time (times that of all-fast)", log=True)
 
 
 def times_figure(found: list[Run]) -> Figure:

@@ -16,8 +16,8 @@ from studies.common.published_figures import (
     Cells,
     Point,
     Rate,
-    beside,
     cell_means,
+    comparison_figure,
     effect_sizes,
     rate_ratios,
     save,
@@ -38,7 +38,7 @@ def marks(axes: Axes, label: str) -> list[float]:
 
 def test_published_values_and_those_here_are_in_one_panel() -> None:
     points = [Point("a", [90, 80], {"disk": [97.0]}), Point("b", [30], {"simulator": [58.0]})]
-    (axes,) = beside({"accuracy": points}, "%").axes
+    (axes,) = comparison_figure({"accuracy": points}, "%").axes
     assert marks(axes, "published") == [90, 80, 30]
     assert (marks(axes, "disk"), marks(axes, "simulator")) == ([97], [58])
     assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b"]
@@ -112,5 +112,5 @@ def test_published_effects_are_marked() -> None:
 
 
 def test_a_figure_is_written_as_svg(tmp_path: Path) -> None:
-    save(beside({"one": [Point("a", [1.23456])]}, "%"), tmp_path / "new" / "a.svg")
+    save(comparison_figure({"one": [Point("a", [1.23456])]}, "%"), tmp_path / "new" / "a.svg")
     assert "<svg" in (tmp_path / "new" / "a.svg").read_text()
