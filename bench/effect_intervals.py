@@ -49,18 +49,18 @@ FALSE = 0.05
 
 def plan_of(factors: dict[str, str], design: str) -> Plan:
     """The plan of a study with these factors and this design."""
-    said = "\n".join(f"  {name}: {text}" for name, text in factors.items())
-    words = " ".join(f"{{{name}}}" for name in factors)
+    factor_lines = "\n".join(f"  {name}: {text}" for name, text in factors.items())
+    placeholders = " ".join(f"{{{name}}}" for name in factors)
     return make_plan(
         read_study(
             f"""penstock: 1
 name: simulated
 question: Which?
 factors:
-{said}
+{factor_lines}
 design: {design}
 platform: {{nodes: [{{name: n}}]}}
-workload: {{command: 'echo {words}', expected: 60s}}
+workload: {{command: 'echo {placeholders}', expected: 60s}}
 responses: {{y: {{from: wall_s, unit: s, better: lower}}}}
 """.encode(),
             Path("simulated.study.yaml"),
@@ -124,7 +124,7 @@ def by_block(draws: Draws, plan: Plan) -> Any:
 
 
 def by_half(draws: Draws, plan: Plan) -> Any:
-    """A shift of three standard deviations of each half of a pass, whatever blocks there are."""
+    """A shift of three standard deviations of each half of a pass, independent of the blocks."""
     half = len({r.treatment_id for r in plan.rows}) // 2
     shift = draws.normal(0, 3, len(plan.rows) // half)
     return (
@@ -134,11 +134,11 @@ def by_half(draws: Draws, plan: Plan) -> Any:
 
 def by_setting(draws: Draws, plan: Plan) -> Any:
     """Noise with a component per retained setting, of twice the standard deviation of a run."""
-    found = draws.normal(0, 1, len(plan.rows))
+    noise = draws.normal(0, 1, len(plan.rows))
     for name in ("whole_plot", "strip"):
         number = np.array([getattr(r, name) for r in plan.rows])
-        found = found + np.where(number > 0, draws.normal(0, 2, int(number.max()) + 1)[number], 0.0)
-    return found
+        noise = noise + np.where(number > 0, draws.normal(0, 2, int(number.max()) + 1)[number], 0.0)
+    return noise
 
 
 def drifting(draws: Draws, plan: Plan) -> Any:
@@ -216,9 +216,9 @@ def outside(case: Case, studies: int, seed: int) -> tuple[int, int]:
         rows = sorted(plan.rows, key=lambda r: (r.coded[name], r.run_order))
         plan = dataclasses.replace(plan, order="standard").with_runs(rows)
         runs = runs_of(plan)
-    judged = plan
+    analysed = plan
     if case.blind:
-        judged = plan.with_runs([dataclasses.replace(r, whole_plot=0) for r in plan.rows])
+        analysed = plan.with_runs([dataclasses.replace(r, whole_plot=0) for r in plan.rows])
     truth = {term: 0.7 * (i + 1) for i, term in enumerate(case.terms)}
     base = np.zeros(len(runs))
     for term, q in truth.items():
@@ -226,10 +226,10 @@ def outside(case: Case, studies: int, seed: int) -> tuple[int, int]:
     missed = total = 0
     for study in range(studies):
         draws = np.random.default_rng([seed, study])
-        made = runs.assign(y=10 + base + case.noise(draws, plan))
+        run_table = runs.assign(y=10 + base + case.noise(draws, plan))
         if case.lost:
-            made.loc[draws.choice(len(made), case.lost, replace=False), "valid"] = False
-        table = effects(made, judged, "y").set_index("term")
+            run_table.loc[draws.choice(len(run_table), case.lost, replace=False), "valid"] = False
+        table = effects(run_table, analysed, "y").set_index("term")
         for term, q in truth.items():
             low, high = float(table.loc[term, "ci_low"]), float(table.loc[term, "ci_high"])
             if np.isfinite(low):
@@ -294,9 +294,9 @@ def identical() -> list[tuple[str, Plan, Noise]]:
 
 def names_a_difference(outcome: Outcome) -> bool:
     """True if the answer names a difference, or calls a treatment worse."""
-    found = [*costs(outcome), *best(outcome), *of_effects(outcome)]
+    findings = [*costs(outcome), *best(outcome), *of_effects(outcome)]
     worse = ranking(outcome, outcome.responses[0]).of("worse")
-    return bool(worse) or any(names_difference(outcome, f) for f in answering(outcome, found))
+    return bool(worse) or any(names_difference(outcome, f) for f in answering(outcome, findings))
 
 
 def false_answers(plan: Plan, noise: Noise, studies: int, seed: int) -> tuple[int, int]:
@@ -305,28 +305,28 @@ def false_answers(plan: Plan, noise: Noise, studies: int, seed: int) -> tuple[in
     """
     runs, names = runs_of(plan), [f.name for f in plan.factors]
     document = plan.to_json()
-    said = single = 0
+    naming = single = 0
     study = {"question": QUESTION, "responses": {"y": {"unit": "s", "better": "lower"}}}
     for number in range(studies):
         draws = np.random.default_rng([seed, number])
-        made = runs.assign(y=100 * np.exp(0.05 * noise(draws, plan)))
-        table = effects(made, plan, "y")
-        outcome = Outcome(Path("simulated"), document, study, made, table, None, None)
-        said += names_a_difference(outcome)
+        run_table = runs.assign(y=100 * np.exp(0.05 * noise(draws, plan)))
+        table = effects(run_table, plan, "y")
+        outcome = Outcome(Path("simulated"), document, study, run_table, table, None, None)
+        naming += names_a_difference(outcome)
         single += bool(
             (table["p_value"][table["term"].str.split(":").str[0].isin(names)] < 0.05).any()
         )
-    return said, single
+    return naming, single
 
 
-def judge_answers(name: str, said: int, studies: int) -> record.Row:
+def answers_row(name: str, naming: int, studies: int) -> record.Row:
     """The row of a design with identical treatments."""
-    low, high = ends(said, studies)
+    low, high = ends(naming, studies)
     return {
         "case": f"what the answer says of identical treatments: {name}",
         "engine": "penstock",
         "metric": "answers that name a difference",
-        "value": round(100 * said / studies, 2),
+        "value": round(100 * naming / studies, 2),
         "unit": "%",
         "low": round(100 * low, 2),
         "high": round(100 * high, 2),
@@ -341,14 +341,14 @@ def timed(runs: int, factors: int) -> record.Row:
     """Time to compute the effects of N runs [s]."""
     names = {f"F{i}": LEVELS for i in range(factors)}
     plan = plan_of(names, f"{{kind: full, replicates: {max(1, runs >> factors)}}}")
-    made = runs_of(plan).assign(y=np.random.default_rng(1).normal(10, 1, len(plan.rows)))
+    run_table = runs_of(plan).assign(y=np.random.default_rng(1).normal(10, 1, len(plan.rows)))
     began = time.perf_counter()
-    effects(made, plan, "y")
-    found = record.row(
+    effects(run_table, plan, "y")
+    time_row = record.row(
         f"{len(plan.rows):,} runs of {factors} factors", "penstock", "time of the analysis",
         [time.perf_counter() - began], "s",
     )  # fmt: skip
-    return record.at_most(found, 5.0)
+    return record.at_most(time_row, 5.0)
 
 
 def main() -> int:
@@ -361,33 +361,35 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=20261125)
     parser.add_argument("--json", action="store_true")
     record.option(parser)
-    asked = parser.parse_args()
-    studies = asked.studies or (200 if asked.quick else 2000)
+    arguments = parser.parse_args()
+    studies = arguments.studies or (200 if arguments.quick else 2000)
     rows = []
     for case in cases():
-        rows.append(judge(case, studies, asked.seed))
+        rows.append(judge(case, studies, arguments.seed))
         print(f"{rows[-1]['case']}: {rows[-1]['value']} % ({rows[-1]['verdict']})", file=sys.stderr)
-    found: dict[str, bool | None] = {}
+    detected: dict[str, bool | None] = {}
     for name, plan, noise in identical():
-        said, single = false_answers(plan, noise, studies, asked.seed)
-        rows.append(judge_answers(name, said, studies))
+        naming, single = false_answers(plan, noise, studies, arguments.seed)
+        rows.append(answers_row(name, naming, studies))
         print(f"{rows[-1]['case']}: {rows[-1]['value']} % ({rows[-1]['verdict']})", file=sys.stderr)
         if len(plan.factors) > 2:
-            what = f"each term by itself, {name}: {100 * single / studies:.1f} % name one"
-            found[what] = ends(single, studies)[0] > FALSE
+            failure = f"each term by itself, {name}: {100 * single / studies:.1f} % name one"
+            detected[failure] = ends(single, studies)[0] > FALSE
     for case in planted():
-        missed, total = outside(case, max(200, studies // 4), asked.seed)
-        found[f"{case.name}: {100 * missed / total:.1f} % wrong"] = ends(missed, total)[0] > FALSE
+        missed, total = outside(case, max(200, studies // 4), arguments.seed)
+        detected[f"{case.name}: {100 * missed / total:.1f} % wrong"] = (
+            ends(missed, total)[0] > FALSE
+        )
     rows.append(timed(100_000, 10))
-    record.keep(asked.record, rows, found)
-    if asked.json:
-        print(json.dumps({"rows": rows, "planted": found}, ensure_ascii=False))
+    record.keep(arguments.record, rows, detected)
+    if arguments.json:
+        print(json.dumps({"rows": rows, "planted": detected}, ensure_ascii=False))
     else:
         for row in rows:
             print(f"{row['case']:72} {row['value']:8.4g} {row['unit']:2} {row['verdict']}")
-        for what, seen in found.items():
-            print(f"planted: {what}: {'found' if seen else 'NOT FOUND'}")
-    return int(any(r["verdict"] == record.MISSED for r in rows) or not all(found.values()))
+        for failure, was_detected in detected.items():
+            print(f"planted: {failure}: {'found' if was_detected else 'NOT FOUND'}")
+    return int(any(r["verdict"] == record.MISSED for r in rows) or not all(detected.values()))
 
 
 if __name__ == "__main__":

@@ -30,22 +30,22 @@ from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.points import Batch, canonical_labels, points
 
 POINTS = 10_000_000
-#: for 10 M points [s]
+#: limit for 10 M points [s]
 MOST_S = 10.0
 T0_NS, STEP_NS = 1_700_000_000_000_000_000, 10_000_000
 EACH = 1_000_000
 
 
 def make(home: Path, name: str, series: int, total: int) -> None:
-    """Create an experiment of N points in total, with values of six digits as a disk's would be."""
+    """Create an experiment of N points in total, with values of six digits, like those of a disk."""
     store = Experiments(Catalogue(home / "archive.sqlite"), home / "experiments")
     (home / "experiments").mkdir(mode=0o700, exist_ok=True)
     rows = total // series
-    begun = store.start(name, local_user(), at_ns=T0_NS)
+    experiment = store.start(name, local_user(), at_ns=T0_NS)
     rng = np.random.default_rng(1)
     number = 0
-    for one in range(series):
-        labels = canonical_labels({"node": f"n{one:03d}"})
+    for series_number in range(series):
+        labels = canonical_labels({"node": f"n{series_number:03d}"})
         for low in range(0, rows, EACH):
             at = np.arange(low, min(rows, low + EACH), dtype=np.int64)
             values = np.round(rng.uniform(0, 100, len(at)), 4)
@@ -56,9 +56,9 @@ def make(home: Path, name: str, series: int, total: int) -> None:
                 utc_ns=T0_NS + at * STEP_NS,
                 float=values,
             )
-            store.sink(begun).write(Batch("nodes", number, table))
+            store.sink(experiment).write(Batch("nodes", number, table))
             number += 1
-    store.stop(begun, at_ns=T0_NS + rows * STEP_NS)
+    store.stop(experiment, at_ns=T0_NS + rows * STEP_NS)
 
 
 def of_csv(path: Path) -> int:
@@ -116,12 +116,14 @@ WAYS: dict[str, Way] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="1 M points, bars a tenth")
+    parser.add_argument(
+        "--quick", action="store_true", help="1 M points, a tenth of the time limits"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     record.option(parser)
-    asked = parser.parse_args()
-    total = POINTS // 10 if asked.quick else POINTS
+    arguments = parser.parse_args()
+    total = POINTS // 10 if arguments.quick else POINTS
     rows, planted = [], {}
     with tempfile.TemporaryDirectory(prefix="penstock-export-") as scratch:
         home = Path(scratch)
@@ -130,27 +132,32 @@ def main() -> int:
             environment.pop(name, None)
         for series in (1, 100):
             make(home, f"x{series}", series, total)
-            for way, (words, file, counted) in WAYS.items():
+            for command, (arguments_of, file, counted) in WAYS.items():
                 times_s = []
-                for repeat in range(asked.repeats):
+                for repeat in range(arguments.repeats):
                     place = home / f"out{series}-{repeat}"
                     place.mkdir(exist_ok=True)
-                    line = [sys.executable, "-m", "penstock", *words(f"x{series}", place / file)]
+                    line = [
+                        sys.executable,
+                        "-m",
+                        "penstock",
+                        *arguments_of(f"x{series}", place / file),
+                    ]
                     began = time.monotonic()
                     subprocess.run(line, env=environment, check=True, stdout=subprocess.DEVNULL)
                     times_s.append(time.monotonic() - began)
-                found = counted(home / f"out{series}-0" / file)
-                case = f"{total / 1e6:g} M points in {series} series: {way}"
-                made = record.row(case, "penstock", "wall time", times_s, "s")
+                points_ = counted(home / f"out{series}-0" / file)
+                case = f"{total / 1e6:g} M points in {series} series: {command}"
+                time_row = record.row(case, "penstock", "wall time", times_s, "s")
                 # for a tenth of the points, the start of the process takes as long
-                most = MOST_S / 10 + 2 if asked.quick else MOST_S
-                rows.append(record.at_most(made, most))
-                planted[f"{case}: every point is there"] = found == total
+                limit_s = MOST_S / 10 + 2 if arguments.quick else MOST_S
+                rows.append(record.at_most(time_row, limit_s))
+                planted[f"{case}: every point is there"] = points_ == total
             without_last_row(home / f"out{series}-0" / "x.csv")
             short = of_csv(home / f"out{series}-0" / "x.csv") == total
             planted[f"{series} series: a file without its last row"] = not short
-    status = record.report(rows, planted, as_json=asked.json)
-    record.keep(asked.record, rows, planted)
+    status = record.report(rows, planted, as_json=arguments.json)
+    record.keep(arguments.record, rows, planted)
     return status
 
 

@@ -34,9 +34,9 @@ from penstock.host.journal.journal import Journal
 from penstock.profile import load_profile
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT_POINTS, TOLD = 2.0, 0.2
+LIMIT_POINTS, MENTIONED_SHARE = 2.0, 0.2
 FLUSHES = ("fsync", "fdatasync", "sync_file_range", "msync", "syncfs", "sync")
-SPEAK_OF_FLUSHES = ("trace-fsync-storm", "trace-flush-bound")
+MENTION_FLUSHES = ("trace-fsync-storm", "trace-flush-bound")
 LOADER = """
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1])
@@ -61,20 +61,20 @@ class Case:
     """
 
     name: str
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     anew: str = ""
 
 
 def sqlite(journal: str, synchronous: str, transactions: int) -> Case:
     """The loader, with N transactions."""
-    words = (sys.executable, "-c", LOADER, "{at}/db/t.db", journal, synchronous, str(transactions))
-    return Case(f"SQLite, {journal}, synchronous {synchronous}", words, "db")
+    argv = (sys.executable, "-c", LOADER, "{at}/db/t.db", journal, synchronous, str(transactions))
+    return Case(f"SQLite, {journal}, synchronous {synchronous}", argv, "db")
 
 
 def postgres(commit: str, transactions: int) -> Case:
     """pgbench's own transactions with one client; the server starts and stops in the run."""
-    words = ("bash", "-ceu", PGBENCH, "pgbench", str(ROOT), "{at}", commit, str(transactions))
-    return Case(f"PostgreSQL, synchronous_commit {commit}", words)
+    argv = ("bash", "-ceu", PGBENCH, "pgbench", str(ROOT), "{at}", commit, str(transactions))
+    return Case(f"PostgreSQL, synchronous_commit {commit}", argv)
 
 
 def rocks(sync: int, entries: int) -> Case:
@@ -85,83 +85,90 @@ def rocks(sync: int, entries: int) -> Case:
 
 def cases(quick: bool) -> list[Case]:
     """All cases, or one per program."""
-    less = 3 if quick else 1
-    found = [sqlite("DELETE", "FULL", 60 // less), sqlite("WAL", "OFF", 3000 // less)]
+    divisor = 3 if quick else 1
+    cases_ = [sqlite("DELETE", "FULL", 60 // divisor), sqlite("WAL", "OFF", 3000 // divisor)]
     if not quick:
-        found += [
+        cases_ += [
             sqlite("WAL", "FULL", 120),
             sqlite("DELETE", "OFF", 1500),
             sqlite("WAL", "NORMAL", 1500),
         ]
     if list(Path("/usr/lib/postgresql").glob("*/bin/initdb")):
-        found += [postgres("on", 300 // less)] + ([] if quick else [postgres("off", 3000)])
+        cases_ += [postgres("on", 300 // divisor)] + ([] if quick else [postgres("off", 3000)])
     if shutil.which("db_bench"):
-        found += [rocks(1, 400 // less)] + ([] if quick else [rocks(0, 50_000)])
-    return found
+        cases_ += [rocks(1, 400 // divisor)] + ([] if quick else [rocks(0, 50_000)])
+    return cases_
 
 
 @dataclass(frozen=True)
 class Shares:
     """Time of flushes divided by the wall time of a run: by strace, by the trace, by the trace without
-    directories; and whether the findings of the trace are correct.
+    directories; `correct` if the findings of the trace are.
     """
 
     strace: float
     trace: float
     of_files: float
-    right: bool
+    correct: bool
 
 
-def by_strace(told: Path) -> float:
+def by_strace(summary: Path) -> float:
     """Seconds of all flushes that `strace -c -w` counted."""
-    lines = re.findall(r"^\s*[\d.]+\s+([\d.]+)\s+\d+\s+\d+.*\s(\w+)$", told.read_text(), re.M)
+    lines = re.findall(r"^\s*[\d.]+\s+([\d.]+)\s+\d+\s+\d+.*\s(\w+)$", summary.read_text(), re.M)
     return sum(float(seconds) for seconds, call in lines if call in FLUSHES)
 
 
-def once(words: Sequence[str], work: Path) -> Shares:
+def once(argv: Sequence[str], work: Path) -> Shares:
     """One run, observed by both."""
-    bundle, told = work / "bundle", work / "strace"
+    bundle, strace_summary = work / "bundle", work / "strace"
     shutil.rmtree(bundle, ignore_errors=True)
     counts = ["strace", "-f", "--seccomp-bpf", "-c", "-w", "-e", f"trace={','.join(FLUSHES)}"]
     traced = [sys.executable, "-m", "penstock", "trace", "-o", str(bundle), "--"]
-    subprocess.run([*traced, *counts, "-o", str(told), *words], check=True, capture_output=True)
+    subprocess.run(
+        [*traced, *counts, "-o", str(strace_summary), *argv], check=True, capture_output=True
+    )
     wall_s = json.loads((bundle / "manifest.json").read_text())["responses"]["wall_s"]["value"]
     files = pq.read_table(bundle / "files.parquet").to_pylist()
     paths = {r["file_id"]: r["path"] or "" for r in files}
     rows = pq.read_table(bundle / "operations.parquet").to_pylist()
     flushed = [(paths.get(r["file_id"], ""), r["time_ns"]) for r in rows if r["op"] in FLUSHES]
-    whole = sum(ns for _, ns in flushed) / 1e9 / wall_s
+    all_share = sum(ns for _, ns in flushed) / 1e9 / wall_s
     of_files = sum(ns for path, ns in flushed if not path.endswith("/")) / 1e9 / wall_s
-    speaks = any(f.code in SPEAK_OF_FLUSHES for f in TracedRun(bundle).findings)
-    return Shares(by_strace(told) / wall_s, whole, of_files, speaks == (whole >= TOLD))
+    mentions = any(f.code in MENTION_FLUSHES for f in TracedRun(bundle).findings)
+    return Shares(
+        by_strace(strace_summary) / wall_s,
+        all_share,
+        of_files,
+        mentions == (all_share >= MENTIONED_SHARE),
+    )
 
 
 def measured(case: Case, mount: Path, work: Path, rounds: int) -> list[Shares]:
     """All runs of a case."""
-    words = [word.replace("{at}", str(mount)) for word in case.words]
-    found = []
+    argv = [argument.replace("{at}", str(mount)) for argument in case.argv]
+    shares = []
     for _ in range(rounds):
         if case.anew:
             shutil.rmtree(mount / case.anew, ignore_errors=True)
             (mount / case.anew).mkdir()
         os.sync()
-        found.append(once(words, work))
-    return found
+        shares.append(once(argv, work))
+    return shares
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one case of each program, one run")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each case")
-    parser.add_argument("--only", default="", help="cases whose name has this")
+    parser.add_argument("--only", default="", help="only cases whose name contains this text")
     record.option(parser)
     arguments = parser.parse_args()
     rounds = 1 if arguments.quick else arguments.rounds
     rows: list[record.Row] = []
-    held, of, planted = 0, 0, 0.0
+    met, of, planted = 0, 0, 0.0
     with tempfile.TemporaryDirectory(prefix="penstock-flushes-") as place:
         base = Path(place)
-        base.chmod(0o755)  # the user postgres must be able to enter it
+        base.chmod(0o755)  # the user postgres needs access
         for name in ("backing", "mount"):
             (base / name).mkdir(mode=0o755)
         chosen = [c for c in cases(arguments.quick) if arguments.only in c.name]
@@ -173,43 +180,47 @@ def main() -> int:
         with DiskServer(Journal(), base / "state") as server:
             server.add("flushes", base / "mount", base / "backing", load_profile("hdd-7200"))
             for case in chosen:
-                made = measured(case, base / "mount", base, rounds)
+                shares_of_runs = measured(case, base / "mount", base, rounds)
                 by_trace, by_files, counted = (
                     100 * statistics.median(values)
-                    for values in zip(*((r.trace, r.of_files, r.strace) for r in made), strict=True)
+                    for values in zip(
+                        *((r.trace, r.of_files, r.strace) for r in shares_of_runs), strict=True
+                    )
                 )
-                right = sum(r.right for r in made)
-                holds = abs(by_trace - counted) <= LIMIT_POINTS and right == len(made)
+                correct_findings = sum(r.correct for r in shares_of_runs)
+                holds = abs(by_trace - counted) <= LIMIT_POINTS and correct_findings == len(
+                    shares_of_runs
+                )
                 planted = max(planted, counted - by_files)
-                held, of = held + holds, of + 1
+                met, of = met + holds, of + 1
                 print(
                     f"{case.name}: {by_trace:.1f} % by the trace, {counted:.1f} % by strace, "
-                    f"{right} of {len(made)} findings right{'' if holds else '  MISSED'}",
+                    f"{correct_findings} of {len(shares_of_runs)} findings correct{'' if holds else '  MISSED'}",
                     flush=True,
                 )
                 for name, values in (
-                    ("trace", [r.trace for r in made]),
-                    ("strace", [r.strace for r in made]),
+                    ("trace", [r.trace for r in shares_of_runs]),
+                    ("strace", [r.strace for r in shares_of_runs]),
                 ):
                     shares = [100 * value for value in values]
                     rows.append(record.row(case.name, name, "flushes", shares, "%"))
-    found = planted > LIMIT_POINTS
+    detected = planted > LIMIT_POINTS
     print(
-        f"without flushes of directories: {planted:.1f} points off, {'found' if found else 'NOT FOUND'}"
+        f"without flushes of directories: {planted:.1f} points off, {'found' if detected else 'NOT FOUND'}"
     )
-    total = record.share(
+    total_row = record.share(
         "runs",
         "",
         f"flushes within {LIMIT_POINTS:g} points of strace, told where they matter",
-        held,
+        met,
         of,
     )
     record.keep(
         arguments.record,
-        [{**total, "quoted": True}, *rows],
-        {"flushes of directories left out": found},
+        [{**total_row, "quoted": True}, *rows],
+        {"flushes of directories left out": detected},
     )
-    return 0 if held == of and found else 1
+    return 0 if met == of and detected else 1
 
 
 if __name__ == "__main__":

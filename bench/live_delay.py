@@ -29,7 +29,7 @@ from bench import record
 from penstock.observe.sampler.samples import SAMPLE_DTYPE
 
 BAR_S = 2.0
-#: share of a core, with one open page
+#: limit of the server's share of a core, with one open page
 MOST_SHARE = 0.05
 STOPPED_S = 3.0
 BEGINNING_S = 11.0
@@ -57,16 +57,16 @@ def server(place: Path) -> tuple[subprocess.Popen[str], str]:
         "PENSTOCK_STATE": str(place / "state"),
         "PENSTOCK_RUNTIME": str(place / "run"),
     }
-    words = ["serve", "--port", "0", "--token-file", str(token)]
-    made = subprocess.Popen(
-        [sys.executable, "-m", "penstock", *words],
+    options = ["serve", "--port", "0", "--token-file", str(token)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *options],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    assert made.stdout is not None
-    return made, made.stdout.readline().strip().rstrip("/")
+    assert process.stdout is not None
+    return process, process.stdout.readline().strip().rstrip("/")
 
 
 def processor_s(pid: int) -> float:
@@ -75,13 +75,13 @@ def processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def taken(place: Path, from_ns: int, to_ns: int) -> Any:
+def sample_times(place: Path, from_ns: int, to_ns: int) -> Any:
     """Times of the samples of the server's own sampler."""
-    found = []
+    times_by_file = []
     for spool in place.glob("run/live-use-*/*/samples.spool"):
-        whole = spool.stat().st_size // SAMPLE_DTYPE.itemsize
-        found.append(np.unique(np.fromfile(spool, SAMPLE_DTYPE, whole)["t_ns"]))
-    times = np.concatenate(found) if found else np.zeros(0, np.int64)
+        count = spool.stat().st_size // SAMPLE_DTYPE.itemsize
+        times_by_file.append(np.unique(np.fromfile(spool, SAMPLE_DTYPE, count)["t_ns"]))
+    times = np.concatenate(times_by_file) if times_by_file else np.zeros(0, np.int64)
     return times[(times >= from_ns) & (times <= to_ns)]
 
 
@@ -92,8 +92,8 @@ def delays_s(times: Any, seen: list[list[Any]], shift_ms: float) -> Any:
     shown_ns = np.array([int(t) for t, _, _ in seen], np.int64)
     shown_ms = np.array([shown for _, _, shown in seen])
     at = np.searchsorted(shown_ns, times)
-    there = at < len(shown_ns)
-    return (shown_ms[at[there]] - (times[there] / 1e6 + shift_ms)) / 1e3
+    was_shown = at < len(shown_ns)
+    return (shown_ms[at[was_shown]] - (times[was_shown] / 1e6 + shift_ms)) / 1e3
 
 
 def watch(
@@ -112,7 +112,7 @@ def watch(
     share = (processor_s(pid) - before) / ((to_ns - from_ns) / 1e9)
     time.sleep(2 * BAR_S)
     shift_ms = (time.time_ns() - time.monotonic_ns()) / 1e6
-    times = taken(place, from_ns, to_ns)
+    times = sample_times(place, from_ns, to_ns)
     return delays_s(times, page.evaluate("window.seen"), shift_ms), len(times), share
 
 
@@ -121,8 +121,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="20 s instead of 120")
     parser.add_argument("--json", action="store_true")
     record.option(parser)
-    asked = parser.parse_args()
-    length_s = 20.0 if asked.quick else 120.0
+    arguments = parser.parse_args()
+    length_s = 20.0 if arguments.quick else 120.0
     from playwright.sync_api import sync_playwright
 
     program = shutil.which("chromium")
@@ -141,7 +141,7 @@ def main() -> int:
                 while not page.evaluate("document.getElementById('sampled').dataset.utcMs"):
                     time.sleep(0.1)
                 time.sleep(BEGINNING_S)
-                delays, made, share = watch(page, place, length_s, process.pid, plant=False)
+                delays, expected, share = watch(page, place, length_s, process.pid, plant=False)
                 late, _, _ = watch(page, place, 5.0, process.pid, plant=True)
                 browser.close()
         finally:
@@ -152,7 +152,7 @@ def main() -> int:
     quantiles = [float(np.quantile(delays, q)) for q in (0.5, 0.99)] if len(delays) else [9e9, 9e9]
     longest = float(delays.max()) if len(delays) else 9e9
     rows = [
-        record.share(case, "penstock", "samples shown", len(delays), made),
+        record.share(case, "penstock", "samples shown", len(delays), expected),
         record.at_most(record.row(case, "penstock", "longest delay", [longest], "s"), BAR_S),
         record.row(case, "penstock", "median delay", [quantiles[0]], "s"),
         record.row(case, "penstock", "99th percentile of delays", [quantiles[1]], "s"),
@@ -162,8 +162,8 @@ def main() -> int:
         ),
     ]
     planted = {"the server stopped for three seconds": bool(len(late) and late.max() > BAR_S)}
-    status = record.report(rows, planted, as_json=asked.json)
-    record.keep(asked.record, rows, planted)
+    status = record.report(rows, planted, as_json=arguments.json)
+    record.keep(arguments.record, rows, planted)
     return status
 
 

@@ -37,7 +37,7 @@ from studies.claims import Claim, Finding, Result, claim, met_if, valid_runs  # 
 from studies.common.published_figures import save  # noqa: E402
 
 STUDY = HERE / "load-balance.study.yaml"
-#: `--set` of the quick size: changes at 2, 4 and 6 s, 8 s in all
+#: `--set` of the quick size: changes at 2, 4 and 6 s; 8 s in total
 QUICK = [
     *(f"platform.schedule.{i}.at={at}s" for i, at in enumerate((2, 2, 4, 4, 6))),
     "design.replicates=1",
@@ -53,11 +53,11 @@ SHARES = (
 )
 
 
-def balance_claims(found: list[Asked]) -> list[Claim]:
+def balance_claims(clients: list[Asked]) -> list[Claim]:
     """Shares of the requests, and their number while one disk is slow."""
-    aware = [a for a in found if a.client == "aware"]
-    blind = [a for a in found if a.client == "blind"]
-    needs = valid_runs(["aware clients", "blind clients"], (f"{a.client} clients" for a in found))
+    aware = [a for a in clients if a.client == "aware"]
+    blind = [a for a in clients if a.client == "blind"]
+    needs = valid_runs(["aware clients", "blind clients"], (f"{a.client} clients" for a in clients))
     only = {name: {name: runs} for name, runs in needs.items()}
     claims = [
         claim(
@@ -93,41 +93,43 @@ def _more(aware: list[Asked], blind: list[Asked]) -> Finding:
     return met_if(min(completed[0]) > max(completed[1]), evidence)
 
 
-def planted(found: list[Asked]) -> bool | None:
+def planted(clients: list[Asked]) -> bool | None:
     """True if exchanged clients would be detected; None without both kinds."""
-    other = {"aware": "blind", "blind": "aware"}
-    if {a.client for a in found} != set(other):
+    opposite = {"aware": "blind", "blind": "aware"}
+    if {a.client for a in clients} != set(opposite):
         return None
-    swapped = [replace(a, client=other[a.client]) for a in found]
+    swapped = [replace(a, client=opposite[a.client]) for a in clients]
     return sum(c.result is Result.NOT_MET for c in balance_claims(swapped)) >= 4
 
 
 def _percent(shares: list[float]) -> str:
-    one = mean_interval(100 * s for s in shares)
-    return f"{one} %, {100 * min(shares):.1f} to {100 * max(shares):.1f}, n = {len(shares)}"
+    interval = mean_interval(100 * s for s in shares)
+    return f"{interval} %, {100 * min(shares):.1f} to {100 * max(shares):.1f}, n = {len(shares)}"
 
 
-def draw(found: list[Asked]) -> Figure:
+def draw(clients: list[Asked]) -> Figure:
     """Share of s-1 over time, a line per run."""
     fig = style.figure(style.WIDE_INCHES, 2.9)
     axes = fig.subplots(1, 1)
     for client, series in zip(("aware", "blind"), style.SERIES, strict=False):
         label = f"{client} clients"
-        for one in (a for a in found if a.client == client):
-            at, share = one.series()
+        for client_ in (a for a in clients if a.client == client):
+            at, share = client_.series()
             axes.plot(at, 100 * share, color=series.colour, ls=series.line, lw=1.2, label=label)
             label = ""
-    words = (
+    limits = (
         "both 16 MB/s",
         "s-0 2 MB/s, s-1 unlimited",
         "s-0 unlimited, s-1 2 MB/s",
         "both 16 MB/s",
     )
-    edges = [-found[0].changes_s[1], *found[0].changes_s, found[0].at_s.max()] if found else []
+    edges = (
+        [-clients[0].changes_s[1], *clients[0].changes_s, clients[0].at_s.max()] if clients else []
+    )
     for edge in edges[1:-1]:
         axes.axvline(edge, color=style.MUTED, lw=0.8, ls=":")
-    for left, right, said in zip(edges, edges[1:], words, strict=False):
-        axes.text((left + right) / 2, 104, said, ha="center", va="bottom", fontsize=7.5)
+    for left, right, limit in zip(edges, edges[1:], limits, strict=False):
+        axes.text((left + right) / 2, 104, limit, ha="center", va="bottom", fontsize=7.5)
     axes.set_ylim(0, 102)
     axes.set_ylabel("requests that go to s-1 (%)")
     axes.set_xlabel("time after the first change (s)")
@@ -139,34 +141,34 @@ def draw(found: list[Asked]) -> Figure:
 def main() -> int:
     """Exit status: 0 every claim is met, 1 something failed, 3 a claim is not met or not measured."""
     options = running.options(__doc__, "load-balance", "short windows, one replicate")
-    given = options.parse_args()
-    out: Path = given.out.resolve()
+    arguments = options.parse_args()
+    out: Path = arguments.out.resolve()
     try:
-        if not given.compare:
-            words = ["--quick", *(w for change in QUICK for w in ("--set", change))]
-            run_study(STUDY, out, words if given.quick else [])
-        found, left_out = asked(out, invalid=given.invalid)
+        if not arguments.compare:
+            overrides = ["--quick", *(w for change in QUICK for w in ("--set", change))]
+            run_study(STUDY, out, overrides if arguments.quick else [])
+        clients, excluded = asked(out, invalid=arguments.invalid)
     except PenstockError as error:
         print(f"load-balance: {error}", file=sys.stderr)
         return 1
-    for reason in left_out:
+    for reason in excluded:
         print(f"load-balance: not valid: {reason[:200]}", file=sys.stderr)
-    claims = balance_claims([a for a in found if a.valid])
-    if given.invalid:
-        claims = checks.with_invalid(claims, balance_claims(found))
-    if found:
+    claims = balance_claims([a for a in clients if a.valid])
+    if arguments.invalid:
+        claims = checks.with_invalid(claims, balance_claims(clients))
+    if clients:
         with style.look():
-            save(draw(found), (given.figures or out) / "load-balance.svg")
-    if given.json:
-        document = {"claims": checks.as_json(claims), "valid": sum(a.valid for a in found)}
+            save(draw(clients), (arguments.figures or out) / "load-balance.svg")
+    if arguments.json:
+        document = {"claims": checks.as_json(claims), "valid": sum(a.valid for a in clients)}
         print(json.dumps(document))
     else:
         checks.show(claims)
-    noticed = {"clients of the other kind": planted(found)}
-    usable = sum(a.valid for a in found)
-    valid = record.share("runs", "", "valid", usable, usable + len(left_out))
-    record.keep(given.record, [*checks.rows(claims), valid], noticed)
-    return checks.finish("load-balance", claims, noticed)
+    detected = {"clients of the other kind": planted(clients)}
+    usable = sum(a.valid for a in clients)
+    valid = record.share("runs", "", "valid", usable, usable + len(excluded))
+    record.keep(arguments.record, [*checks.rows(claims), valid], detected)
+    return checks.finish("load-balance", claims, detected)
 
 
 if __name__ == "__main__":

@@ -49,9 +49,9 @@ ABOUT = (
 )
 
 
-def words_of(file: Path, size: int, pattern: str, log: Path) -> list[str]:
+def fio_argv(file: Path, size: int, pattern: str, log: Path) -> list[str]:
     """Arguments of fio: N direct requests of 4 KiB, one at a time, each in its log."""
-    said = {
+    options = {
         "name": "offsets",
         "filename": str(file),
         "rw": pattern,
@@ -65,7 +65,7 @@ def words_of(file: Path, size: int, pattern: str, log: Path) -> list[str]:
         "log_offset": "1",
         "output": str(log.with_suffix(".out")),
     }
-    return ["fio", *(f"--{k}={v}" for k, v in said.items())]
+    return ["fio", *(f"--{k}={v}" for k, v in options.items())]
 
 
 def laid_out(file: Path, size: int) -> None:
@@ -87,8 +87,8 @@ class Read:
         server.penstock("monitor", "start", name)
         with Packets("lo", server.port) as packets:
             began = time.monotonic()
-            words = words_of(file, size, pattern, self.log)
-            penstock.trace(words, self.bundle, mode="trace", quiet=True)
+            argv = fio_argv(file, size, pattern, self.log)
+            penstock.trace(argv, self.bundle, mode="trace", quiet=True)
             self.seconds = time.monotonic() - began
             self.packets = packets.count()
         began = time.monotonic()
@@ -121,15 +121,15 @@ def scraped(out: Path, file: Path) -> tuple[offsets.Offsets, float]:
         with Server(out / "scraping", {"collectors": {"position": pull}}) as server:
             server.penstock("monitor", "start", "scraped")
             log = out / "scraped.log"
-            fio = words_of(file, file.stat().st_size, "randread", log)
+            fio = fio_argv(file, file.stat().st_size, "randread", log)
             subprocess.run(fio, check=True, capture_output=True)
             server.penstock("monitor", "stop", "scraped")
-            said = server.experiment("scraped")
-            kept = np.array([], np.int64)
+            experiment = server.experiment("scraped")
+            positions = np.array([], np.int64)
             if any(r["metric"] == "position_bytes" for r in server.series("scraped")):
                 frame = server.frame("scraped", "position_bytes")
-                kept = frame.iloc[:, 0].to_numpy(np.int64) - BLOCK
-            return kept, (said["end_ns"] - said["start_ns"]) / 1e9
+                positions = frame.iloc[:, 0].to_numpy(np.int64) - BLOCK
+            return positions, (experiment["end_ns"] - experiment["start_ns"]) / 1e9
     finally:
         exporter.kill()
         exporter.wait()
@@ -150,14 +150,14 @@ def many(server: Server, place: Path, number: int) -> tuple[float, list[str]]:
 
 
 def killed(server: Server, place: Path, number: int) -> tuple[int, list[str]]:
-    """The same with a server that is killed: acknowledged batches before the kill, and faults."""
+    """Push to a server that is killed: acknowledged batches before the kill, and faults."""
     file = place / "many.parquet"
     values = pq.read_table(file)["offset"].to_numpy()
     server.penstock("monitor", "start", "killed")
-    words = ["monitor", "push", "killed", str(file), "-c", "offset", "--batch", str(number // 100)]
+    push = ["monitor", "push", "killed", str(file), "-c", "offset", "--batch", str(number // 100)]
     environment = {**server.environment, "PENSTOCK_SERVER": server.url}
     pushing = served.popen(
-        [sys.executable, "-m", "penstock", *words], env=environment, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "penstock", *push], env=environment, stderr=subprocess.DEVNULL
     )
     try:
         live = server.place / "state" / "experiments"
@@ -174,15 +174,15 @@ def killed(server: Server, place: Path, number: int) -> tuple[int, list[str]]:
         if pushing.poll() is None:
             pushing.kill()
             pushing.wait()
-    # and all of it once more, from the start
-    server.penstock(*words)
+    # push everything once more, from the start
+    server.penstock(*push)
     server.penstock("monitor", "stop", "killed")
     frame = server.frame("killed", "offset")
     (row,) = server.series("killed")
-    found = offsets.wrong(frame.iloc[:, 0].to_numpy(), frame.index.to_numpy(), values)
+    faults = offsets.wrong(frame.iloc[:, 0].to_numpy(), frame.index.to_numpy(), values)
     if row["duplicate"] or row["verdict"] != "complete":
-        found.append(f"{row['duplicate']} doubled, {row['verdict']}")
-    return before, found
+        faults.append(f"{row['duplicate']} doubled, {row['verdict']}")
+    return before, faults
 
 
 def server_less(live: Path) -> int:
@@ -190,42 +190,42 @@ def server_less(live: Path) -> int:
     return sum(p.stat().st_size for p in live.rglob("*.batches"))
 
 
-def judged(
+def add_read_lines(
     random: Read,
     control: Read,
     rows: list[record.Row],
-    kept: tuple[offsets.Offsets, float],
+    scraped_: tuple[offsets.Offsets, float],
     *,
     expected: int,
 ) -> None:
     """Lines of the reads."""
     case = "random read"
-    apart = offsets.wrong(random.stored, random.index, random.truth)
+    differences = offsets.wrong(random.stored, random.index, random.truth)
     rows += [
         lines.line(
             case, "requests stored", len(random.stored), "", len(random.stored) == expected,
             f"{expected:,}, as fio's log has",
         ),
         record.claim(
-            case, "order and index", "; ".join(apart) or "as fio's log, 0, 1, 2, …",
-            "as fio's log; contiguous", not apart,
+            case, "order and index", "; ".join(differences) or "as fio's log, 0, 1, 2, …",
+            "as fio's log; contiguous", not differences,
         ),
     ]  # fmt: skip
     r = offsets.lag_one(random.stored)
     n = len(random.stored) - 1
     share = offsets.successors(random.stored, BLOCK)
     sequential = offsets.successors(control.stored, BLOCK)
-    again = offsets.wrong(control.stored, control.index, control.truth)
+    control_faults = offsets.wrong(control.stored, control.index, control.truth)
     rows += [
         lines.interval(case, "correlation with the next", r, "", n, "|r| < 0.05", abs(r[0]) < 0.05),
         lines.line(case, "contiguous successors", 100 * share, "%", share < 0.01, "below 1 %"),
         lines.line(
             "sequential control", "contiguous successors", 100 * sequential, "%",
-            sequential >= 0.99 and not again, "at least 99 %",
+            sequential >= 0.99 and not control_faults, "at least 99 %",
         ),
         lines.line(
-            "scraped at 1 s", "points kept", len(kept[0]), "", 0 < len(kept[0]) <= kept[1] + 1,
-            f"at most its {kept[1]:.1f} s and 1",
+            "scraped at 1 s", "points kept", len(scraped_[0]), "", 0 < len(scraped_[0]) <= scraped_[1] + 1,
+            f"at most its {scraped_[1]:.1f} s and 1",
         ),
         lines.line(
             case, "packets of the server while fio ran", random.packets, "", random.packets == 0, "0"
@@ -244,24 +244,28 @@ def study(out: Path, size: int, number: int = MANY) -> tuple[list[record.Row], d
     with Server(out / "server") as server:
         random = Read(server, out, file, "random", "randread")
         control = Read(server, out, file, "sequential", "read")
-        kept = scraped(out, file)
-        judged(random, control, rows, kept, expected=size // BLOCK)
-        took_s, apart = many(server, out, number)
+        scraped_ = scraped(out, file)
+        add_read_lines(random, control, rows, scraped_, expected=size // BLOCK)
+        took_s, faults = many(server, out, number)
         rows.append(
             lines.line(
                 f"{number:,} points",
                 "pushed in",
                 took_s,
                 "s",
-                took_s < 10 and not apart,
+                took_s < 10 and not faults,
                 "below 10 s",
             )
         )
-        before, apart = killed(server, out, number)
-        said = "; ".join(apart) or f"all there once, {before:,} bytes of them before the kill"
+        before, faults = killed(server, out, number)
+        evidence = "; ".join(faults) or f"all stored once, {before:,} bytes of them before the kill"
         rows.append(
             record.claim(
-                "server killed", "acknowledged points", said, "none lost, none doubled", not apart
+                "server killed",
+                "acknowledged points",
+                evidence,
+                "none lost, none doubled",
+                not faults,
             )
         )
         figure(server, out)
@@ -277,7 +281,7 @@ def study(out: Path, size: int, number: int = MANY) -> tuple[list[record.Row], d
         "a request that was lost": bool(offsets.wrong(lost, random.index[:-1], random.truth)),
         "two requests exchanged": bool(offsets.wrong(exchanged, random.index, random.truth)),
         "the scraped positions for the offsets": bool(
-            offsets.wrong(kept[0], np.arange(len(kept[0])), random.truth)
+            offsets.wrong(scraped_[0], np.arange(len(scraped_[0])), random.truth)
         ),
         "a mark that was sent meanwhile": sent > 0,
     }

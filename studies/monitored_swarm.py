@@ -43,7 +43,7 @@ from bench import record  # noqa: E402
 SCRIPTS = HERE / "monitored"
 PORT, TRACKER = 9100, 6969
 SEEDER_BPS, PEER_BPS = 50_000, 300_000
-#: credit of a link's token bucket, and frames on their way when it is read [bytes]
+#: credit of a link's token bucket, and frames in flight when it is read [bytes]
 BURST = 2 * 1514
 METRIC = "torrent_done_percent"
 ABOUT = (
@@ -81,7 +81,7 @@ def platform(size: Size) -> dict[str, object]:
         "penstock_platform": 1,
         "name": "swarm",
         "hosts": [
-            # not behind the seeder's link: a peer that does not reach the tracker tries again after minutes
+            # not behind the seeder's link: a peer that fails to reach the tracker retries only after minutes
             group("tracker", 1),
             group("seeder", 1, out=f"{SEEDER_BPS // 1000} kB/s"),
             group("peer", size.peers, out=f"{PEER_BPS // 1000} kB/s"),
@@ -129,11 +129,11 @@ class Swarm:
         for name in ("exporter.py", "join.sh", "done.sh"):
             shutil.copy(SCRIPTS / name, place)
 
-    def _start(self, node: RunningNode, words: list[str]) -> None:
+    def _start(self, node: RunningNode, argv: list[str]) -> None:
         null = subprocess.DEVNULL
         self._processes.append(
             subprocess.Popen(
-                node.enter(words, cwd="/tmp/swarm"),
+                node.enter(argv, cwd="/tmp/swarm"),
                 stdin=null, stdout=null, stderr=null, start_new_session=True,
                 preexec_fn=dies_with_us,
             )
@@ -146,8 +146,8 @@ class Swarm:
             shutil.copy(self.torrent.with_suffix(".hash"), place)
             address = self.tracker.addresses["net"]
             tracker = ["opentracker", "-i", address, "-p", str(TRACKER), "-P", str(TRACKER)]
-            words = [*tracker, "-w", f"/tmp/swarm/{self.torrent.stem}.hash"]
-            self._start(self.tracker, words)
+            argv = [*tracker, "-w", f"/tmp/swarm/{self.torrent.stem}.hash"]
+            self._start(self.tracker, argv)
             self.laid_out(self.seeder)
             shutil.copy(self.torrent.with_suffix(".bin"), self.place(self.seeder) / "files")
             self._start(self.seeder, ["/tmp/swarm/join.sh", "-"])
@@ -201,13 +201,15 @@ def torrent_of(out: Path, cluster: Cluster, size: Size) -> Path:
     file.write_bytes(np.random.default_rng(5).bytes(size.size_bytes))
     address = cluster.nodes["tracker-0"].addresses["net"]
     announce = f"http://{address}:{TRACKER}/announce"
-    words = ["transmission-create", "-s", "32", "-t", announce, "-o", str(torrent), str(file)]
-    subprocess.run(words, check=True, capture_output=True)
+    argv = ["transmission-create", "-s", "32", "-t", announce, "-o", str(torrent), str(file)]
+    subprocess.run(argv, check=True, capture_output=True)
     shown = subprocess.run(
         ["transmission-show", str(torrent)], check=True, capture_output=True, text=True
     ).stdout
-    (found,) = (line.split()[-1] for line in shown.splitlines() if line.strip().startswith("Hash:"))
-    (out / "file.hash").write_text(f"{found}\n")
+    (info_hash,) = (
+        line.split()[-1] for line in shown.splitlines() if line.strip().startswith("Hash:")
+    )
+    (out / "file.hash").write_text(f"{info_hash}\n")
     return torrent
 
 
@@ -244,21 +246,21 @@ def watched(
             server.penstock("monitor", "start", "swarm")
             began, used_s = time.monotonic(), server.processor_s
             running.run(True)
-            time.sleep(2.5)  # the last scrapes of all
+            time.sleep(2.5)  # until the last scrapes of all peers
             share = (server.processor_s - used_s) / (time.monotonic() - began)
             server.penstock("monitor", "stop", "swarm")
             end_ns = server.experiment("swarm")["end_ns"]
             progress = server.frame("swarm", METRIC, labels=["instance"])
             figure(server, out)
             on_data = counters.count()
-            ask = f"import socket; socket.socket().connect_ex(('{peers[1].addresses['net']}', {PORT}))"
-            peers[0].run(["python3", "-c", ask])
+            program = f"import socket; socket.socket().connect_ex(('{peers[1].addresses['net']}', {PORT}))"
+            peers[0].run(["python3", "-c", program])
             planted_packets = counters.count() - on_data
     finally:
         counters.close()
     frame = running.took_s
     frame.to_csv(out / "peers.csv")
-    rows = judged(frame, progress, end_ns, size)
+    rows = swarm_lines(frame, progress, end_ns, size)
     code = [
         line for line in (SCRIPTS / "exporter.py").read_text().splitlines()
         if line.strip() and not line.startswith("#")
@@ -284,19 +286,19 @@ def watched(
     return rows, planted, frame["done"]
 
 
-def judged(
+def swarm_lines(
     frame: pd.DataFrame, progress: pd.DataFrame, end_ns: int, size: Size
 ) -> list[record.Row]:
     """Lines of one swarm."""
-    whole = size.peers - len(swarm.not_whole(progress))
-    whole -= size.peers - len(progress.columns)
+    complete = size.peers - len(swarm.not_whole(progress))
+    complete -= size.peers - len(progress.columns)
     floor_s = swarm.earliest_s(size.size_bytes, SEEDER_BPS, BURST)
     done = frame["done"]
     spread = (done.max() - done.min()) / done.max()
     r = offsets.correlation(frame["joined"], frame["took"])
-    apart = swarm.missing(progress, end_ns)
+    wrong_counts = swarm.missing(progress, end_ns)
     return [
-        record.share("series", "", "monotone, to 100 %", whole, size.peers),
+        record.share("series", "", "monotone, to 100 %", complete, size.peers),
         lines.line(
             "completion", "of the first", done.min(), "s", done.min() >= floor_s,
             f"not before {floor_s:.2f} s",
@@ -310,7 +312,7 @@ def judged(
         ),
         record.share(
             "scrapes", "", "series with as many as expected, one more or less",
-            size.peers - len(apart), size.peers,
+            size.peers - len(wrong_counts), size.peers,
         ),
     ]  # fmt: skip
 
@@ -318,8 +320,8 @@ def judged(
 def figure(server: Server, out: Path) -> None:
     """Completeness of each peer over time."""
     address = f"{server.url}/exp/swarm/data?metric={METRIC}&type=duration"
-    words = ["plot", address, "lines", "--partial", "-o", out / "swarm.svg"]
-    server.penstock(*words)
+    plot = ["plot", address, "lines", "--partial", "-o", out / "swarm.svg"]
+    server.penstock(*plot)
     server.penstock("plot", out / "swarm.json", "-o", out / "swarm.png")
 
 
@@ -335,15 +337,15 @@ def compared(
         if pair + 1 < size.pairs:
             _, _, done = watched(out / f"pair-{pair + 1}", cluster, torrent, size)
             on.append(float(done.median()))
-    found = power.slowdown(on, off)
-    made = lines.interval(
-        "pairs of swarms", "median completion, with monitoring", found, "%", size.pairs, "", True
+    slowdown = power.slowdown(on, off)
+    interval_row = lines.interval(
+        "pairs of swarms", "median completion, with monitoring", slowdown, "%", size.pairs, "", True
     )
-    ends = (abs(found[1]), abs(found[2]))
+    ends = (abs(slowdown[1]), abs(slowdown[2]))
     verdict = record.MET if max(ends) < 2 else record.UNDECIDED
-    if found[1] > 2 or found[2] < -2:
+    if slowdown[1] > 2 or slowdown[2] < -2:
         verdict = record.MISSED
-    return {**made, "bar": "differs less than 2 %", "verdict": verdict}
+    return {**interval_row, "bar": "differs less than 2 %", "verdict": verdict}
 
 
 def study(out: Path, quick: bool) -> tuple[list[record.Row], dict[str, bool]]:

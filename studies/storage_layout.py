@@ -48,9 +48,9 @@ STUDIES = ("wiredtiger", "postgres", "shuffled", "cassandra")
 
 
 def measure(name: str, out: Path, quick: bool) -> None:
-    """Make the missing runs of one study."""
-    words = ["--quick", "--set", "design.replicates=1"] if quick else []
-    run_study(HERE / f"storage-layout-{name}.study.yaml", out, words)
+    """Execute the missing runs of one study."""
+    overrides = ["--quick", "--set", "design.replicates=1"] if quick else []
+    run_study(HERE / f"storage-layout-{name}.study.yaml", out, overrides)
 
 
 def loads() -> list[str]:
@@ -64,58 +64,58 @@ def show(name: str, runs: Path, file: Path, quiet: bool) -> list[Claim]:
     figure: Figure | None = None
     with style.look():
         if name == "cassandra":
-            made, left_out = builds(runs)
-            claims = cassandra_claims(made)
-            figure = build_offsets(runs, made) if made else None
-            if made and not quiet:
-                show_builds(made)
+            builds_, excluded = builds(runs)
+            claims = cassandra_claims(builds_)
+            figure = build_offsets(runs, builds_) if builds_ else None
+            if builds_ and not quiet:
+                show_builds(builds_)
         else:
-            found, left_out = steps(runs)
+            steps_, excluded = steps(runs)
             if name == "shuffled":
-                claims = shuffled_claims(found, loads())
-                figure = disorder(found) if found else None
+                claims = shuffled_claims(steps_, loads())
+                figure = disorder(steps_) if steps_ else None
             else:
-                claims = layout_claims(name, found)
-                figure = offsets(runs, found) if found else None
-            if found and not quiet:
-                show_steps(name, found)
+                claims = layout_claims(name, steps_)
+                figure = offsets(runs, steps_) if steps_ else None
+            if steps_ and not quiet:
+                show_steps(name, steps_)
         if figure is not None:
             save(figure, file)
-    for reason in left_out:
-        print(f"storage-layout: {name}: left out: {reason}", file=sys.stderr)
+    for reason in excluded:
+        print(f"storage-layout: {name}: excluded: {reason}", file=sys.stderr)
     return claims
 
 
-def exchanged(found: list[Step]) -> list[Step]:
+def exchanged(steps_: list[Step]) -> list[Step]:
     """The planted failure: scans before and after the rewriting exchanged."""
-    other = {"scan-loaded": "scan-rewritten", "scan-rewritten": "scan-loaded"}
+    opposite = {"scan-loaded": "scan-rewritten", "scan-rewritten": "scan-loaded"}
     return [
-        replace(s, levels={**s.levels, "step": other.get(s.levels["step"], s.levels["step"])})
-        for s in found
+        replace(s, levels={**s.levels, "step": opposite.get(s.levels["step"], s.levels["step"])})
+        for s in steps_
     ]
 
 
-def noticed(name: str, runs: Path) -> bool | None:
+def swap_detected(name: str, runs: Path) -> bool | None:
     """True if exchanged scans fail a claim; None if a study has none of them, or no valid run."""
     if name not in ("wiredtiger", "postgres"):
         return None
-    found, _ = steps(runs)
-    if not {"scan-loaded", "scan-rewritten"} <= {s.levels["step"] for s in found}:
+    steps_, _ = steps(runs)
+    if not {"scan-loaded", "scan-rewritten"} <= {s.levels["step"] for s in steps_}:
         return None
-    return any(c.result is Result.NOT_MET for c in layout_claims(name, exchanged(found)))
+    return any(c.result is Result.NOT_MET for c in layout_claims(name, exchanged(steps_)))
 
 
-def show_builds(made: list[Build]) -> None:
+def show_builds(builds_: list[Build]) -> None:
     """One row per setting of Cassandra."""
     table = Table(box=None, pad_edge=False, title="cassandra (disks three times as slow as real)")
     for heading in ("setting", "time s", "processor s", "disk busy", "least consecutive"):
         table.add_column(heading, justify="left" if heading == "setting" else "right")
-    for row in build_table(made):
+    for row in build_table(builds_):
         table.add_row(*row)
     Console(width=110, highlight=False).print(table)
 
 
-def show_steps(name: str, found: list[Step]) -> None:
+def show_steps(name: str, steps_: list[Step]) -> None:
     """One row per treatment: time with its interval and the verdict on the reads of the table."""
     table = Table(box=None, pad_edge=False, title=f"{name} (times four times those of the disks)")
     for heading in (
@@ -130,20 +130,22 @@ def show_steps(name: str, found: list[Step]) -> None:
     ):
         table.add_column(heading, justify="left" if heading in ("disk", "step") else "right")
     last = "shuffled" if name == "shuffled" else "step"
-    for disk in disks_of(found):
-        for level in dict.fromkeys(s.levels[last] for s in sorted(found, key=_order)):
-            mine = [s for s in found if s.levels["disk"] == disk and s.levels[last] == level]
-            if not mine:
+    for disk in disks_of(steps_):
+        for level in dict.fromkeys(s.levels[last] for s in sorted(steps_, key=_order)):
+            level_steps = [
+                s for s in steps_ if s.levels["disk"] == disk and s.levels[last] == level
+            ]
+            if not level_steps:
                 continue
             table.add_row(
                 disk,
                 level,
-                str(mean_interval(s.time_s for s in mine)),
-                str(mine[0].requests),
-                f"{mine[0].median_size_bytes / 1024:.3g} KiB",
-                f"{mean_interval(s.consecutive_share for s in mine).value:.3f}",
-                f"{mean_interval(s.forward_share for s in mine).value:.3f}",
-                "/".join(sorted({s.verdict for s in mine})),
+                str(mean_interval(s.time_s for s in level_steps)),
+                str(level_steps[0].requests),
+                f"{level_steps[0].median_size_bytes / 1024:.3g} KiB",
+                f"{mean_interval(s.consecutive_share for s in level_steps).value:.3f}",
+                f"{mean_interval(s.forward_share for s in level_steps).value:.3f}",
+                "/".join(sorted({s.verdict for s in level_steps})),
             )
     Console(width=110, highlight=False).print(table)
 
@@ -157,30 +159,30 @@ def main() -> int:
     quick = "small tables, one replicate"
     options = shared_options(__doc__.splitlines()[0], "storage-layout", quick, figures=True)
     options.add_argument("study", nargs="*", help=f"of {', '.join(STUDIES)}; default all")
-    given = options.parse_args()
-    if odd := [s for s in given.study if s not in STUDIES]:
-        options.error(f"found the study {odd[0]}; expected {', '.join(STUDIES)}")
-    out: Path = given.out.resolve()
-    figures: Path = given.figures or out
+    arguments = options.parse_args()
+    if unknown := [s for s in arguments.study if s not in STUDIES]:
+        options.error(f"found the study {unknown[0]}; expected {', '.join(STUDIES)}")
+    out: Path = arguments.out.resolve()
+    figures: Path = arguments.figures or out
     claims: list[Claim] = []
     planted: dict[str, bool | None] = {}
     try:
-        for name in given.study or STUDIES:
+        for name in arguments.study or STUDIES:
             runs = out / name
-            if not given.compare:
+            if not arguments.compare:
                 print(f"storage-layout: {name}", file=sys.stderr)
-                measure(name, runs, given.quick)
-            claims += show(name, runs, figures / f"storage-layout-{name}.svg", given.json)
-            planted[f"{name}: scans exchanged"] = noticed(name, runs)
+                measure(name, runs, arguments.quick)
+            claims += show(name, runs, figures / f"storage-layout-{name}.svg", arguments.json)
+            planted[f"{name}: scans exchanged"] = swap_detected(name, runs)
     except PenstockError as error:
         print(f"storage-layout: {error}", file=sys.stderr)
         return 1
-    if given.json:
+    if arguments.json:
         print(json.dumps({"claims": checks.as_json(claims)}))
     else:
         checks.show(claims)
-    planted = {what: seen for what, seen in planted.items() if seen is not None}
-    record.keep(given.record, checks.rows(claims), planted)
+    planted = {failure: detected for failure, detected in planted.items() if detected is not None}
+    record.keep(arguments.record, checks.rows(claims), planted)
     return checks.finish("storage-layout", claims, planted)
 
 

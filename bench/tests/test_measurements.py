@@ -1,4 +1,4 @@
-"""docs/measurements.md is what the result files say, and every command that it names is there."""
+"""docs/measurements.md agrees with the result files, and every command that it names exists."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SCRIPTS = sorted(
     for path in (ROOT / folder).glob("*.py")
     if path.name not in NO_BENCH
 )
-#: what several programs share: options, and what is kept
+#: code of several programs for options and records
 PROGRAMS = {
     "running.options(": "studies/heterogeneous/running.py",
     "lines.program(": "studies/monitored/lines.py",
-    # after the files that import it
+    # after the files that import this one
     "shared_options(": "studies/common/options.py",
 }
 
@@ -54,13 +54,13 @@ def test_another_figure_is_another_page(measurements: ModuleType, tmp_path: Path
     for file in FILES:
         shutil.copy(file, tmp_path)
     assert measurements.page(tmp_path) == measurements.page()
-    one = json.loads((tmp_path / "conductor.json").read_text("utf-8"))
-    one["rows"][0]["value"] = 0.6
-    (tmp_path / "conductor.json").write_text(json.dumps(one), "utf-8")
+    result = json.loads((tmp_path / "conductor.json").read_text("utf-8"))
+    result["rows"][0]["value"] = 0.6
+    (tmp_path / "conductor.json").write_text(json.dumps(result), "utf-8")
     assert measurements.page(tmp_path) != measurements.page()
 
 
-def test_a_result_is_as_old_as_the_commits_to_what_it_measures(measurements: ModuleType) -> None:
+def test_age_of_a_result_counts_commits_to_its_subject(measurements: ModuleType) -> None:
     ages = {"conductor": 0, "designs": 1, "kills": 12, "demo": None}
     text = measurements.page(age=lambda name, one: ages.get(name, 0))
     assert measurements.without_ages(text) == measurements.page()
@@ -81,7 +81,7 @@ def test_paths_that_results_measure_exist(measurements: ModuleType) -> None:
     absent = [
         n for n in scripts if not any((ROOT / p).exists() for p in measurements.paths_of(n)[:4])
     ]
-    # of `make` and of `penstock run`
+    # results of `make` and of `penstock run`
     assert set(absent) <= {"demo", "fuzz", "stores_cephfs"}
 
 
@@ -98,13 +98,13 @@ def test_a_change_of_a_study_file_makes_its_result_older(measurements: ModuleTyp
     assert "studies/heterogeneous" in measurements.paths_of("hadoop")
 
 
-def test_a_commit_that_touches_nothing_measured_makes_nothing_older(
+def test_unrelated_commits_do_not_age_results(
     measurements: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def git(*words: str) -> str:
-        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        line = ["git", *who, "-C", str(tmp_path), *words]
-        return subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip()
+    def git(*arguments: str) -> str:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        argv = ["git", *identity, "-C", str(tmp_path), *arguments]
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
 
     git("init", "-q")
     commits = []
@@ -127,29 +127,29 @@ def test_a_file_that_no_part_names_is_refused(measurements: ModuleType, tmp_path
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
-def test_a_result_says_what_made_it(measurements: ModuleType, file: Path) -> None:
-    one = json.loads(file.read_text("utf-8"))
-    words = shlex.split(one["command"])
-    script = ROOT / words[0]
+def test_results_record_command_commit_and_host(measurements: ModuleType, file: Path) -> None:
+    result = json.loads(file.read_text("utf-8"))
+    argv = shlex.split(result["command"])
+    script = ROOT / argv[0]
     if script.suffix == ".py":
-        # what scripts share is in files that they import
+        # shared options are in files that the scripts import
         source = script.read_text("utf-8")
         for shared in map(Path, PROGRAMS.values()):
             if re.search(rf"\bimport .*{shared.stem}", source):
                 source += (ROOT / shared).read_text("utf-8")
         assert '"--quick"' in source
-        unknown = [w for w in words[1:] if w.startswith("--") and f'"{w}"' not in source]
+        unknown = [w for w in argv[1:] if w.startswith("--") and f'"{w}"' not in source]
         assert unknown == []
     else:
-        assert words[0] in ("make", "penstock")
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", one["date"])
-    assert one["commit"]
-    assert one["recorded"] == "by the command" or one["commit"] in one["recorded"]
-    assert one["host"]["cpus_allowed"] > 0
-    if one["recorded"] == "by the command":
-        assert one["planted"]
-        assert False not in [planted["found"] for planted in one["planted"]]
-    for row in one["rows"]:
+        assert argv[0] in ("make", "penstock")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", result["date"])
+    assert result["commit"]
+    assert result["recorded"] == "by the command" or result["commit"] in result["recorded"]
+    assert result["host"]["cpus_allowed"] > 0
+    if result["recorded"] == "by the command":
+        assert result["planted"]
+        assert False not in [planted["found"] for planted in result["planted"]]
+    for row in result["rows"]:
         assert {"case", "metric", "value", "unit"} <= set(row)
         assert bool(row.get("bar")) == bool(row.get("verdict"))
         assert row.get("verdict", "met") in measurements.VERDICTS
@@ -178,40 +178,43 @@ class TestRecord:
         return record
 
     def test_verdicts_of_intervals(self, record: Any) -> None:
-        one = {**record.row("a", "", "b", [3.0, 1.0, 2.0], "s"), "spread": record.INTERVAL}
-        assert (one["value"], one["low"], one["high"], one["n"]) == (2.0, 1.0, 3.0, 3)
+        row = {**record.row("a", "", "b", [3.0, 1.0, 2.0], "s"), "spread": record.INTERVAL}
+        assert (row["value"], row["low"], row["high"], row["n"]) == (2.0, 1.0, 3.0, 3)
         for limit, verdict in ((3.5, "met"), (2.5, "undecided"), (0.5, "missed")):
-            assert record.at_most(one, limit)["verdict"] == verdict
+            assert record.at_most(row, limit)["verdict"] == verdict
         for limit, verdict in ((0.5, "met"), (1.5, "undecided"), (3.5, "missed")):
-            assert record.at_least(one, limit)["verdict"] == verdict
+            assert record.at_least(row, limit)["verdict"] == verdict
 
     def test_a_share_of_nothing_is_not_measured(self, record: Any) -> None:
         assert record.share("a", "", "valid", 0, 0)["verdict"] == "not measured"
         assert record.share("a", "", "valid", 0, 1)["verdict"] == "missed"
         assert record.share("a", "", "valid", 1, 1)["verdict"] == "met"
 
-    def test_verdicts_of_ranges_are_those_of_the_median(self, record: Any) -> None:
-        one = record.row("a", "", "b", [1.0, 2.0, 9.0], "s")
-        assert record.at_most(one, 2.0)["verdict"] == "met"
-        assert record.at_most(one, 1.9)["verdict"] == "missed"
-        assert record.at_most(one, 1.9)["bar"] == "at most 1.9 s"
+    def test_verdicts_of_ranges_use_the_median(self, record: Any) -> None:
+        row = record.row("a", "", "b", [1.0, 2.0, 9.0], "s")
+        assert record.at_most(row, 2.0)["verdict"] == "met"
+        assert record.at_most(row, 1.9)["verdict"] == "missed"
+        assert record.at_most(row, 1.9)["bar"] == "at most 1.9 s"
 
     def test_a_file_has_command_commit_and_host(
         self, record: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(record, "RESULTS", tmp_path)
         script = ROOT / "bench" / "conductor.py"
-        for words in (["--record", "x", "--runs", "4"], ["--runs", "4", "--json", "--record=x"]):
-            monkeypatch.setattr(sys, "argv", [str(script), *words])
+        for arguments in (
+            ["--record", "x", "--runs", "4"],
+            ["--runs", "4", "--json", "--record=x"],
+        ):
+            monkeypatch.setattr(sys, "argv", [str(script), *arguments])
             record.keep("x", [record.row("a", "", "b", [1 / 3], "s")], {"a late one": True})
-            one = json.loads((tmp_path / "x.json").read_text("utf-8"))
-            assert one["command"] == "bench/conductor.py --runs 4"
-            assert one["planted"] == [{"what": "a late one", "found": True}]
-            assert one["rows"][0]["value"] == 0.333333
-            assert one["host"]["cpus_allowed"] > 0
-            assert re.match(r"[0-9a-f]{8}", one["commit"])
+            result = json.loads((tmp_path / "x.json").read_text("utf-8"))
+            assert result["command"] == "bench/conductor.py --runs 4"
+            assert result["planted"] == [{"what": "a late one", "found": True}]
+            assert result["rows"][0]["value"] == 0.333333
+            assert result["host"]["cpus_allowed"] > 0
+            assert re.match(r"[0-9a-f]{8}", result["commit"])
 
-    def test_nothing_is_written_unless_asked(
+    def test_nothing_is_written_without_a_name(
         self, record: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(record, "RESULTS", tmp_path)

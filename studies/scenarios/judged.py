@@ -20,7 +20,7 @@ LOCAL = ("guest", "host", "apart")
 VOLUMES = ("host-volumes", "apart-volumes")
 OBJECTS = "objects"
 SCENARIOS = (*LOCAL, *VOLUMES, OBJECTS)
-#: relative deviation of a scenario with a single run (`--quick`), which distinguishes nothing
+#: assumed relative deviation of a scenario with a single run (`--quick`): too large for a significant difference
 ASSUMED_SD = 0.10
 #: means closer than this count as equal, if they are not significantly different
 TIE = 0.02
@@ -75,16 +75,16 @@ class Cost:
 
 def measured(times: Mapping[str, Mapping[str, Sequence[float]]]) -> Means:
     """Means of the runs, by program and scenario; a single run gets an assumed deviation."""
-    found: dict[str, dict[str, Measured]] = {}
+    by_program: dict[str, dict[str, Measured]] = {}
     for program, by_scenario in times.items():
-        found[program] = {}
+        by_program[program] = {}
         for scenario, values in by_scenario.items():
             if len(values) > 1:
-                one = Measured.of(scenario, values)
+                mean = Measured.of(scenario, values)
             else:
-                one = Measured(scenario, values[0], ASSUMED_SD * values[0], 2)
-            found[program][scenario] = one
-    return found
+                mean = Measured(scenario, values[0], ASSUMED_SD * values[0], 2)
+            by_program[program][scenario] = mean
+    return by_program
 
 
 def published() -> Means:
@@ -114,16 +114,16 @@ def shapes(
         program: order(list(rows.values())) for program, rows in means.items() if len(rows) > 1
     }
     table = published()
-    every = _needs(means, tuple(PUBLISHED), SCENARIOS)
+    all_needs = _needs(means, tuple(PUBLISHED), SCENARIOS)
     volumes_table = ", ".join(
         f"{n} {_ratio(table['tpcds'], n, 'guest'):.2f}" for n in (*VOLUMES, "apart", "host")
     )
-    theirs = _agreeing(table, published_rates())
+    published_pairs = _agreeing(table, published_rates())
     return [
         claim(
             "shape a",
             "objects are slowest, alone, in every program; some of it after the last job (renaming)",
-            every,
+            all_needs,
             lambda: _objects_last(means, orders, after or {}),
             published=_times({p: _ratio(table[p], OBJECTS) for p in PUBLISHED}),
         ),
@@ -151,9 +151,9 @@ def shapes(
         claim(
             "shape e",
             "the cost of a scenario grows with the waves per second of the program",
-            every,
+            all_needs,
             lambda: _grows(means, rates),
-            published=f"in {theirs[0]} of {theirs[1]} pairs of programs",
+            published=f"in {published_pairs[0]} of {published_pairs[1]} pairs of programs",
         ),
     ]
 
@@ -164,11 +164,13 @@ def _needs(means: Means, programs: Sequence[str], scenarios: Sequence[str]) -> d
     return valid_runs([f"{p} {s}" for p in programs for s in scenarios], measured_ones)
 
 
-def _below(rows: Mapping[str, Measured], found: Order, pairs: Sequence[tuple[str, str]]) -> Result:
-    """Verdict on whether the first of each pair is faster than the second."""
+def _below(
+    rows: Mapping[str, Measured], ranking: Order, pairs: Sequence[tuple[str, str]]
+) -> Result:
+    """Verdict on the claim that the first of each pair is faster than the second."""
     if any(rows[a].mean >= rows[b].mean for a, b in pairs):
         return MISSED
-    return MET if all(found.pair(a, b).apart for a, b in pairs) else UNDECIDED
+    return MET if all(ranking.pair(a, b).apart for a, b in pairs) else UNDECIDED
 
 
 def _ratio(rows: Mapping[str, Measured], scenario: str, to: str | None = None) -> float:
@@ -187,13 +189,13 @@ def _objects_last(
         _below(rows, orders[program], [(s, OBJECTS) for s in rows if s != OBJECTS])
         for program, rows in means.items()
     ]
-    said = []
+    after_text = []
     for program, seconds in after.items():
-        others = max(t for s, t in seconds.items() if s != OBJECTS)
-        verdicts.append(MET if seconds[OBJECTS] > others else MISSED)
-        said.append(f"{program} {seconds[OBJECTS]:.2f} s, others {others:.2f} s at most")
+        others_s = max(t for s, t in seconds.items() if s != OBJECTS)
+        verdicts.append(MET if seconds[OBJECTS] > others_s else MISSED)
+        after_text.append(f"{program} {seconds[OBJECTS]:.2f} s, others {others_s:.2f} s at most")
     evidence = _times({p: _ratio(rows, OBJECTS) for p, rows in means.items()})
-    evidence += f"; after the last job: {'; '.join(said)}" if said else ""
+    evidence += f"; after the last job: {'; '.join(after_text)}" if after_text else ""
     return Finding(_worst(verdicts), evidence)
 
 
@@ -201,32 +203,32 @@ def _times(ratios: Mapping[str, float]) -> str:
     return ", ".join(f"{p} {r:.2f} x" for p, r in ratios.items()) + " the fastest"
 
 
-def _dfsio(rows: Mapping[str, Measured], found: Order) -> Finding:
+def _dfsio(rows: Mapping[str, Measured], ranking: Order) -> Finding:
     strong = [(a, b) for a in LOCAL for b in VOLUMES] + [(v, OBJECTS) for v in VOLUMES]
-    verdict = _below(rows, found, strong)
+    verdict = _below(rows, ranking, strong)
     # guest < apart < host were 3 and 7 % apart: reversed only if the difference is significant
-    wrong = [
+    reversed_ = [
         p
-        for p in found.pairs
+        for p in ranking.pairs
         if p.apart and (p.second, p.first) in (("guest", "apart"), ("apart", "host"))
     ]
     more = {v: 100 * (_ratio(rows, v, "guest") - 1) for v in VOLUMES}
     volumes = ", ".join(f"{m:+.0f} %" for m in more.values())
-    return Finding(MISSED if wrong else verdict, f"volumes {volumes} of guest; {found}")
+    return Finding(MISSED if reversed_ else verdict, f"volumes {volumes} of guest; {ranking}")
 
 
-def _tie(rows: Mapping[str, Measured], found: Order) -> Finding:
+def _tie(rows: Mapping[str, Measured], ranking: Order) -> Finding:
     local = [rows[s].mean for s in LOCAL]
     spread = max(local) / min(local) - 1
-    apart = any(found.pair(a, b).apart for a, b in itertools.combinations(LOCAL, 2))
-    evidence = f"within {100 * spread:.1f} %, {'a' if apart else 'no'} significant difference"
-    return Finding(MISSED if apart else MET if spread <= TIE else UNDECIDED, evidence)
+    different = any(ranking.pair(a, b).apart for a, b in itertools.combinations(LOCAL, 2))
+    evidence = f"within {100 * spread:.1f} %, {'a' if different else 'no'} significant difference"
+    return Finding(MISSED if different else MET if spread <= TIE else UNDECIDED, evidence)
 
 
-def _volumes_overtake(rows: Mapping[str, Measured], found: Order) -> Finding:
+def _volumes_overtake(rows: Mapping[str, Measured], ranking: Order) -> Finding:
     pairs = [(v, s) for v in VOLUMES for s in ("host", "apart")]
     ratios = (f"{n} {_ratio(rows, n, 'guest'):.2f}" for n in (*VOLUMES, "apart", "host"))
-    return Finding(_below(rows, found, pairs), f"{', '.join(ratios)} x guest")
+    return Finding(_below(rows, ranking, pairs), f"{', '.join(ratios)} x guest")
 
 
 def _agreeing(means: Means, rates: Mapping[str, float]) -> tuple[int, int]:
@@ -246,12 +248,12 @@ def _grows(means: Means, rates: Mapping[str, float]) -> Finding:
     return Finding(result, f"in {agree} of {of} pairs; {speeds}")
 
 
-def swapped(means: Means, one: str = "guest", other: str = OBJECTS) -> Means:
+def swapped(means: Means, first: str = "guest", second: str = OBJECTS) -> Means:
     """The planted failure: the times of two scenarios exchanged, if both exist."""
-    names = {one: other, other: one}
+    names = {first: second, second: first}
     return {
         program: {s: replace(rows[names.get(s, s)], name=s) for s in rows}
-        if {one, other} <= set(rows)
+        if {first, second} <= set(rows)
         else dict(rows)
         for program, rows in means.items()
     }

@@ -68,31 +68,36 @@ def case(times: list[float], predicted_s: float, scenario: Scenario = PLAIN) -> 
 class TestFrozen:
     """The list of scenarios."""
 
-    def test_the_list_has_what_is_to_be_compared(self) -> None:
+    def test_the_list_covers_all_engines_patterns_and_hints(self) -> None:
         scenarios = frozen()
         assert set(scenarios) == {"moosefs", "cephfs", "glusterfs"}
-        everything = [one for some in scenarios.values() for one in some]
+        everything = [
+            scenario for engine_scenarios in scenarios.values() for scenario in engine_scenarios
+        ]
         assert len(everything) >= 60
-        assert all(len(set(some)) == len(some) for some in scenarios.values())
-        assert {one.nodes for one in everything} == {4, 8, 16}
-        for some in scenarios.values():
-            assert {one.pattern for one in some} == {
+        assert all(
+            len(set(engine_scenarios)) == len(engine_scenarios)
+            for engine_scenarios in scenarios.values()
+        )
+        assert {scenario.nodes for scenario in everything} == {4, 8, 16}
+        for engine_scenarios in scenarios.values():
+            assert {scenario.pattern for scenario in engine_scenarios} == {
                 "pipeline", "reduce", "broadcast", "scatter", "gather",
             }  # fmt: skip
-            assert {one.hints for one in some} == {False, True}
-            assert any(one.slow_link for one in some)
-            assert any(one.slow_disk for one in some)
+            assert {scenario.hints for scenario in engine_scenarios} == {False, True}
+            assert any(scenario.slow_link for scenario in engine_scenarios)
+            assert any(scenario.slow_disk for scenario in engine_scenarios)
         assert frozen_text(scenarios) == FROZEN.read_text("utf-8")
 
     @pytest.mark.parametrize("engine", ["moosefs", "cephfs", "glusterfs"])
     def test_engines_support_the_hints_and_the_clusters(self, engine: str) -> None:
-        for one in frozen()[engine]:
-            nodes = runs.cluster_of(engine, one)
-            workload = runs.workload_of(one, nodes)
-            assert any(file.hints for file in workload.files) == one.hints
+        for scenario in frozen()[engine]:
+            nodes = runs.cluster_of(engine, scenario)
+            workload = runs.workload_of(scenario, nodes)
+            assert any(file.hints for file in workload.files) == scenario.hints
             assert supported(workload, nodes)[0].files == workload.files
             first, second = (n for n in nodes.hosts if n.name in ("node-0", "node-1"))
-            assert (first.node.disks == second.node.disks) == (not one.slow_disk)
+            assert (first.node.disks == second.node.disks) == (not scenario.slow_disk)
 
     def test_another_list_is_refused(self, tmp_path: Path) -> None:
         file = tmp_path / "scenarios.json"
@@ -143,7 +148,7 @@ def test_runs_on_a_saturated_host_are_not_valid(load: Load, reason: str) -> None
     assert Limits().exceeded(load) == reason
 
 
-def test_the_load_of_others_is_what_the_study_does_not_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_load_of_others_excludes_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
     """10 s on two processors: 12 s are busy; nodes use 4 s, their disk server 1 s, this process 3 s."""
 
     def node(*used_s: float) -> SimpleNamespace:
@@ -211,24 +216,24 @@ def _campaign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Campaign:
 
 
 class TestMeasure:
-    """Warm-ups, repetitions, and what is done after an interruption."""
+    """Warm-ups, repetitions, and continuation after an interruption."""
 
     def test_the_first_run_of_each_scenario_does_not_count(self, campaign: Campaign) -> None:
         part = campaign.go()
         assert [n for _, n in campaign.measured] == [WARM_UP] * 2 + [0, 0, 1, 1, 2, 2]
-        assert [len(part.valid(one)) for one in (PLAIN, HINTED)] == [3, 3]
+        assert [len(part.valid(scenario)) for scenario in (PLAIN, HINTED)] == [3, 3]
         assert len(part.runs) == 8
 
     def test_runs_on_a_saturated_host_are_repeated_up_to_a_limit(self, campaign: Campaign) -> None:
         campaign.loads = [BUSY, IDLE, BUSY]
         part = campaign.go()
-        assert [len(part.valid(one)) for one in (PLAIN, HINTED)] == [3, 3]
-        assert sum(bool(one.reason) for one in part.runs) == 2
+        assert [len(part.valid(entry)) for entry in (PLAIN, HINTED)] == [3, 3]
+        assert sum(bool(entry.reason) for entry in part.runs) == 2
         campaign.path.unlink()
         campaign.loads = [BUSY] * 100
         part = campaign.go()
-        assert [len(part.counted(one)) for one in (PLAIN, HINTED)] == [3, 3]
-        assert not [one for one in part.runs if not one.reason and one.number != WARM_UP]
+        assert [len(part.counted(entry)) for entry in (PLAIN, HINTED)] == [3, 3]
+        assert not [entry for entry in part.runs if not entry.reason and entry.number != WARM_UP]
 
     def test_an_interrupted_campaign_continues(self, campaign: Campaign) -> None:
         campaign.fail_at = 5
@@ -238,16 +243,16 @@ class TestMeasure:
         campaign.fail_at = -1
         part = campaign.go()
         again = campaign.measured[len(before) :]
-        counted = [one for one in (*before, *again) if one[1] != WARM_UP]
+        counted = [entry for entry in (*before, *again) if entry[1] != WARM_UP]
         assert sorted(map(str, counted)) == sorted(
             str((s, n)) for s in (PLAIN, HINTED) for n in range(3)
         )
-        # a new store needs warm-ups of what runs on it
+        # scenarios on a new store need warm-up runs
         assert [n for _, n in again].count(WARM_UP) == 2
-        assert [len(part.valid(one)) for one in (PLAIN, HINTED)] == [3, 3]
+        assert [len(part.valid(entry)) for entry in (PLAIN, HINTED)] == [3, 3]
         stores = campaign.stores
         campaign.go()
-        assert campaign.stores == stores  # nothing is lacking: no store is started
+        assert campaign.stores == stores  # all runs exist: no store is started
 
     def test_a_store_that_fails_is_replaced(
         self, campaign: Campaign, monkeypatch: pytest.MonkeyPatch
@@ -263,10 +268,10 @@ class TestMeasure:
         monkeypatch.setattr(Runner, "run", staticmethod(failing))
         part = campaign.go()
         assert campaign.stores == 2
-        assert [one.reason for one in part.runs if one.reason] == ["failed: a task failed"]
-        assert [len(part.valid(one)) for one in (PLAIN, HINTED)] == [3, 3]
+        assert [entry.reason for entry in part.runs if entry.reason] == ["failed: a task failed"]
+        assert [len(part.valid(entry)) for entry in (PLAIN, HINTED)] == [3, 3]
 
-    def test_a_store_that_does_not_start_ends_it(
+    def test_a_store_that_does_not_start_ends_the_campaign(
         self, campaign: Campaign, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def failing(*_: object) -> None:
@@ -299,7 +304,7 @@ def test_the_slow_link_and_the_slow_disk_are_predicted(monkeypatch: pytest.Monke
         runs.values_of(faults.ENGINE, Seeds({"of": "nominal"}), replace(HINTED, slow_disk=True))
 
 
-def test_a_run_has_the_hosts_of_its_tasks_and_the_reason_why_it_is_not_valid() -> None:
+def test_a_run_has_the_hosts_of_its_tasks_and_the_reason_if_invalid() -> None:
     workload = PLAIN.workload()
     empty = executed(workload, {}, 0, extents={}, tags=[], troubles=Troubles())
     assert runs.run_of(PLAIN, empty, 0, "", IDLE, Limits()).reason == ""
@@ -340,11 +345,11 @@ class TestEvaluation:
         assert evaluation.tau([slow, fast, middle]) == 1.0
         assert evaluation.tau([slow, wrong, middle]) == pytest.approx(-1 / 3)
 
-    def test_a_prediction_beyond_20_percent_is_excused_only_if_it_is_outside(self) -> None:
+    def test_a_deviation_above_20_percent_is_allowed_only_outside_the_model(self) -> None:
         far = case([10.0, 10.0], 15.0)
         outside = replace(far, predicted=replace(far.predicted, verdict="outside"))
-        for one, verdict in ((far, "missed"), (outside, "met")):
-            rows = {r["metric"]: r for r in evaluation.rows([case([9.0, 9.1], 9.0), one], "a")}
+        for case_, verdict in ((far, "missed"), (outside, "met")):
+            rows = {r["metric"]: r for r in evaluation.rows([case([9.0, 9.1], 9.0), case_], "a")}
             assert rows["a: farthest off"]["verdict"] == verdict
             assert rows["predicted within 10 %"]["value"] == "1 of 2"
 
@@ -412,25 +417,27 @@ def simulated(platform: Platform, scenario: Scenario, label: str, number: int, s
     hosts, places = dict[str, str](), dict[str, list[runs.Row]]()
     for i, task in enumerate(workload.tasks):
         hosts[task.name] = nodes[i % len(nodes)]
-        for one in task.operations:
-            if one.file is not None:
-                other = nodes[random.integers(len(nodes))]
-                host = hosts[task.name] if scenario.hints else other
-                size = workload.file_sizes[one.file]
+        for operation in task.operations:
+            if operation.file is not None:
+                any_node = nodes[random.integers(len(nodes))]
+                host = hosts[task.name] if scenario.hints else any_node
+                size = workload.file_sizes[operation.file]
                 place = {"offset_bytes": 0, "length_bytes": size, "hosts": [host]}
-                places.setdefault(one.file, [place])
+                places.setdefault(operation.file, [place])
     tasks = tuple(replace(task, machine=hosts[task.name]) for task in workload.tasks)
     simulator = Simulator(replace(workload, tasks=tasks), 1, None, json.dumps(places))
     outcome = simulator.full(platform.lower(), seed)
     spans = {task["name"]: task["spans"] for task in outcome["tasks"]}
     operations = []
     for task in workload.tasks:
-        for index, (one, span) in enumerate(zip(task.operations, spans[task.name], strict=True)):
+        for index, (operation, span) in enumerate(
+            zip(task.operations, spans[task.name], strict=True)
+        ):
             took = (span["end_s"] - span["start_s"]) * (1 + 0.03 * random.standard_normal())
             operations.append(
                 {
-                    "task": task.name, "number": index, "op": one.op, "file": one.file,
-                    "offset_bytes": one.offset_bytes, "size_bytes": one.size_bytes,
+                    "task": task.name, "number": index, "op": operation.op, "file": operation.file,
+                    "offset_bytes": operation.offset_bytes, "size_bytes": operation.size_bytes,
                     "start_s": span["start_s"], "end_s": span["start_s"] + max(took, 1e-9),
                 }
             )  # fmt: skip
@@ -467,13 +474,19 @@ def test_simulated_faults_are_identified_and_nothing_else(
     part = Part.opened(tmp_path / "faults.jsonl", HEAD)
     part.seeds = Seeds({})
     seed = 0
-    for label, number in (*((HEALTHY, n) for n in range(3)), *((one, 0) for one in FAULTY)):
+    for label, number in (
+        *((HEALTHY, n) for n in range(3)),
+        *((label_or_trials, 0) for label_or_trials in FAULTY),
+    ):
         platform = healthy.with_values(FAULTY.get(label, {}))
         for scenario in WORKLOADS:
             seed += 1
             part.runs.append(simulated(platform, scenario, label, number, seed))
     suspected = faults.named(part, size)
-    first = {label: [s[0].name if s else "" for s in one] for label, one in suspected.items()}
+    first = {
+        label: [s[0].name if s else "" for s in label_or_trials]
+        for label, label_or_trials in suspected.items()
+    }
     assert first == {
         CLEAN: [""],
         "a link at 80 %": ["link of node-1"],
@@ -491,7 +504,7 @@ class TestFaults:
 
     def test_nine_of_ten_faults_and_19_of_20_clean_trials(self) -> None:
         size = replace(QUICK, clean=20, faulty=10)
-        right = {label: [[named(one.names[0])]] * 9 + [[]] for label, one in FAULTS.items()}
+        right = {label: [[named(fault.names[0])]] * 9 + [[]] for label, fault in FAULTS.items()}
         right |= {SEEDED: [[named("storage.read")]] * 9 + [[]]}
         right |= {CLEAN: [[]] * 19 + [[named("link of node-1")]]}
         assert {c.result for c in faults.claims_of(right, size)} == {Result.MET}
@@ -506,8 +519,8 @@ class TestFaults:
 
     def test_a_trial_is_complete_and_valid(self, tmp_path: Path) -> None:
         part = Part.opened(tmp_path / "faults.jsonl", HEAD)
-        attempt = [replace(run(one, 0), label=CLEAN) for one in WORKLOADS]
-        part.runs = attempt[:3]  # killed while they were stored
+        attempt = [replace(run(scenario, 0), label=CLEAN) for scenario in WORKLOADS]
+        part.runs = attempt[:3]  # killed while the runs were being stored
         assert faults.trial(part, CLEAN, 0) == []
         part.runs += attempt
         assert faults.trial(part, CLEAN, 0) == attempt

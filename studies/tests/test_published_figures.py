@@ -1,4 +1,4 @@
-"""Figures of results beside the published ones show every value, and draw without some of the runs."""
+"""Figures of measured and published results show every value, and can be drawn without some of the runs."""
 
 from __future__ import annotations
 

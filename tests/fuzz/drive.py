@@ -1,7 +1,7 @@
-"""Feeds targets inputs in processes of their own; what ends otherwise than it should is written down.
+"""Run targets on generated inputs in separate processes, and store inputs that fail.
 
-Every input is a function of the seed, the target and its number. A process has a bound on its memory and each
-input one on its time; an input that ends its process is found by what the process left in shared memory.
+Every input is a function of the seed, the target and its number. The memory of a process and the time of an
+input are limited; an input that ends its process is identified from shared memory.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from random import Random
 from tests.fuzz.mutate import Input
 
 Feed = Callable[[bytes], None]
-#: memory that a process may take beyond what it had [bytes]
+#: memory that a process may allocate in addition [bytes]
 ROOM = 2 << 30
-#: what may be left of it when all inputs are done [bytes]
+#: growth of the memory that is allowed after all inputs [bytes]
 KEPT = 400 << 20
-#: longest that one input may take [s]
+#: time limit of one input [s]
 PATIENCE_S = 30.0
-#: failures of one kind of input after which a process leaves it
+#: number of distinct failures after which a process stops
 ENOUGH = 5
 _HEAD = struct.Struct("<QQdII")
 _LONGEST = 4 << 20
@@ -38,9 +38,9 @@ _LONGEST = 4 << 20
 
 @dataclass(frozen=True)
 class Target:
-    """What reads inputs: `opened` gives a function that takes one; exceptions other than `documented` fail.
+    """A reader of inputs: `opened` yields a function that takes one; exceptions other than `documented` fail.
 
-    `cost` is how many inputs of the cheapest target take as long as one of this.
+    `cost` is the time of an input, relative to that of the cheapest target.
     """
 
     name: str
@@ -52,17 +52,17 @@ class Target:
 
 @dataclass(frozen=True)
 class Failure:
-    """An input that did not end as it should, and where it is kept."""
+    """An input that failed, the reason, and the file in which it is stored."""
 
     target: str
     number: int
-    what: str
-    kept: Path
+    reason: str
+    file: Path
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the inputs of a target."""
+    """Results of the inputs of a target."""
 
     target: str
     inputs: int
@@ -76,7 +76,7 @@ def input_of(target: Target, seed: int, number: int) -> bytes:
 
 
 class _Progress:
-    """Where a process stands, readable after its death: number, inputs done, since when, and the input."""
+    """State of a process, readable after its death: number, completed inputs, start time, and the input."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _HEAD.size + _LONGEST)
@@ -94,12 +94,12 @@ class _Progress:
         return number, done, since, self._memory[_HEAD.size : _HEAD.size + length], bool(busy)
 
 
-def _taken_bytes() -> int:
+def _virtual_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _place_of(error: BaseException) -> object:
-    """What tells one failure from another: its kind, and the line that raised it."""
+    """Key that distinguishes failures: the kind of the error, and the line that raised it."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return type(error), last.filename, last.lineno
 
@@ -109,7 +109,7 @@ def _resident_bytes() -> int:
 
 
 class Driver:
-    """Runs targets; keeps failing inputs in `folder`."""
+    """Run targets; store failing inputs in `folder`."""
 
     def __init__(self, folder: Path, seed: int, processes: int) -> None:
         self.folder, self.seed, self.processes = folder, seed, processes
@@ -121,23 +121,23 @@ class Driver:
         with tempfile.TemporaryDirectory(prefix="penstock-fuzz-", dir="/dev/shm") as scratch:
             os.chmod(scratch, 0o711)  # some targets go on as another user
             shares = [_Share(self, target, part, Path(scratch)) for part in parts if part]
-            while any(share.goes_on() for share in shares):
+            while any(share.advance() for share in shares):
                 time.sleep(0.02)
         failures = [f for share in shares for f in share.failures]
         done = sum(share.done for share in shares)
         return Outcome(target.name, done, tuple(failures), time.monotonic() - began)
 
-    def keep(self, target: Target, number: int, data: bytes, what: str) -> Failure:
-        """Writes an input down with what became of it."""
+    def keep(self, target: Target, number: int, data: bytes, reason: str) -> Failure:
+        """Store an input and the reason of its failure."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        kept = self.folder / f"{target.name}-{self.seed}-{number}"
-        kept.write_bytes(data)
-        kept.with_name(kept.name + ".txt").write_text(what)
-        return Failure(target.name, number, what, kept)
+        file = self.folder / f"{target.name}-{self.seed}-{number}"
+        file.write_bytes(data)
+        file.with_name(file.name + ".txt").write_text(reason)
+        return Failure(target.name, number, reason, file)
 
 
 class _Share:
-    """Some of a target's inputs in one process, or, where inputs end it, one after the other."""
+    """Some of a target's inputs in one process; after an input that ends it, in a new one."""
 
     def __init__(self, driver: Driver, target: Target, numbers: range, scratch: Path) -> None:
         self.driver, self.target, self.numbers, self.scratch = driver, target, numbers, scratch
@@ -172,8 +172,8 @@ class _Share:
         scratch = Path(tempfile.mkdtemp(dir=self.scratch))
         seen: set[object] = set()
         with target.opened(scratch) as feed:
-            most = _taken_bytes() + ROOM
-            resource.setrlimit(resource.RLIMIT_AS, (most, most))
+            limit = _virtual_bytes() + ROOM
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
             resident = 0
             for done, number in enumerate(self.numbers[self._at :]):
                 data = input_of(target, self.driver.seed, number)
@@ -185,8 +185,8 @@ class _Share:
                 except BaseException as error:
                     if (place := _place_of(error)) not in seen:
                         seen.add(place)
-                        said = traceback.format_exc()[-4000:]
-                        os.write(reports, f"{number} {said}\0".encode("utf-8", "replace"))
+                        report = traceback.format_exc()[-4000:]
+                        os.write(reports, f"{number} {report}\0".encode("utf-8", "replace"))
                 progress.idle(number, done + 1)
                 if done == 200:
                     resident = _resident_bytes()
@@ -196,8 +196,8 @@ class _Share:
                 grown = (_resident_bytes() - resident) >> 20
                 os.write(reports, f"{number} {grown} MiB were kept of all inputs\0".encode())
 
-    def goes_on(self) -> bool:
-        """Looks after the process; False when there is nothing left to do."""
+    def advance(self) -> bool:
+        """Check and restart the process; False if all inputs are done."""
         if not self._process:
             return False
         number, done, since, data, busy = self._progress.read()
@@ -213,8 +213,8 @@ class _Share:
         self._at += done
         self._process = 0
         if status and busy:
-            why = f"took more than {PATIENCE_S:.0f} s" if late else f"ended with {status}"
-            self._note(number, data, f"the process {why}")
+            cause = f"took more than {PATIENCE_S:.0f} s" if late else f"ended with {status}"
+            self._note(number, data, f"the process {cause}")
             self.done += 1
             self._at += 1
         if busy and status and self._at < len(self.numbers) and len(self.failures) < ENOUGH:
@@ -225,33 +225,35 @@ class _Share:
     def _take_reports(self) -> None:
         with open(self._reports, "rb") as reports:
             for report in reports.read().split(b"\0")[:-1]:
-                number, _, what = report.decode("utf-8", "replace").partition(" ")
-                known = int(number) >= 0
-                data = input_of(self.target, self.driver.seed, int(number)) if known else b""
-                self._note(int(number), data, what)
+                number, _, reason = report.decode("utf-8", "replace").partition(" ")
+                numbered = int(number) >= 0
+                data = input_of(self.target, self.driver.seed, int(number)) if numbered else b""
+                self._note(int(number), data, reason)
 
-    def _note(self, number: int, data: bytes, what: str) -> None:
-        self.failures.append(self.driver.keep(self.target, number, data, what))
+    def _note(self, number: int, data: bytes, reason: str) -> None:
+        self.failures.append(self.driver.keep(self.target, number, data, reason))
 
 
 @contextlib.contextmanager
 def stateless(feed: Feed) -> Iterator[Feed]:
-    """For targets that need nothing put up."""
+    """Context of a target without setup."""
     yield feed
 
 
 def plain(
     name: str, make: Input, feed: Feed, *documented: type[BaseException], cost: float = 1
 ) -> Target:
-    """A target that needs nothing put up."""
+    """A target without setup."""
     return Target(name, make, lambda _: stateless(feed), documented, cost)
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Target, inputs, failures; their sums below."""
+    """Table of targets, inputs and failures, with their sums."""
     lines = [f"{'target':<24}{'inputs':>12}{'failures':>10}{'s':>8}"]
-    for one in outcomes:
-        lines.append(f"{one.target:<24}{one.inputs:>12,}{len(one.failures):>10}{one.wall_s:>8.1f}")
+    for outcome in outcomes:
+        lines.append(
+            f"{outcome.target:<24}{outcome.inputs:>12,}{len(outcome.failures):>10}{outcome.wall_s:>8.1f}"
+        )
     inputs, failures = sum(o.inputs for o in outcomes), sum(len(o.failures) for o in outcomes)
     wall_s = sum(o.wall_s for o in outcomes)
     lines.append(f"{'all':<24}{inputs:>12,}{failures:>10}{wall_s:>8.1f}")
