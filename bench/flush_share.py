@@ -165,7 +165,7 @@ def main() -> int:
     arguments = parser.parse_args()
     rounds = 1 if arguments.quick else arguments.rounds
     rows: list[record.Row] = []
-    met, of, planted = 0, 0, 0.0
+    met, case_count, planted = 0, 0, 0.0
     with tempfile.TemporaryDirectory(prefix="penstock-flushes-") as place:
         base = Path(place)
         base.chmod(0o755)  # the user postgres needs access
@@ -192,7 +192,7 @@ def main() -> int:
                     shares_of_runs
                 )
                 planted = max(planted, counted - by_files)
-                met, of = met + holds, of + 1
+                met, case_count = met + holds, case_count + 1
                 print(
                     f"{case.name}: {by_trace:.1f} % by the trace, {counted:.1f} % by strace, "
                     f"{correct_findings} of {len(shares_of_runs)} findings correct{'' if holds else '  MISSED'}",
@@ -213,14 +213,14 @@ def main() -> int:
         "",
         f"flushes within {LIMIT_POINTS:g} points of strace, told where they matter",
         met,
-        of,
+        case_count,
     )
     record.keep(
         arguments.record,
         [{**total_row, "quoted": True}, *rows],
         {"flushes of directories left out": detected},
     )
-    return 0 if met == of and detected else 1
+    return 0 if met == case_count and detected else 1
 
 
 if __name__ == "__main__":

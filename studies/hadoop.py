@@ -1,8 +1,8 @@
 """Map-reduce and TeraSort on nodes with different disks: the published Hadoop study, scaled.
 
-`studies/hadoop.py [job] [terasort]` runs `studies/hadoop-job.study.yaml` (this project's job, on six nodes) and
-`studies/hadoop-terasort.study.yaml` (HDFS, YARN and MapReduce as packaged, on four), compares them with the
-published text and draws the times as SVG. Needs root; TeraSort also Maven and Java. `--quick`: the job with
+`studies/hadoop.py [job] [terasort]` runs `studies/hadoop-job.study.yaml` (a job of this project, on six
+nodes) and `studies/hadoop-terasort.study.yaml` (HDFS, YARN and MapReduce as packaged, on four), compares them
+with the published text and draws the times as SVG. Needs root; TeraSort also Maven and Java. `--quick`: the job with
 an eighth of the data and one replicate. Runs without a valid certificate are excluded unless `--invalid` is
 given.
 
@@ -156,7 +156,7 @@ def times(name: str, runs: list[Run]) -> list[record.Row]:
     return rows
 
 
-def detected_in(name: str, found: list[Run]) -> bool | None:
+def detected_in(name: str, measured: list[Run]) -> bool | None:
     """True if the planted times fail a criterion that the real ones meet; None if those meet none."""
 
     def met(runs: list[Run]) -> set[tuple[str, str, str]]:
@@ -168,10 +168,10 @@ def detected_in(name: str, found: list[Run]) -> bool | None:
                 criteria.add((claim_.of, claim_.wording, claim_.relaxed.criterion))
         return criteria
 
-    real = met(found)
+    real = met(measured)
     if not any("half-half" in wording for _, wording, _ in real):
         return None
-    return bool(real - met(planted(found)))
+    return bool(real - met(planted(measured)))
 
 
 if __name__ == "__main__":

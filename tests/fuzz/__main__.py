@@ -41,8 +41,8 @@ def fuzz(driver: Driver, targets: list[Target], inputs: int, least: int = 1) -> 
         one = outcomes[-1]
         print(f"{name}: {one.inputs:,} inputs in {one.wall_s:.1f} s", file=sys.stderr, flush=True)
         for failure in one.failures:
-            last = failure.what.strip().splitlines()[-1]
-            print(f"  failed: {last}\n  kept: {failure.kept}", file=sys.stderr, flush=True)
+            last = failure.reason.strip().splitlines()[-1]
+            print(f"  failed: {last}\n  kept: {failure.file}", file=sys.stderr, flush=True)
     return outcomes
 
 
@@ -162,7 +162,7 @@ def main() -> int:
         for one in (crates(100_000, asked.seed), interface(100)):
             outcomes.append(one)
             for failure in one.failures[:1]:
-                print(failure.what, file=sys.stderr)
+                print(failure.reason, file=sys.stderr)
     print(table(outcomes))
     if asked.record is not None:
         planted = {"a reader that raises": finds_a_planted_failure(driver)}

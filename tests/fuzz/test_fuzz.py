@@ -73,9 +73,9 @@ def test_a_planted_failure_is_found_and_kept(
     outcome = driver.run(target, INPUTS)
     assert outcome.failures
     for failure in outcome.failures:
-        assert said in failure.what
-        assert failure.kept.read_bytes() == b"%d" % BAD == input_of(target, 3, failure.number)
-        assert said in failure.kept.with_name(failure.kept.name + ".txt").read_text()
+        assert said in failure.reason
+        assert failure.file.read_bytes() == b"%d" % BAD == input_of(target, 3, failure.number)
+        assert said in failure.file.with_name(failure.file.name + ".txt").read_text()
 
 
 def test_what_is_kept_of_all_inputs_is_found(
@@ -87,7 +87,7 @@ def test_what_is_kept_of_all_inputs_is_found(
         "leaks", numbers, lambda _: stateless(lambda d: held.append(os.urandom(1 << 17)))
     )
     (failure,) = Driver(tmp_path, seed=1, processes=1).run(leaks, INPUTS + 200).failures
-    assert "MiB were kept" in failure.what
+    assert "MiB were kept" in failure.reason
 
 
 def test_documented_errors_are_no_failures_and_inputs_are_counted(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_a_daemon_that_panics_is_found(tmp_path: Path) -> None:
     )
     failures = Driver(tmp_path, seed=1, processes=1).run(target, INPUTS).failures
     assert failures
-    assert "ended with 6" in failures[0].what
-    assert failures[0].kept.read_bytes() == b"panic"
+    assert "ended with 6" in failures[0].reason
+    assert failures[0].file.read_bytes() == b"panic"
 
 
 def test_every_target_has_a_name_of_its_own() -> None:
