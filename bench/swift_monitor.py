@@ -70,8 +70,8 @@ def turned(number: int) -> list[str]:
 
 def set_to(arm: str, off: Path, planted: Path) -> None:
     """Switch the filter and the planted failure; wait until every object server has seen it."""
-    for path, there in ((off, arm.startswith("off")), (planted, arm == "planted")):
-        if there:
+    for path, wanted_ in ((off, arm.startswith("off")), (planted, arm == "planted")):
+        if wanted_:
             path.touch()
         else:
             path.unlink(missing_ok=True)
@@ -91,7 +91,7 @@ def measured(swift: Swift, off: Path, planted: Path, rounds: int) -> dict[str, d
     """By size: additional time of each pair of arms [%], and the medians of blocks [s]."""
     client = swift.client()
     client.make("bench")
-    found = {}
+    by_size = {}
     for size, length in SIZES.items():
         content = os.urandom(length)
         block(client, size, content)  # all connections open, all directories created
@@ -100,7 +100,7 @@ def measured(swift: Swift, off: Path, planted: Path, rounds: int) -> dict[str, d
             for arm in turned(number):
                 set_to(arm, off, planted)
                 took[arm].append(block(client, size, content))
-        found[size] = {
+        by_size[size] = {
             "block_s": {arm: statistics.median(values) for arm, values in took.items()},
             **{
                 arm: interval(
@@ -109,15 +109,15 @@ def measured(swift: Swift, off: Path, planted: Path, rounds: int) -> dict[str, d
                 for arm in ARMS[1:]
             },
         }
-    return found
+    return by_size
 
 
-def rows_of(found: dict[str, dict[str, Any]], rounds: int) -> list[record.Row]:
+def rows_of(by_size: dict[str, dict[str, Any]], rounds: int) -> list[record.Row]:
     """One row per size and arm."""
-    made = []
-    for size, one in found.items():
+    rows = []
+    for size, figures in by_size.items():
         for arm in ARMS[1:]:
-            share: Interval = one[arm]
+            share: Interval = figures[arm]
             row: record.Row = {
                 "case": f"put and get of {size}",
                 "engine": {"on": "filter on", "off again": "off (A/A)"}.get(arm, "planted: 10 ms"),
@@ -129,49 +129,49 @@ def rows_of(found: dict[str, dict[str, Any]], rounds: int) -> list[record.Row]:
                 "n": rounds,
                 "spread": record.INTERVAL,
             }
-            made.append(record.at_most(row, LIMIT) if arm == "on" else row)
-    return made
+            rows.append(record.at_most(row, LIMIT) if arm == "on" else row)
+    return rows
 
 
 def main() -> int:
     """Exit status: 0 within the bar or undecided, 1 something failed, 3 missed."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--quick", action="store_true", help="8 rounds instead of 60")
-    options.add_argument("--rounds", type=int, help="how many rounds of all arms")
+    options.add_argument("--rounds", type=int, help="number of rounds of all arms")
     options.add_argument("--json", action="store_true", help="the rows as one object")
     record.option(options)
-    given = options.parse_args()
-    rounds = given.rounds or (8 if given.quick else 60)
+    arguments = options.parse_args()
+    rounds = arguments.rounds or (8 if arguments.quick else 60)
     try:
         with tempfile.TemporaryDirectory(prefix="penstock-swift-") as place:
             off, planted = Path(place) / "off", Path(place) / "planted"
             code = PLANTED.format(mark=str(planted))
             settings: dict[str, Any] = {"options": {"off_while": str(off)}, "more_code": code}
             with running(Path(place) / "saio", middleware=True, **settings) as swift:
-                found = measured(swift, off, planted, rounds)
+                by_size = measured(swift, off, planted, rounds)
     except SwiftError as error:
         print(f"swift_monitor: {error}", file=sys.stderr)
         return 1
-    rows = rows_of(found, rounds)
-    noticed = all(one["planted"].low > LIMIT for one in found.values())
-    if given.json:
-        seconds = {size: one["block_s"] for size, one in found.items()}
-        print(json.dumps({"rows": rows, "block_s": seconds, "planted_found": noticed}))
+    rows = rows_of(by_size, rounds)
+    detected = all(figures["planted"].low > LIMIT for figures in by_size.values())
+    if arguments.json:
+        seconds = {size: figures["block_s"] for size, figures in by_size.items()}
+        print(json.dumps({"rows": rows, "block_s": seconds, "planted_found": detected}))
     else:
         table = Table("case", "filter", "time more, %", "95 % interval", "", box=None)
         for row in rows:
             span = f"{row['low']:.2f} to {row['high']:.2f}"
-            words = (
+            cells = (
                 row["case"],
                 row["engine"],
                 f"{row['value']:.2f}",
                 span,
                 row.get("verdict", ""),
             )
-            table.add_row(*words)
+            table.add_row(*cells)
         Console(width=110, highlight=False).print(table)
-    record.keep(given.record, rows, {"10 ms of work at every request": noticed})
-    if not noticed:
+    record.keep(arguments.record, rows, {"10 ms of work at every request": detected})
+    if not detected:
         print("swift_monitor: planted work: NOT FOUND", file=sys.stderr)
         return 1
     return 3 if any(row.get("verdict") == record.MISSED for row in rows) else 0

@@ -2,9 +2,9 @@
 
 `studies/hadoop.py [job] [terasort]` runs `studies/hadoop-job.study.yaml` (a job of this project, on six
 nodes) and `studies/hadoop-terasort.study.yaml` (HDFS, YARN and MapReduce as packaged, on four), compares them
-with the published text and draws the times as SVG. Needs root; TeraSort also Maven and Java. `--quick`: the job with
-an eighth of the data and one replicate. Runs without a valid certificate are excluded unless `--invalid` is
-given.
+with the published text and draws the times as SVG. Needs root; TeraSort also Maven and Java. `--quick`: the
+job with an eighth of the data and one replicate. Runs without a valid certificate are excluded unless
+`--invalid` is given.
 
 Planted failure: the same runs with a third taken off the times of one setting, which must be reported. Exit
 status 3 if a claim is not met, undecided or not measured (a treatment without a valid run), 1 if something

@@ -19,7 +19,7 @@ from penstock.observe.trace.capture.tracer import Tracer
 
 BLOCK = 4096
 FILE_BYTES = 4 << 20
-#: of each job: a prime number, so that losses, duplicates and rounding are visible
+#: requests of each job: a prime number, so that losses, duplicates and rounding are visible
 REQUESTS = 251
 
 #: direction, offset [bytes], size [bytes]
@@ -42,8 +42,8 @@ class Engine:
     directions: bool = True
 
 
-def _engine(words: str, depth: int = 1, **more: Any) -> Engine:
-    return Engine(depth, frozenset(words.split()), **more)
+def _engine(ops: str, depth: int = 1, **more: Any) -> Engine:
+    return Engine(depth, frozenset(ops.split()), **more)
 
 
 ENGINES = {
@@ -57,12 +57,12 @@ ENGINES = {
     "libaio": _engine("aio_pread aio_pwrite", 8),
     "io_uring": _engine("uring_read uring_write uring_readv uring_writev", 8),
     "splice": _engine("splice_in splice_out"),
-    # a length, not a transfer: fio gives offsets to writes only
+    # a length, not a transfer: fio has offsets for writes only
     "ftruncate": _engine("ftruncate", patterns=("write", "randwrite"), direct=False),
     "falloc": _engine("fallocate", direct=False, directions=False),
 }
 
-#: engines of fio that cannot be compared here
+#: engines of fio that cannot be compared, with the reason
 OTHERS = {
     "mmap": "pages, not requests: tests/integration/test_trace_faults.py",
     "e4defrag": "moves extents by ioctl, neither reads nor writes",
@@ -100,8 +100,8 @@ class Cell:
 
 def installed() -> list[str]:
     """Engines that fio lists."""
-    told = subprocess.run(["fio", "--enghelp"], capture_output=True, text=True, check=True).stdout
-    return [line.strip() for line in told.splitlines()[1:] if line.strip()]
+    output = subprocess.run(["fio", "--enghelp"], capture_output=True, text=True, check=True).stdout
+    return [line.strip() for line in output.splitlines()[1:] if line.strip()]
 
 
 def cells(engines: list[str]) -> Iterator[Cell]:
@@ -153,13 +153,13 @@ def run_fio(cell: Cell, tracer: Tracer, journal: Journal, work: Path) -> Run:
         log.unlink()  # fio continues in an existing log
     jobs = work / "jobs.fio"
     jobs.write_text(job_file(cell, target, work))
-    told = work / "fio.json"
-    words = ["fio", "--output-format=json", f"--output={told}", str(jobs)]
-    recording = record(words, tracer, journal, work)
+    report = work / "fio.json"
+    argv = ["fio", "--output-format=json", f"--output={report}", str(jobs)]
+    recording = record(argv, tracer, journal, work)
     if recording.exit_status != 0:
         raise RuntimeError(f"fio ended with {recording.exit_status}")
     logs = [iolog(work / f"log{job}") for job in range(cell.jobs)]
-    return Run(recording, target, json.loads(told.read_text()), logs)
+    return Run(recording, target, json.loads(report.read_text()), logs)
 
 
 def run_cell(cell: Cell, tracer: Tracer, journal: Journal, work: Path) -> list[str]:
@@ -179,9 +179,9 @@ def iolog(path: Path) -> list[Request]:
     """Direction, offset [bytes] and size [bytes] of each request in fio's log (any version)."""
     rows = [line.split() for line in path.read_text().splitlines()]
     return [
-        (words[-3], int(words[-2]), int(words[-1]))
-        for words in rows
-        if len(words) >= 4 and words[-3] in {"read", "write"}
+        (fields[-3], int(fields[-2]), int(fields[-1]))
+        for fields in rows
+        if len(fields) >= 4 and fields[-3] in {"read", "write"}
     ]
 
 
@@ -218,14 +218,14 @@ def differences(cell: Cell, run: Run) -> list[str]:
 
 def receipt_faults(receipt: dict[str, Any]) -> list[str]:
     """Losses, requests without an end, and counts that do not add up."""
-    found = []
+    faults = []
     if receipt["lost"]:
-        found.append(f"{receipt['lost']} events lost")
+        faults.append(f"{receipt['lost']} events lost")
     if receipt["in_flight"]:
-        found.append(f"{receipt['in_flight']} requests without an end")
+        faults.append(f"{receipt['in_flight']} requests without an end")
     if receipt["seen"] != receipt["kept"] + receipt["filtered"] + receipt["lost"]:
-        found.append("the receipt does not balance")
-    return found
+        faults.append("the receipt does not balance")
+    return faults
 
 
 def _request(row: dict[str, Any], engine: Engine, cell: Cell) -> Request:

@@ -1,4 +1,4 @@
-"""The intervals that a trace prints hold what they are about (a short pass of bench/trace_intervals.py)."""
+"""Coverage of the intervals that a trace prints (a short pass of bench/trace_intervals.py)."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ ROWS = list(printed_intervals(quick=True))
 
 
 @pytest.mark.parametrize("printed", ROWS, ids=[row.name for row in ROWS])
-def test_an_interval_covers_as_often_as_it_says(printed: Printed) -> None:
-    found, narrowed = simulate(printed, 40, seed=5)
-    assert found.trials >= 15
-    assert not found.below(printed.nominal), found
-    assert narrowed.covered <= found.covered
+def test_an_interval_has_its_nominal_coverage(printed: Printed) -> None:
+    coverage, narrowed = simulate(printed, 40, seed=5)
+    assert coverage.trials >= 15
+    assert not coverage.below(printed.nominal), coverage
+    assert narrowed.covered <= coverage.covered
 
 
-def test_intervals_of_half_the_width_are_found() -> None:
-    """Of those that leave room for it, in draws enough to tell."""
-    wanted = ("zipf exponent 0.8, 2048 blocks, 8 requests each, exact", "--calibrate, 15 pairs")
-    rows = [row for row in ROWS if row.name.startswith(wanted)]
+def test_intervals_of_half_the_width_are_detected() -> None:
+    """Intervals whose level can be missed, with enough draws for a significant result."""
+    names = ("zipf exponent 0.8, 2048 blocks, 8 requests each, exact", "--calibrate, 15 pairs")
+    rows = [row for row in ROWS if row.name.startswith(names)]
     assert len(rows) == 3
     for row in rows:
-        found, narrowed = simulate(row, 150, seed=6)
-        assert not found.below(row.nominal)
+        coverage, narrowed = simulate(row, 150, seed=6)
+        assert not coverage.below(row.nominal)
         assert narrowed.below(row.nominal), row.name
 
 
-def test_a_log_in_any_order_is_found() -> None:
+def test_a_log_in_any_order_is_detected() -> None:
     wrong = Printed("any order", 0.9999, log_of_short_processes(planted=True))
     assert simulate(wrong, 50, seed=7)[0].below(0.9999)
 
@@ -51,7 +51,7 @@ def test_latencies_in_clusters_count_as_fewer() -> None:
     assert clustered.high / clustered.low > (alone.high / alone.low) ** 1.3
 
 
-def test_the_command_says_what_misses(
+def test_the_command_prints_intervals_that_are_too_narrow(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     short = Printed("short", 0.95, lambda draws: (0.0, 0.5, float(draws.random() < 0.5), 0.8), 300)

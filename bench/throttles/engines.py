@@ -1,7 +1,7 @@
-"""Limits of a device by different engines: by hand, by container engines, by penstock. Each runs a command.
+"""Limits of a device by different engines: cgroup files, container engines, penstock. Each runs a command.
 
 An engine is created for one loop device and one place on its file system, runs any number of commands and is
-closed. `unavailable` gives the reason if an engine cannot be used here.
+closed. `unavailable` gives the reason if an engine cannot be used on this host.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.host.cgroups.cgroup import create_run_cgroup, hierarchies, kill_me
 from penstock.host.journal.journal import Journal, new_token
 from penstock.host.storage.mounts import mounts
 
-#: limits as penstock names them → files of the blkio hierarchy, OCI's names, options of docker and podman
+#: penstock's names of limits → files of the blkio hierarchy, OCI's names, options of docker and podman
 NAMES = {
     "read_bps": ("blkio.throttle.read_bps_device", "throttleReadBpsDevice", "--device-read-bps"),
     "write_bps": ("blkio.throttle.write_bps_device", "throttleWriteBpsDevice", "--device-write-bps"),
@@ -34,7 +34,7 @@ NAMES = {
         "blkio.throttle.write_iops_device", "throttleWriteIOPSDevice", "--device-write-iops",
     ),
 }  # fmt: skip
-#: paths of the host that a container sees, read only
+#: paths of the host that are visible in a container, read only
 HOST_DIRECTORIES = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc")
 TIMEOUT_S = 120
 
@@ -53,17 +53,17 @@ class Ground:
 
 
 class Blkio:
-    """The blkio hierarchy by hand: a directory, and one line per limit."""
+    """The blkio hierarchy, without an engine: a directory, and one line per limit."""
 
     name = "blkio v1"
 
     @staticmethod
     def unavailable() -> str:
         """Reason why it cannot be used here."""
-        found = hierarchies().v1.get("blkio")
-        return "" if found is not None and os.access(found, os.W_OK) else "no blkio hierarchy"
+        blkio = hierarchies().v1.get("blkio")
+        return "" if blkio is not None and os.access(blkio, os.W_OK) else "no blkio hierarchy"
 
-    def run(self, ground: Ground, limits: Mapping[str, float], words: list[str]) -> str:
+    def run(self, ground: Ground, limits: Mapping[str, float], argv: list[str]) -> str:
         """stdout of a command under limits."""
         with create_run_cgroup("throttles", None, ground.journal) as group:
             directory = group.paths["blkio"]
@@ -71,7 +71,7 @@ class Blkio:
                 line = f"{ground.disk.device.text} {round(value)}"
                 (directory / NAMES[limit][0]).write_text(line)
             procs = str(directory / "cgroup.procs")
-            return _said(["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', procs, *words])
+            return _output_of(["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', procs, *argv])
 
 
 class Runc:
@@ -86,11 +86,11 @@ class Runc:
             return "runc is not installed"
         return Blkio.unavailable()
 
-    def run(self, ground: Ground, limits: Mapping[str, float], words: list[str]) -> str:
+    def run(self, ground: Ground, limits: Mapping[str, float], argv: list[str]) -> str:
         """stdout of a command in its own container."""
-        with _group(ground) as name, _bundle(ground, limits, words, name) as bundle:
+        with _group(ground) as name, _bundle(ground, limits, argv, name) as bundle:
             state = bundle / "state"
-            return _said(["runc", "--root", str(state), "run", "--bundle", str(bundle), name])
+            return _output_of(["runc", "--root", str(state), "run", "--bundle", str(bundle), name])
 
 
 class Engine:
@@ -99,14 +99,14 @@ class Engine:
     program = ""
     options: tuple[str, ...] = ()
     #: a command that tests the engine without leaving anything on the host
-    asks: tuple[str, ...] = ("info",)
+    test_options: tuple[str, ...] = ("info",)
 
     @classmethod
     def unavailable(cls) -> str:
         """Reason why it cannot be used here."""
         if shutil.which(cls.program) is None:
             return f"{cls.program} is not installed"
-        line = [cls.program, *cls.asks]
+        line = [cls.program, *cls.test_options]
         answer = subprocess.run(line, capture_output=True, text=True, timeout=30)
         if answer.returncode != 0:
             last = (answer.stderr.strip() or answer.stdout.strip()).splitlines()
@@ -115,13 +115,13 @@ class Engine:
 
     def line(self, ground: Ground, limits: Mapping[str, float]) -> list[str]:
         """The arguments up to the command."""
-        found = [self.program, "run", "--rm", "--network=none", *self.options]
+        arguments = [self.program, "run", "--rm", "--network=none", *self.options]
         for limit, value in limits.items():
-            found += [NAMES[limit][2], f"{ground.node}:{round(value)}"]
+            arguments += [NAMES[limit][2], f"{ground.node}:{round(value)}"]
         for path in HOST_DIRECTORIES:
             if os.path.exists(path):
-                found += ["-v", f"{path}:{path}:ro"]
-        return [*found, "-v", f"{ground.disk.mount}:{ground.disk.mount}"]
+                arguments += ["-v", f"{path}:{path}:ro"]
+        return [*arguments, "-v", f"{ground.disk.mount}:{ground.disk.mount}"]
 
 
 class Podman(Engine):
@@ -129,13 +129,13 @@ class Podman(Engine):
 
     name = "podman"
     program = "podman"
-    asks = ("--version",)
+    test_options = ("--version",)
     options = (
         "--ulimit=nofile=20000:20000", "--ulimit=nproc=20000:20000",
         "--security-opt=seccomp=unconfined",
     )  # fmt: skip
 
-    def run(self, ground: Ground, limits: Mapping[str, float], words: list[str]) -> str:
+    def run(self, ground: Ground, limits: Mapping[str, float], argv: list[str]) -> str:
         """stdout of a command in a container."""
         with (
             tempfile.TemporaryDirectory(prefix="penstock-podman-") as place,
@@ -147,8 +147,8 @@ class Podman(Engine):
                      "--tmpdir", f"{place}/tmp", "--storage-driver=vfs",
                      "--cgroup-manager=cgroupfs", "--runtime=runc"]  # fmt: skip
             own = self.line(ground, limits)[1:]
-            where = [f"--cgroup-parent=/{parent}", "--rootfs", str(root)]
-            return _said([*front, *own, *where, *words])
+            root_options = [f"--cgroup-parent=/{parent}", "--rootfs", str(root)]
+            return _output_of([*front, *own, *root_options, *argv])
 
 
 class Docker(Engine):
@@ -157,16 +157,16 @@ class Docker(Engine):
     name = "docker"
     program = "docker"
 
-    def run(self, ground: Ground, limits: Mapping[str, float], words: list[str]) -> str:
+    def run(self, ground: Ground, limits: Mapping[str, float], argv: list[str]) -> str:
         """stdout of a command in a container of an empty image, created and removed for it."""
         image = f"penstock-{new_token()}"
         empty = subprocess.run(["tar", "-cf", "-", "-T", "/dev/null"], capture_output=True)
-        made = subprocess.run(["docker", "import", "-", image], input=empty.stdout,
+        imported = subprocess.run(["docker", "import", "-", image], input=empty.stdout,
                               capture_output=True)  # fmt: skip
-        if made.returncode != 0:
-            raise PenstockError(f"docker import: {made.stderr.decode()[-200:]}")
+        if imported.returncode != 0:
+            raise PenstockError(f"docker import: {imported.stderr.decode()[-200:]}")
         try:
-            return _said([*self.line(ground, limits), image, *words])
+            return _output_of([*self.line(ground, limits), image, *argv])
         finally:
             subprocess.run(["docker", "rmi", "-f", image], capture_output=True)
 
@@ -194,17 +194,17 @@ def _cgroup_mounts() -> list[Path]:
 
 @contextlib.contextmanager
 def _bundle(
-    ground: Ground, limits: Mapping[str, float], words: list[str], name: str
+    ground: Ground, limits: Mapping[str, float], argv: list[str], name: str
 ) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="penstock-runc-") as place:
         bundle = Path(place)
         (bundle / "rootfs").mkdir()
-        (bundle / "config.json").write_text(json.dumps(_config(ground, limits, words, name)))
+        (bundle / "config.json").write_text(json.dumps(_config(ground, limits, argv, name)))
         yield bundle
 
 
 def _config(
-    ground: Ground, limits: Mapping[str, float], words: list[str], name: str
+    ground: Ground, limits: Mapping[str, float], argv: list[str], name: str
 ) -> dict[str, Any]:
     major, minor = ground.disk.device.number
     block: dict[str, list[dict[str, int]]] = {}
@@ -226,7 +226,7 @@ def _config(
     return {
         "ociVersion": "1.0.2",
         "process": {
-            "terminal": False, "user": {"uid": 0, "gid": 0}, "args": words, "cwd": "/",
+            "terminal": False, "user": {"uid": 0, "gid": 0}, "args": argv, "cwd": "/",
             "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
         },
         "root": {"path": "rootfs"},
@@ -240,9 +240,9 @@ def _config(
     }  # fmt: skip
 
 
-def _said(words: list[str]) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S)
-    if done.returncode != 0:
-        lines = (done.stderr.strip() or done.stdout.strip())[-300:]
-        raise PenstockError(f"{words[0]} ended with status {done.returncode}: {lines}")
-    return done.stdout
+def _output_of(argv: list[str]) -> str:
+    result = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S)
+    if result.returncode != 0:
+        lines = (result.stderr.strip() or result.stdout.strip())[-300:]
+        raise PenstockError(f"{argv[0]} ended with status {result.returncode}: {lines}")
+    return result.stdout

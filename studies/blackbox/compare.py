@@ -1,8 +1,8 @@
 """Predicted and measured times, and the claims on them.
 
-A prediction of a run on a disk uses the model of that disk, which saw no program, and the bytes and processor
-time of one run of the program on *another* disk (the next in order). It uses no program's run on the
-predicted disk.
+A prediction of a run on a disk uses the model of that disk, which was trained without programs, and the bytes
+and processor time of one run of the program on *another* disk (the next in order). It uses no program's run on
+the predicted disk.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "table-scan": ("table_scan", {"request": 8 << 10}),
     "word-count": ("mapreduce", {"nodes": 1, "reducers": 1}),
 }
-#: the published accuracy, local and distributed, and our goals without and with computing
+#: the published accuracy, local and distributed, and this study's goals without and with computing
 PUBLISHED = {
     "grep-fixed": ("90 % / 90 %", 0.90, 0.92),
     "grep-regex": ("30 % / 40 %", 0.40, 0.85),
     "table-scan": ("60 % / 80 %", 0.80, 0.85),
     "word-count": ("31 % to 60 %", 0.60, 0.80),
 }
-#: storages closer than this are not ranked
+#: predictions closer than this are not ranked
 RANKED = 0.15
 #: accepted deviation of a run below its lower bound
 SLACK = 0.05
@@ -75,9 +75,9 @@ def donor(run: Observed, runs: Sequence[Observed], disks: Sequence[str]) -> Obse
     """
     at = disks.index(run.disk)
     for disk in [*disks[at + 1 :], *disks[:at]]:
-        for other in runs:
-            if (other.disk, other.program, other.size) == (disk, run.program, run.size):
-                return other
+        for candidate in runs:
+            if (candidate.disk, candidate.program, candidate.size) == (disk, run.program, run.size):
+                return candidate
     return None
 
 
@@ -87,13 +87,13 @@ def compared(
     """Each run with its predictions; runs of programs that ran on no other disk are omitted."""
     rows = []
     for run in runs:
-        other = donor(run, runs, disks)
-        if other is None:
+        donor_run = donor(run, runs, disks)
+        if donor_run is None:
             continue
-        kind, known = TASKS[run.program]
-        model, arguments = models[run.disk], {**other.moved, **known}
+        kind, properties = TASKS[run.program]
+        model, arguments = models[run.disk], {**donor_run.moved, **properties}
         storage = task_time(model, kind, **arguments)
-        computing = task_time(model, kind, cpu_s=other.cpu_s, **arguments)
+        computing = task_time(model, kind, cpu_s=donor_run.cpu_s, **arguments)
         rows.append(Compared(run, storage.time_s, computing.time_s, computing.low, computing.high))
     return rows
 
@@ -111,14 +111,16 @@ class Coverage:
 
 def coverage(rows: Sequence[Compared], program: str) -> Coverage:
     """Coverage of a program; its own runs calibrate nothing."""
-    own = [r for r in rows if r.run.program == program]
-    others = [r for r in rows if r.run.program != program]
-    score_of = scores([ProgramRun(r.run.program, r.task, r.run.time_s) for r in others])
-    calibrated = [over_programs(r.task, score_of) for r in own]
-    inside = sum(r.low_s <= r.run.time_s <= r.high_s for r in own)
-    also = sum(t.low <= r.run.time_s <= t.high for r, t in zip(own, calibrated, strict=True))
-    level = calibrated[0].level if own and score_of else None
-    return Coverage(len(own), int(inside), int(also), level)
+    own_rows = [r for r in rows if r.run.program == program]
+    other_rows = [r for r in rows if r.run.program != program]
+    score_of = scores([ProgramRun(r.run.program, r.task, r.run.time_s) for r in other_rows])
+    calibrated = [over_programs(r.task, score_of) for r in own_rows]
+    inside = sum(r.low_s <= r.run.time_s <= r.high_s for r in own_rows)
+    within_calibrated = sum(
+        t.low <= r.run.time_s <= t.high for r, t in zip(own_rows, calibrated, strict=True)
+    )
+    level = calibrated[0].level if own_rows and score_of else None
+    return Coverage(len(own_rows), int(inside), int(within_calibrated), level)
 
 
 def turned(models: Mapping[str, BlackBoxModel], by: int) -> dict[str, BlackBoxModel]:
@@ -141,21 +143,21 @@ def ranked_alike(
 ) -> tuple[int, int]:
     """Number of pairs of disks that the prediction ranks (at one size), and number measured in that order."""
     of_program = [r for r in rows if r.run.program == program]
-    pairs = right = 0
+    pairs = agreeing = 0
     for size in {r.run.size for r in of_program}:
         at: dict[str, tuple[float, float]] = {}
         for disk in {r.run.disk for r in of_program if r.run.size == size}:
-            one = [r for r in of_program if (r.run.size, r.run.disk) == (size, disk)]
+            cell_rows = [r for r in of_program if (r.run.size, r.run.disk) == (size, disk)]
             at[disk] = (
-                fmean(of(r) for r in one),
-                float(np.median([r.run.time_s for r in one])),
+                fmean(of(r) for r in cell_rows),
+                float(np.median([r.run.time_s for r in cell_rows])),
             )
         for first in at:
             for second in at:
                 if at[first][0] * (1 + RANKED) < at[second][0]:
                     pairs += 1
-                    right += at[first][1] < at[second][1]
-    return pairs, right
+                    agreeing += at[first][1] < at[second][1]
+    return pairs, agreeing
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ def claims(rows: Sequence[Compared], treatments: Treatments) -> list[Claim]:
     """Accuracy, ranking, lower bound and interval of each program."""
     result: list[Claim] = []
     for program in treatments.programs:
-        published, plain_gate, whole_gate = PUBLISHED[program]
+        published, plain_gate, corrected_gate = PUBLISHED[program]
         needs = treatments.valid(rows, program)
         of_program = [r for r in rows if r.run.program == program]
 
@@ -203,8 +205,8 @@ def claims(rows: Sequence[Compared], treatments: Treatments) -> list[Claim]:
         )
         add(
             "number",
-            f", with computing: at least {whole_gate:.0%}",
-            lambda of_program=of_program, gate=whole_gate: _accuracy(
+            f", with computing: at least {corrected_gate:.0%}",
+            lambda of_program=of_program, gate=corrected_gate: _accuracy(
                 of_program, attrgetter("corrected"), gate
             ),
         )

@@ -1,4 +1,4 @@
-"""Predictions beside the measured runs of the same scenarios: errors, intervals, order, and their goals."""
+"""Predictions compared with measured runs of the same scenarios: errors, intervals, order, and their goals."""
 
 from __future__ import annotations
 
@@ -129,9 +129,9 @@ def rows(cases: Sequence[Case], name: str) -> Iterator[record.Row]:
             yield _text("scenarios", name, metric, f"{near} of {n}")
         perfect = f"{ceiling(cases, within):.1f} of {n}"
         yield _text("scenarios", name, f"{metric}, expected of a perfect model", perfect)
-    judged = [c for c in cases if c.predicted.verdict != "outside"]
-    if judged:
-        worst = max(judged, key=lambda c: abs(c.error))
+    evaluated_cases = [c for c in cases if c.predicted.verdict != "outside"]
+    if evaluated_cases:
+        worst = max(evaluated_cases, key=lambda c: abs(c.error))
         yield record.claim(
             "scenarios",
             f"{name}: farthest off",
@@ -150,12 +150,14 @@ def _text(case: str, name: str, metric: str, value: str) -> record.Row:
 
 
 def _published(errors: Sequence[float], name: str) -> record.Row:
-    """Mean, 80th percentile and largest error, beside those of the text."""
-    ours = (statistics.fmean(errors), float(np.quantile(errors, 0.8)), max(errors))
-    texts = [", ".join(f"{100 * value:.3g} %" for value in values) for values in (ours, PUBLISHED)]
-    holds = all(a <= b for a, b in zip(ours, PUBLISHED, strict=True))
-    says = f"{name}: error: mean, 80th percentile, largest"
-    return record.claim("scenarios", says, texts[0], f"at most {texts[1]} (text 003)", holds)
+    """Mean, 80th percentile and largest error, compared with those of the text."""
+    figures = (statistics.fmean(errors), float(np.quantile(errors, 0.8)), max(errors))
+    texts = [
+        ", ".join(f"{100 * value:.3g} %" for value in values) for values in (figures, PUBLISHED)
+    ]
+    holds = all(a <= b for a, b in zip(figures, PUBLISHED, strict=True))
+    wording = f"{name}: error: mean, 80th percentile, largest"
+    return record.claim("scenarios", wording, texts[0], f"at most {texts[1]} (text 003)", holds)
 
 
 def _coverage(name: str, metric: str, inside: int, runs: int) -> record.Row:
@@ -172,7 +174,7 @@ def _intervals(cases: Sequence[Case], name: str) -> Iterator[record.Row]:
     """Single runs in the intervals as predicted, and as calibrated on the runs of the other patterns."""
     runs = sum(len(c.measured_s) for c in cases)
     metric = "inside of the 90 % interval"
-    for what, intervals in ((metric, [c.predicted for c in cases]), ("", _calibrated(cases))):
+    for wording, intervals in ((metric, [c.predicted for c in cases]), ("", _calibrated(cases))):
         if not intervals:
             return
         inside = sum(
@@ -180,9 +182,11 @@ def _intervals(cases: Sequence[Case], name: str) -> Iterator[record.Row]:
             for c, interval in zip(cases, intervals, strict=True)
             for t in c.measured_s
         )
-        yield _coverage(name, what or f"{metric}, calibrated on other patterns", inside, runs)
-        of = "half of the 90 % interval" if what else "half of that interval"
-        widths = [100 * one.half_width for one in intervals if one.high_s is not None]
+        yield _coverage(name, wording or f"{metric}, calibrated on other patterns", inside, runs)
+        of = "half of the 90 % interval" if wording else "half of that interval"
+        widths = [
+            100 * interval_.half_width for interval_ in intervals if interval_.high_s is not None
+        ]
         if widths:
             row = record.row("scenarios", name, f"{of}, of the prediction", widths, "%")
             yield record.at_most(row, 100 * HALF_WIDTH)
@@ -192,19 +196,19 @@ def _calibrated(cases: Sequence[Case]) -> list[Predicted]:
     """Predictions with intervals that the runs of the other patterns calibrate; empty without any."""
     result = []
     for case in cases:
-        others = [
+        other_runs = [
             (c.predicted, t)
             for c in cases
             if c.scenario.pattern != case.scenario.pattern
             for t in c.measured_s
         ]
-        if not others:
+        if not other_runs:
             return []
         scores, around = conformal_scores(
-            [p.mean_s for p, _ in others],
-            [t for _, t in others],
-            [p.low_s for p, _ in others],
-            [p.high_s for p, _ in others],
+            [p.mean_s for p, _ in other_runs],
+            [t for _, t in other_runs],
+            [p.low_s for p, _ in other_runs],
+            [p.high_s for p, _ in other_runs],
         )
         own = case.predicted
         interval = Interval(own.low_s, own.high, LEVEL, LEVEL, 1, "")
@@ -214,24 +218,24 @@ def _calibrated(cases: Sequence[Case]) -> list[Predicted]:
 
 
 def _ranked(cases: Sequence[Case], name: str) -> Iterator[record.Row]:
-    """Order of the configurations of each pattern, and the cost of choosing hints or none by prediction."""
+    """Order of the configurations of each pattern, and the regret of choosing hints or none by prediction."""
     patterns: dict[str, list[Case]] = defaultdict(list)
     workloads: dict[tuple[object, ...], list[Case]] = defaultdict(list)
     for c in cases:
-        one = c.scenario
-        patterns[one.pattern].append(c)
-        workloads[one.pattern, one.file_mib, *one.cluster].append(c)
+        scenario = c.scenario
+        patterns[scenario.pattern].append(c)
+        workloads[scenario.pattern, scenario.file_mib, *scenario.cluster].append(c)
     taus = {pattern: tau(group) for pattern, group in patterns.items() if len(group) >= _RANKED}
     for pattern, value in taus.items():
         yield record.row(f"configurations of {pattern}", name, "Kendall's tau", [value], "")
     if taus:
-        what, metric = "configurations of a pattern", "Kendall's tau, mean over patterns"
-        row = record.row(what, name, metric, list(taus.values()), "")
+        case, metric = "configurations of a pattern", "Kendall's tau, mean over patterns"
+        row = record.row(case, name, metric, list(taus.values()), "")
         yield record.at_least({**row, "value": statistics.fmean(taus.values())}, TAU)
     regrets = [100 * regret(group) for group in workloads.values() if len(group) > 1]
     if regrets:
-        what = "workloads with and without hints"
-        row = record.row(what, name, "largest regret of the choice", regrets, "%")
+        case = "workloads with and without hints"
+        row = record.row(case, name, "largest regret of the choice", regrets, "%")
         yield record.at_most({**row, "value": max(regrets)}, 100 * REGRET)
 
 
@@ -259,9 +263,9 @@ def evaluated(
         if not row.get("verdict"):
             marked.append(row)
             continue
-        one = checks.of_row(row, needs, least)
-        marked.append(checks.marked(row, one))
-        claims.append(one)
+        claim = checks.of_row(row, needs, least)
+        marked.append(checks.marked(row, claim))
+        claims.append(claim)
     return marked, claims
 
 

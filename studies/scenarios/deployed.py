@@ -1,12 +1,12 @@
-"""Puts up what a deployment scenario is made of, node by node: HDFS, Spark and MinIO, unmodified.
+"""Start the components of a deployment scenario on a node: HDFS, Spark and MinIO, unmodified.
 
     deployed.py make TEXTS MIB PARTS ROWS SEED DIR        makes the input in DIR, fetches what is missing
     deployed.py daemon KIND SCENARIO NODE DISK STORE      becomes a name, data, objects, master, worker, cold
     deployed.py count NODE OUT                            writes what passes the node's links, every second
     deployed.py run SCENARIO INPUT OUT FILES MIB          becomes `programs.py`: loads INPUT, runs all three
 
-A daemon that a scenario has no use for says `not in this scenario` and waits. `cold` drops every second what
-the page cache has of a node's disk: data that are far larger than memory, in little.
+A daemon that a scenario does not use prints `not in this scenario` and waits. `cold` drops the data of a
+node's disk from the page cache every second: this emulates data far larger than memory.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from layout import (  # noqa: E402
 TOOLS = HERE.parent.parent / "tools"
 HOME = Path("/tmp/penstock-scenarios")
 MASTER_PORT, OBJECT_PORT = 7077, 9000
-#: of the object store, which is this study's own and gone with its nodes
+#: credentials of the object store, which exists only in this study's nodes
 KEY, SECRET = "penstock", "penstock-scenario"
 NOT_HERE = "not in this scenario"
-#: of a worker's and the master's daemons
+#: heap of a worker's and the master's daemons
 DAEMON_HEAP = "-Xmx128m"
 
 
@@ -81,7 +81,7 @@ def configured(scenario: Scenario, name: str, own: dict[str, str]) -> Path:
     conf = HOME / name
     conf.mkdir(parents=True, exist_ok=True)
     (conf / "racks").write_text(racks(scenario))
-    told = {
+    properties = {
         "net.topology.node.switch.mapping.impl": "org.apache.hadoop.net.TableMapping",
         "net.topology.table.file.name": str(conf / "racks"),
         "dfs.client.use.datanode.hostname": "true",
@@ -89,7 +89,7 @@ def configured(scenario: Scenario, name: str, own: dict[str, str]) -> Path:
         "dfs.namenode.block-placement-policy.default.prefer-local-node": "true",
         **own,
     }
-    return configure(conf, HOME, "head", told, yarn=False, lib=library())
+    return configure(conf, HOME, "head", properties, yarn=False, lib=library())
 
 
 def daemon(kind: str, name: str, node: str, disk: Path, store: Path) -> None:
@@ -108,20 +108,20 @@ def daemon(kind: str, name: str, node: str, disk: Path, store: Path) -> None:
         os.execv(program, [program, "server", "--address", f":{OBJECT_PORT}", *places])
     elif kind == "name" and scenario.data:
         conf = configured(scenario, "conf-name", {"dfs.namenode.name.dir": f"file://{disk}/name"})
-        words = java(conf, HOME, library(), MAINS["name"])
-        form = [*words, "-format", "-force", "-nonInteractive"]
+        argv = java(conf, HOME, library(), MAINS["name"])
+        form = [*argv, "-format", "-force", "-nonInteractive"]
         subprocess.run(form, check=True, env=environment())
-        os.execvpe(words[0], words, environment())
+        os.execvpe(argv[0], argv, environment())
     elif kind == "data" and node in scenario.data:
         place = store / node if scenario.volumes else disk
         (place / "blocks").mkdir(parents=True)
         own = {"dfs.datanode.data.dir": f"file://{place}/blocks", "dfs.datanode.hostname": node}
         own |= {
-            f"dfs.datanode.{what}address": f"0.0.0.0:{port}"
-            for what, port in (("", 9866), ("http.", 9864), ("ipc.", 9867))
+            f"dfs.datanode.{prefix}address": f"0.0.0.0:{port}"
+            for prefix, port in (("", 9866), ("http.", 9864), ("ipc.", 9867))
         }
-        words = java(configured(scenario, "conf-data", own), HOME, library(), MAINS["data"])
-        os.execvpe(words[0], words, environment())
+        argv = java(configured(scenario, "conf-data", own), HOME, library(), MAINS["data"])
+        os.execvpe(argv[0], argv, environment())
     else:
         print(NOT_HERE, flush=True)
         signal.pause()
@@ -132,15 +132,15 @@ def spark(kind: str, node: str) -> None:
     home = spark_home()
     os.environ |= {"SPARK_HOME": str(home), "SPARK_LOCAL_HOSTNAME": node, **environment()}
     os.environ |= {"SPARK_LOCAL_DIRS": str(HOME / "shuffle"), "SPARK_WORKER_DIR": str(HOME)}
-    os.environ["SPARK_SCALA_VERSION"] = "2.12"  # which its own scripts would look up
+    os.environ["SPARK_SCALA_VERSION"] = "2.12"  # otherwise set by Spark's own scripts
     main = f"org.apache.spark.deploy.{kind}.{kind.capitalize()}"
-    words = ["java", DAEMON_HEAP, *JVM.split(), "-cp", f"{home}/jars/*", main]
-    words += ["--host", node]
+    argv = ["java", DAEMON_HEAP, *JVM.split(), "-cp", f"{home}/jars/*", main]
+    argv += ["--host", node]
     if kind == "master":
-        words += ["--port", str(MASTER_PORT), "--webui-port", "8080"]
+        argv += ["--port", str(MASTER_PORT), "--webui-port", "8080"]
     else:
-        words += ["--cores", str(CORES), "--memory", "1g", f"spark://head:{MASTER_PORT}"]
-    os.execvp(words[0], words)
+        argv += ["--cores", str(CORES), "--memory", "1g", f"spark://head:{MASTER_PORT}"]
+    os.execvp(argv[0], argv)
 
 
 def keep_cold(disk: Path) -> None:
@@ -163,21 +163,23 @@ def count(node: str, out: Path) -> None:
     """Write OUT/links-NODE.csv: bytes through each link of this node so far, at each second."""
     links = [link for _, link in socket.if_nameindex() if link != "lo"]
     below = Path("/sys/class/net")
-    ways = {
-        f"{link} {way}": f"{link}/statistics/{way}_bytes" for link in links for way in ("rx", "tx")
+    counters = {
+        f"{link} {direction}": f"{link}/statistics/{direction}_bytes"
+        for link in links
+        for direction in ("rx", "tx")
     }
     with open(out / f"links-{node}.csv", "w") as file:
-        print("time", *ways, sep=",", file=file, flush=True)
+        print("time", *counters, sep=",", file=file, flush=True)
         print("counting", flush=True)
         due = time.monotonic()
         while True:
-            counts = [(below / path).read_text().strip() for path in ways.values()]
+            counts = [(below / path).read_text().strip() for path in counters.values()]
             print(f"{time.time():.9f}", *counts, sep=",", file=file, flush=True)
             due += 1
             time.sleep(max(0.0, due - time.monotonic()))
 
 
-def run(name: str, given: Path, out: Path, files: int, mib: int) -> None:
+def run(name: str, input_: Path, out: Path, files: int, mib: int) -> None:
     """Become the program that loads the data and runs the three workloads, in Spark's own Python."""
     scenario = SCENARIOS[name]
     os.environ["JAVA_TOOL_OPTIONS"] = java_options(scenario, "head")
@@ -186,10 +188,10 @@ def run(name: str, given: Path, out: Path, files: int, mib: int) -> None:
     os.environ["HADOOP_CONF_DIR"] = str(conf)
     top = "hdfs://head:8020" if scenario.data else "s3a://scenario"
     endpoint = f"http://{WIRE[OBJECT_NODES[0]]}:{OBJECT_PORT}"
-    words = [str(cache() / "spark" / "bin" / "python"), str(HERE / "programs.py")]
-    words += [top, endpoint, KEY, SECRET, str(cache() / "s3a" / "lib"), str(HOME)]
-    words += [str(given), str(out), str(files), str(mib)]
-    os.execv(words[0], words)
+    argv = [str(cache() / "spark" / "bin" / "python"), str(HERE / "programs.py")]
+    argv += [top, endpoint, KEY, SECRET, str(cache() / "s3a" / "lib"), str(HOME)]
+    argv += [str(input_), str(out), str(files), str(mib)]
+    os.execv(argv[0], argv)
 
 
 def main() -> int:
@@ -197,8 +199,8 @@ def main() -> int:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     verbs = options.add_subparsers(dest="verb", required=True)
     verb = verbs.add_parser("make")
-    for what in ("texts", "mib", "parts", "rows", "seed"):
-        verb.add_argument(what, type=int)
+    for number in ("texts", "mib", "parts", "rows", "seed"):
+        verb.add_argument(number, type=int)
     verb.add_argument("place", type=Path)
     verb = verbs.add_parser("daemon")
     verb.add_argument("kind", choices=("name", "data", "objects", "master", "worker", "cold"))
@@ -215,19 +217,19 @@ def main() -> int:
     verb.add_argument("out", type=Path)
     verb.add_argument("files", type=int)
     verb.add_argument("mib", type=int)
-    given = options.parse_args()
-    if given.verb == "make":
+    arguments = options.parse_args()
+    if arguments.verb == "make":
         from inputs import make_tables, make_texts
 
         fetch()
-        make_texts(given.place / "texts", given.texts, given.mib << 20, given.seed)
-        make_tables(given.place, given.parts, given.rows, given.seed)
-    elif given.verb == "daemon":
-        daemon(given.kind, given.scenario, given.node, given.disk, given.store)
-    elif given.verb == "count":
-        count(given.node, given.out)
+        make_texts(arguments.place / "texts", arguments.texts, arguments.mib << 20, arguments.seed)
+        make_tables(arguments.place, arguments.parts, arguments.rows, arguments.seed)
+    elif arguments.verb == "daemon":
+        daemon(arguments.kind, arguments.scenario, arguments.node, arguments.disk, arguments.store)
+    elif arguments.verb == "count":
+        count(arguments.node, arguments.out)
     else:
-        run(given.scenario, given.input, given.out, given.files, given.mib)
+        run(arguments.scenario, arguments.input, arguments.out, arguments.files, arguments.mib)
     return 0
 
 

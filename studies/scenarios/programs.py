@@ -1,10 +1,10 @@
-"""Loads the data and runs WordCount, DFSIO and five queries with Spark, each as an application of its own.
+"""Load the data and run WordCount, DFSIO and five queries with Spark, each as a separate application.
 
     programs.py TOP ENDPOINT KEY SECRET JARS HOME INPUT OUT FILES MIB
 
 Runs in Spark's own Python on the head; TOP is the file system (hdfs://… or s3a://…). OUT gets the event logs
-of the applications in `events`, and `programs.json`: when each began and ended (CLOCK_MONOTONIC), and a
-checksum of what it made. stdout has `NAME: SECONDS` for each.
+of the applications in `events`, and `programs.json`: start and end of each (CLOCK_MONOTONIC), and a checksum
+of its output. stdout has `NAME: SECONDS` for each.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 SHUFFLES = 8
-#: no second-tier compiler and one collecting thread: programs of seconds on few processors
+#: no second-tier compiler and one thread for garbage collection: short programs on few processors
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 TABLES = ("date_dim", "item", "store", "store_sales")
-#: the content of five queries of TPC-DS (3, 42, 52, 55 and 89), on our own few tables
+#: the content of five queries of TPC-DS (3, 42, 52, 55 and 89), on fewer tables of this study
 QUERIES = {
     "q3": """
         SELECT d_year, i_brand_id, i_brand, sum(ss_ext_sales_price) AS total
@@ -62,16 +62,16 @@ class Programs:
 
     workers = 2
 
-    def __init__(self, words: list[str]) -> None:
-        self.top, self.endpoint, self.key, self.secret, self.jars, self.home = words[:6]
-        self.given, self.out = Path(words[6]), Path(words[7])
-        self.files, self.mib = int(words[8]), int(words[9])
+    def __init__(self, arguments: list[str]) -> None:
+        self.top, self.endpoint, self.key, self.secret, self.jars, self.home = arguments[:6]
+        self.input_directory, self.out = Path(arguments[6]), Path(arguments[7])
+        self.files, self.mib = int(arguments[8]), int(arguments[9])
         (self.out / "events").mkdir()
-        self.found: dict[str, Any] = {}
+        self.report: dict[str, Any] = {}
 
     def session(self, name: str, **more: str) -> SparkSession:
         """A separate application."""
-        told = {
+        settings = {
             "spark.master": "spark://head:7077",
             "spark.driver.host": "head",
             "spark.driver.memory": "512m",
@@ -97,12 +97,12 @@ class Programs:
             "spark.hadoop.fs.s3a.path.style.access": "true",
             "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
             "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-            # among objects, the rename of results at the end of a task and its job is a copy and a removal
+            # in an object store, the rename of results at the end of a task and its job is a copy and a removal
             "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
             **more,
         }
         builder = SparkSession.builder.appName(name)
-        for key, value in told.items():
+        for key, value in settings.items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
 
@@ -119,20 +119,23 @@ class Programs:
         files = top.getFileSystem(conf)
         for name in ("texts", *TABLES):
             files.copyFromLocalFile(
-                False, True, java.fs.Path((self.given / name).as_uri()), java.fs.Path(top, name)
+                False,
+                True,
+                java.fs.Path((self.input_directory / name).as_uri()),
+                java.fs.Path(top, name),
             )
         session.stop()
 
     def _bucket(self, session: SparkSession) -> None:
         amazon = session.sparkContext._jvm.com.amazonaws
-        known = amazon.auth.AWSStaticCredentialsProvider(
+        credentials = amazon.auth.AWSStaticCredentialsProvider(
             amazon.auth.BasicAWSCredentials(self.key, self.secret)
         )
-        where = session.sparkContext._jvm.com.amazonaws.client.builder.AwsClientBuilder
+        builders = session.sparkContext._jvm.com.amazonaws.client.builder.AwsClientBuilder
         client = (
             amazon.services.s3.AmazonS3ClientBuilder.standard()
-            .withCredentials(known)
-            .withEndpointConfiguration(where.EndpointConfiguration(self.endpoint, "us-east-1"))
+            .withCredentials(credentials)
+            .withEndpointConfiguration(builders.EndpointConfiguration(self.endpoint, "us-east-1"))
             .withPathStyleAccessEnabled(True)
             .build()
         )
@@ -143,11 +146,16 @@ class Programs:
         session = self.session(name)
         self._wait(session)
         began_ns = time.monotonic_ns()
-        made = act(session)
+        outcome = act(session)
         ended_ns = time.monotonic_ns()
         log = session.sparkContext.applicationId
         session.stop()
-        self.found[name] = {"began_ns": began_ns, "ended_ns": ended_ns, "log": log, "made": made}
+        self.report[name] = {
+            "began_ns": began_ns,
+            "ended_ns": ended_ns,
+            "log": log,
+            "made": outcome,
+        }
         print(f"{name}: {(ended_ns - began_ns) / 1e9:.6f}", flush=True)
 
     def _wait(self, session: SparkSession) -> None:
@@ -181,14 +189,14 @@ class Programs:
         """Five queries; nothing is cached between them, so each reads its tables again."""
         for table in TABLES:
             session.read.parquet(f"{self.top}/{table}").createOrReplaceTempView(table)
-        made = {}
+        results = {}
         for name, text in QUERIES.items():
             began = time.monotonic_ns()
-            found: DataFrame = session.sql(text)
-            rows = found.collect()
-            made[name] = {"rows": len(rows), "seconds": (time.monotonic_ns() - began) / 1e9}
-            made[name]["sum"] = f"{sum(float(r[-1]) for r in rows):.9g}"
-        return made
+            frame: DataFrame = session.sql(text)
+            rows = frame.collect()
+            results[name] = {"rows": len(rows), "seconds": (time.monotonic_ns() - began) / 1e9}
+            results[name]["sum"] = f"{sum(float(r[-1]) for r in rows):.9g}"
+        return results
 
     def checked(self) -> None:
         """Check the written data: the counted words, and bytes of DFSIO's files."""
@@ -196,12 +204,12 @@ class Programs:
             "check", **{"spark.master": "local[1]", "spark.eventLog.enabled": "false"}
         )
         counts = session.read.csv(f"{self.top}/counts").selectExpr("sum(cast(_c1 AS bigint))")
-        self.found["wordcount"]["made"] = int(counts.first()[0])
+        self.report["wordcount"]["made"] = int(counts.first()[0])
         java = session.sparkContext._jvm.org.apache.hadoop
         place = java.fs.Path(f"{self.top}/written")
         files = place.getFileSystem(session.sparkContext._jsc.hadoopConfiguration())
         sizes = [s.getLen() for s in files.listStatus(place) if s.getLen()]
-        self.found["dfsio"]["made"] = {"files": len(sizes), "bytes": sum(sizes)}
+        self.report["dfsio"]["made"] = {"files": len(sizes), "bytes": sum(sizes)}
         session.stop()
         expected = self.files, self.files * self.mib << 20
         if (len(sizes), sum(sizes)) != expected:
@@ -218,7 +226,7 @@ def main() -> None:
     programs.timed("dfsio", programs.dfsio)
     programs.timed("tpcds", programs.queries)
     programs.checked()
-    (programs.out / "programs.json").write_text(json.dumps(programs.found, indent=1))
+    (programs.out / "programs.json").write_text(json.dumps(programs.report, indent=1))
 
 
 if __name__ == "__main__":

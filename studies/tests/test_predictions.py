@@ -476,7 +476,7 @@ def test_simulated_faults_are_identified_and_nothing_else(
     seed = 0
     for label, number in (
         *((HEALTHY, n) for n in range(3)),
-        *((label_or_trials, 0) for label_or_trials in FAULTY),
+        *((fault, 0) for fault in FAULTY),
     ):
         platform = healthy.with_values(FAULTY.get(label, {}))
         for scenario in WORKLOADS:
@@ -484,8 +484,8 @@ def test_simulated_faults_are_identified_and_nothing_else(
             part.runs.append(simulated(platform, scenario, label, number, seed))
     suspected = faults.named(part, size)
     first = {
-        label: [s[0].name if s else "" for s in label_or_trials]
-        for label, label_or_trials in suspected.items()
+        label: [s[0].name if s else "" for s in trials]
+        for label, trials in suspected.items()
     }
     assert first == {
         CLEAN: [""],

@@ -31,7 +31,7 @@ FEWEST = {"p50": 100, "p99": 1000, "ks": 300}
 
 @dataclass(frozen=True)
 class Row:
-    """One cell in one direction. `ratio`: delivered over specified; `asked` are the sampled service times on
+    """One cell in one direction. `ratio`: delivered over specified; specified are the sampled service times on
     `fuse`, the limit on throttled devices, whose `ratio` is that of the windows after the first slice. If
     a few requests make a window, it is the program's. `program` is fio's rate over the limit.
     """
@@ -64,7 +64,7 @@ class Planned:
     shaped: bool = False
 
 
-#: verdicts of a cell that was not measured; a device slower than the limit is no failure of the limit
+#: verdicts of a cell that is not evaluated; a device slower than the limit is no failure of the limit
 UNUSABLE = ("host-saturated", "failed")
 NOT_JUDGED = (*UNUSABLE, "device-bound")
 EXACT, BUFFERED, BOTH = ("read", "direct write"), ("buffered write",), ("mixed", "mapped")
@@ -101,20 +101,22 @@ def _of_run(
     text = bundle.path / "workload" / "fio.json"
     if not text.exists():
         return []
-    spoken = said(text.read_text())
+    reported = said(text.read_text())
     certificate = bundle.table("fidelity").to_pandas()
     by = certificate.set_index("metric")
     requests = bundle.table("device_requests").to_pandas()
     limit = limit_of.get(levels.get("limit", "4m"), float("nan"))
     direct = levels.get("path", "direct") == "direct"
     out = []
-    for direction, figures in spoken.items():
-        drawn = requests[requests["op"].astype(str) == direction]
-        asked_ns = (drawn["wait_ns"] + drawn["service_ns"]).to_numpy(float)
+    for direction, figures in reported.items():
+        direction_requests = requests[requests["op"].astype(str) == direction]
+        sampled_ns = (direction_requests["wait_ns"] + direction_requests["service_ns"]).to_numpy(
+            float
+        )
         distance = float("nan")
-        if direct and len(asked_ns) >= FEWEST["ks"] and "depth" in levels:
+        if direct and len(sampled_ns) >= FEWEST["ks"] and "depth" in levels:
             bins = latencies(text.read_text(), direction)
-            distance = ks_distance(bins, asked_ns)
+            distance = ks_distance(bins, sampled_ns)
         out.append(
             Row(
                 backend="fuse",
@@ -128,24 +130,24 @@ def _of_run(
                 verdict=str(certificate["verdict"].iloc[0]),
                 valid=bool(run["valid"]),
                 reason=str(run["reason"]),
-                p50=_seen(figures["p50_ns"], asked_ns, 0.5, "p50")
+                p50=_seen(figures["p50_ns"], sampled_ns, 0.5, "p50")
                 if distance == distance
                 else np.nan,
-                p99=_seen(figures["p99_ns"], asked_ns, 0.99, "p99")
+                p99=_seen(figures["p99_ns"], sampled_ns, 0.99, "p99")
                 if distance == distance
                 else np.nan,
                 ks=distance,
-                n=len(asked_ns),
+                n=len(sampled_ns),
                 limit_bps=limit,
             )
         )
     return out
 
 
-def throttled_rows(found: dict[str, Any]) -> list[Row]:
+def throttled_rows(document: dict[str, Any]) -> list[Row]:
     """The cells of `throttled.py`."""
     rows = []
-    for result in found["results"]:
+    for result in document["results"]:
         cell = Cell(**result["cell"])
         backend = str(result.get("backend", "throttled"))
         if result["error"]:
@@ -168,9 +170,9 @@ def throttled_rows(found: dict[str, Any]) -> list[Row]:
             if 3 * mean_bytes > 0.02 * cell.limit_bps * figures["seconds"]:
                 ratio = figures["bytes"] / figures["seconds"] / cell.limit_bps
             if result["late"] > LATE or result["busy"] > BUSY:
-                words = (f"sleeps were {100 * result['late']:.0f} % late, processors "
+                reason = (f"sleeps were {100 * result['late']:.0f} % late, processors "
                          f"{100 * result['busy']:.0f} % busy")  # fmt: skip
-                row |= {"verdict": "host-saturated", "valid": False, "reason": words}
+                row |= {"verdict": "host-saturated", "valid": False, "reason": reason}
             rows.append(
                 Row(
                     backend=backend,
@@ -199,19 +201,19 @@ def latencies(text: str, direction: str) -> np.ndarray[Any, np.dtype[np.float64]
 
 
 def ks_distance(
-    bins: np.ndarray[Any, np.dtype[np.float64]], asked_ns: np.ndarray[Any, Any]
+    bins: np.ndarray[Any, np.dtype[np.float64]], sampled_ns: np.ndarray[Any, Any]
 ) -> float:
     """Largest difference of two distribution functions: latencies in bins, and sampled times.
 
     A bin of fio is 1/64 wide, and times closer than that are in one bin. So sampled times are compared at the
     edges of a bin, and the smaller difference is taken (Kolmogorov-Smirnov, one resolution wide).
     """
-    if len(bins) == 0 or len(asked_ns) == 0:
+    if len(bins) == 0 or len(sampled_ns) == 0:
         return float("nan")
     values, weights = bins[:, 0], np.cumsum(bins[:, 1]) / bins[:, 1].sum()
-    drawn = np.sort(asked_ns)
-    low = np.searchsorted(drawn, values * (1 - 1 / 64), side="right") / len(drawn)
-    high = np.searchsorted(drawn, values * (1 + 1 / 64), side="right") / len(drawn)
+    ordered = np.sort(sampled_ns)
+    low = np.searchsorted(ordered, values * (1 - 1 / 64), side="right") / len(ordered)
+    high = np.searchsorted(ordered, values * (1 + 1 / 64), side="right") / len(ordered)
     over = np.maximum(weights - high, 0.0)
     under = np.maximum(low - weights, 0.0)
     return float(max(over.max(), under.max()))
@@ -282,15 +284,15 @@ def criteria(rows: Sequence[Row], planned: Sequence[Planned] = ()) -> list[Claim
             exact.claim("reads, direct writes: mean error 1 %", _mean_error),
             exact.claim("reads, direct writes: all within 5 %", _largest_error),
         ]
-        if backend == "fuse":  # those of the others are fio's already
+        if backend == "fuse":  # on other back ends, the rate is fio's already
             by_fio = cells(EXACT, lambda r: _usable(r) and r.valid)
             wording = "reads, direct writes, by fio's own rate: all within 5 %"
             claims.append(by_fio.claim(wording, _by_fio))
         claims += _buffered(backend, cells(BUFFERED, lambda r: r.verdict not in NOT_JUDGED))
-        both = cells(BOTH, lambda r: r.kind != "failed", SUSTAINED_S / 2)
-        if both.rows or both.missing:
+        mixed = cells(BOTH, lambda r: r.kind != "failed", SUSTAINED_S / 2)
+        if mixed.rows or mixed.missing:
             wording = "both directions: neither above its limit by 5 %"
-            claims.append(both.claim(wording, _neither_above))
+            claims.append(mixed.claim(wording, _neither_above))
         claims += _shaped(backend, rows, planned)
         short = cells((*EXACT, *BUFFERED), lambda r: r.seconds > 0, 0.0, SHORT_S)
         if short.rows or short.missing:
@@ -358,8 +360,8 @@ def _buffered(backend: str, cells: Subset) -> list[Claim]:
     wordings = ("buffered writes: 95 % within 10 %", "buffered writes: all within 15 %")
     if backend == "cgroup1":
         evidence = "blkio does not control write-back; the back end refuses them"
-        found = (Result.NOT_COMPARABLE, evidence)
-        return [Claim(backend, wording, "", "", found[1], found[0]) for wording in wordings]
+        refusal = (Result.NOT_COMPARABLE, evidence)
+        return [Claim(backend, wording, "", "", refusal[1], refusal[0]) for wording in wordings]
 
     def most(rows: Sequence[Row]) -> Finding:
         off = _errors(r.program for r in rows)
@@ -367,11 +369,11 @@ def _buffered(backend: str, cells: Subset) -> list[Claim]:
         evidence = f"{100 * share:.0f} % of {len(off)}, mean error {100 * off.mean():.2f} %"
         return met_if(share >= 0.95, evidence)
 
-    def all_of_them(rows: Sequence[Row]) -> Finding:
+    def largest(rows: Sequence[Row]) -> Finding:
         off = _errors(r.program for r in rows)
         return met_if(bool((off <= 0.15).all()), f"largest {100 * off.max():.2f} %")
 
-    return [cells.claim(wordings[0], most), cells.claim(wordings[1], all_of_them)]
+    return [cells.claim(wordings[0], most), cells.claim(wordings[1], largest)]
 
 
 def _neither_above(rows: Sequence[Row]) -> Finding:
@@ -420,10 +422,10 @@ def interval(values: np.ndarray[Any, Any]) -> tuple[float, float, float]:
     return float(values.mean()), *(float(q) for q in np.quantile(draws, (0.025, 0.975)))
 
 
-def _seen(value_ns: float, asked_ns: np.ndarray[Any, Any], p: float, name: str) -> float:
-    if len(asked_ns) < FEWEST[name]:
+def _seen(value_ns: float, sampled_ns: np.ndarray[Any, Any], p: float, name: str) -> float:
+    if len(sampled_ns) < FEWEST[name]:
         return float("nan")
-    return value_ns / float(np.quantile(asked_ns, p))
+    return value_ns / float(np.quantile(sampled_ns, p))
 
 
 def _number(by: pd.DataFrame, metric: str, column: str) -> float:
@@ -438,5 +440,5 @@ def _verdicts(rows: Iterable[Row]) -> str:
 
 
 def as_dicts(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """As plain values."""
+    """Rows as dictionaries."""
     return [asdict(r) for r in rows]

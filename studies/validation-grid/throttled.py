@@ -1,4 +1,4 @@
-"""Runs cells on throttled disks (`cgroup1`, `cgroup2`), here or in the guest. Prints one JSON object.
+"""Run cells on throttled disks (`cgroup1`, `cgroup2`), on this host or in the guest; print one JSON object.
 
 Arguments: BACKEND PLACE CELLS.json WORKERS. Each worker has its own disk and control group. Cells of
 different workers run concurrently, which their devices sustain as long as the sum of the limits is small.
@@ -34,15 +34,21 @@ class Worker:
     """A disk and a group, and the cells that run on them one after the other."""
 
     def __init__(
-        self, backends: Backends, journal: Journal, backend: Any, base: Path, number: int, room: int
+        self,
+        backends: Backends,
+        journal: Journal,
+        backend: Any,
+        base: Path,
+        number: int,
+        size_bytes: int,
     ) -> None:
         place = base / f"w{number}"
         for name in ("mount", "files"):
             (place / name).mkdir(parents=True)
         self.group: RunCgroup = create_run_cgroup(f"grid{number}", MEMORY_BYTES, journal)
-        spec = DiskSpec("data", backend=backend, size_bytes=room, allow_unhonoured=True)
-        where = Place(f"w{number}", place / "mount", place / "files", self.group)
-        disk = backends.up(spec, where)
+        spec = DiskSpec("data", backend=backend, size_bytes=size_bytes, allow_unhonoured=True)
+        place_ = Place(f"w{number}", place / "mount", place / "files", self.group)
+        disk = backends.up(spec, place_)
         assert isinstance(disk, ThrottledDisk)
         self.disk = disk
         self.base = base
@@ -52,16 +58,16 @@ class Worker:
         path = self.disk.mount / "file"
         self.disk.set_limits(dict.fromkeys(("read_bps", "write_bps")))
         # by a process of the group: write-back is charged to the group that first wrote to the file
-        made = self._inside(["dd", "if=/dev/zero", f"of={path}", "bs=65536", "conv=fsync",
+        created = self._inside(["dd", "if=/dev/zero", f"of={path}", "bs=65536", "conv=fsync",
                              f"count={cell.file_bytes // BLOCK_BYTES}"], 120)  # fmt: skip
-        if made.returncode != 0:
-            raise PenstockError(f"the file cannot be made: {made.stderr.strip()[-200:]}")
+        if created.returncode != 0:
+            raise PenstockError(f"cannot create the file: {created.stderr.strip()[-200:]}")
         drop_file_cache(path)
         limit = cell.limit_bps * (1 - cell.planted)
         applied = self.disk.set_limits({"read_bps": limit, "write_bps": limit})
         self.disk.begin(self.base)
         pulse, began = Pulse(), time.monotonic_ns()
-        done = self._inside(cell.fio(str(path)), timeout_s=60 + 4 * cell.bytes / cell.limit_bps)
+        result = self._inside(cell.fio(str(path)), timeout_s=60 + 4 * cell.bytes / cell.limit_bps)
         took_s = (time.monotonic_ns() - began) / 1e9
         late, busy = pulse.stop()
         counts = self.disk.stats()
@@ -70,11 +76,11 @@ class Worker:
         return {
             "cell": asdict(cell),
             "backend": self.disk.backend,
-            "error": applied.error or (done.stderr.strip()[-300:] if done.returncode else ""),
+            "error": applied.error or (result.stderr.strip()[-300:] if result.returncode else ""),
             "seconds": took_s,
             "late": late,
             "busy": busy,
-            "fio": said(done.stdout) if done.returncode == 0 else {},
+            "fio": said(result.stdout) if result.returncode == 0 else {},
             "device": counts,
             "windows": windows,
         }
@@ -84,15 +90,15 @@ class Worker:
         self.disk.down()
         self.group.remove()
 
-    def _inside(self, words: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    def _inside(self, argv: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
         enter = self.group.enter_args()
-        line = ["/bin/sh", "-c", ENTER, "sh", str(len(enter)), *enter, *words]
+        line = ["/bin/sh", "-c", ENTER, "sh", str(len(enter)), *enter, *argv]
         return subprocess.run(line, capture_output=True, text=True, timeout=timeout_s)
 
 
 class Pulse:
-    """A thread that repeatedly sleeps 10 ms and sums up its oversleep; and the times of the processors. Two
-    signs of a busy host: a sleeper is late, and no processor is idle.
+    """A thread that repeatedly sleeps 10 ms and sums its oversleep, and the times of the processors. Both
+    indicate a busy host: late sleepers, and no idle processor.
     """
 
     def __init__(self) -> None:
@@ -114,8 +120,8 @@ class Pulse:
         self._ended.set()
         self._thread.join()
         late = self._late_s / (time.monotonic() - self._began)
-        idle, whole = (b - a for a, b in zip(self._processors, _processor_times(), strict=True))
-        return late, 1.0 - idle / whole if whole else 0.0
+        idle, total = (b - a for a, b in zip(self._processors, _processor_times(), strict=True))
+        return late, 1.0 - idle / total if total else 0.0
 
 
 def _processor_times() -> tuple[int, int]:
@@ -128,9 +134,9 @@ def run(backend: str, base: Path, cells: list[Cell], workers: int) -> dict[str, 
     """Run all cells, those of one worker one after the other."""
     journal = Journal(base / "journal.jsonl")
     backends = Backends(journal, base / "state")
-    room = max(c.file_bytes for c in cells) + ROOM_BYTES
-    crew = [Worker(backends, journal, backend, base, n, room) for n in range(workers)]
-    queue, found, lock = list(cells), [], threading.Lock()
+    size_bytes = max(c.file_bytes for c in cells) + ROOM_BYTES
+    crew = [Worker(backends, journal, backend, base, n, size_bytes) for n in range(workers)]
+    queue, results, lock = list(cells), [], threading.Lock()
 
     def work(worker: Worker) -> None:
         while True:
@@ -147,8 +153,8 @@ def run(backend: str, base: Path, cells: list[Cell], workers: int) -> dict[str, 
                     "error": f"{type(error).__name__}: {error}",
                 }
             with lock:
-                found.append(result)
-                print(f"{len(found)}/{len(cells)} {cell.name}", file=sys.stderr, flush=True)
+                results.append(result)
+                print(f"{len(results)}/{len(cells)} {cell.name}", file=sys.stderr, flush=True)
 
     threads = [threading.Thread(target=work, args=(w,)) for w in crew]
     for thread in threads:
@@ -159,7 +165,7 @@ def run(backend: str, base: Path, cells: list[Cell], workers: int) -> dict[str, 
     for worker in crew:
         worker.down()
     backends.stop()
-    return {"results": found, "facts": facts, "notes": notes, "left": len(journal.open_entries())}
+    return {"results": results, "facts": facts, "notes": notes, "left": len(journal.open_entries())}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: every target with its share of the inputs, and a table; status 1 if one failed.
+"""`python -m tests.fuzz`: run every target with its share of the inputs, print a table; status 1 on a failure.
 
 With `--all`, the crates' own properties (proptest) and the HTTP interface (schemathesis) as well.
 `--replay TARGET FILE` repeats one stored input.
@@ -23,60 +23,64 @@ from tests.fuzz.targets import all_targets
 
 
 def shares(targets: list[Target], inputs: int, least: int = 1) -> dict[str, int]:
-    """How many inputs each target gets, so that they take about as long and are `inputs` together.
+    """Number of inputs of each target, so that all take about the same time; their total is `inputs`.
 
-    None gets less than `least`.
+    Each target has at least `least`.
     """
     weights = {t.name: 1 / t.cost for t in targets}
-    whole = sum(weights.values())
-    return {name: max(least, int(inputs * weight / whole) + 1) for name, weight in weights.items()}
+    total = sum(weights.values())
+    return {name: max(least, int(inputs * weight / total) + 1) for name, weight in weights.items()}
 
 
 def fuzz(driver: Driver, targets: list[Target], inputs: int, least: int = 1) -> list[Outcome]:
-    """Runs the targets one after the other."""
+    """Run the targets one after the other."""
     outcomes = []
     for name, count in shares(targets, inputs, least).items():
         (target,) = (t for t in targets if t.name == name)
         outcomes.append(driver.run(target, count))
-        one = outcomes[-1]
-        print(f"{name}: {one.inputs:,} inputs in {one.wall_s:.1f} s", file=sys.stderr, flush=True)
-        for failure in one.failures:
+        outcome = outcomes[-1]
+        print(
+            f"{name}: {outcome.inputs:,} inputs in {outcome.wall_s:.1f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+        for failure in outcome.failures:
             last = failure.reason.strip().splitlines()[-1]
-            print(f"  failed: {last}\n  kept: {failure.file}", file=sys.stderr, flush=True)
+            print(f"  failed: {last}\n  stored: {failure.file}", file=sys.stderr, flush=True)
     return outcomes
 
 
 def crates(cases: int, seed: int) -> Outcome:
-    """The properties called `fuzzed_…` of the crates; proptest keeps what fails beside their source."""
+    """The crates' properties named `fuzzed_…`; proptest stores failing inputs next to their source."""
     began = time.monotonic()
     line = "cargo test --release --quiet -p penstock-relay fuzzed_".split()
     environment = {**os.environ, "PROPTEST_CASES": str(cases), "PROPTEST_RNG_SEED": str(seed)}
-    done = subprocess.run(line, env=environment, capture_output=True, text=True)
-    counts = re.findall(r"(\d+) passed; (\d+) failed", done.stdout)
+    result = subprocess.run(line, env=environment, capture_output=True, text=True)
+    counts = re.findall(r"(\d+) passed; (\d+) failed", result.stdout)
     passed, failed = (
         (sum(map(int, column)) for column in zip(*counts, strict=True)) if counts else (0, 1)
     )
-    said = done.stdout[-4000:] + done.stderr[-4000:]
-    kept = Path("crates/relay/proptest-regressions")
-    failures = tuple(Failure("crates", n, said, kept) for n in range(failed))
+    output = result.stdout[-4000:] + result.stderr[-4000:]
+    regressions = Path("crates/relay/proptest-regressions")
+    failures = tuple(Failure("crates", n, output, regressions) for n in range(failed))
     return Outcome("crates (proptest)", passed * cases, failures, time.monotonic() - began)
 
 
 def interface(examples: int) -> Outcome:
-    """Requests such as the OpenAPI describes, and such as it does not."""
+    """Requests within and outside the OpenAPI description."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         report = Path(place) / "report.xml"
         line = [sys.executable, "-m", "pytest", "-q", "tests/integration/test_attack_http.py"]
         line += ["-k", "described_one", "--timeout", "1200", f"--junitxml={report}"]
         environment = {**os.environ, "PENSTOCK_HTTP_EXAMPLES": str(examples)}
-        done = subprocess.run(line, env=environment, capture_output=True, text=True)
+        result = subprocess.run(line, env=environment, capture_output=True, text=True)
         suite = ElementTree.parse(report).getroot().find("testsuite")
     assert suite is not None
-    asked = suite.find("properties/property[@name='requests']")
-    requests = 0 if asked is None else int(asked.get("value", "0"))
+    requests_property = suite.find("properties/property[@name='requests']")
+    requests = 0 if requests_property is None else int(requests_property.get("value", "0"))
     failed = int(suite.get("failures", "0")) + int(suite.get("errors", "0"))
-    failures = tuple(Failure("HTTP", n, done.stdout[-8000:], Path()) for n in range(failed))
+    failures = tuple(Failure("HTTP", n, result.stdout[-8000:], Path()) for n in range(failed))
     return Outcome("HTTP (schemathesis)", requests, failures, time.monotonic() - began)
 
 
@@ -105,15 +109,17 @@ def replay(target: Target, path: Path) -> int:
 
 
 def rows(outcomes: list[Outcome]) -> list[record.Row]:
-    """Of each target how many of its inputs were read, or answered, as documented."""
-    made = []
-    for one in outcomes:
-        kind = "route" if one.target.startswith("route-") else "reader"
-        right = one.inputs - len(one.failures)
-        made.append(record.share(f"{kind} {one.target}", "", "inputs", right, one.inputs))
-    inputs = sum(one.inputs for one in outcomes)
-    right = inputs - sum(len(one.failures) for one in outcomes)
-    return [record.share("all targets", "", "inputs", right, inputs), *made]
+    """Share of each target's inputs that were handled as documented."""
+    target_rows = []
+    for outcome in outcomes:
+        kind = "route" if outcome.target.startswith("route-") else "reader"
+        passed = outcome.inputs - len(outcome.failures)
+        target_rows.append(
+            record.share(f"{kind} {outcome.target}", "", "inputs", passed, outcome.inputs)
+        )
+    inputs = sum(outcome.inputs for outcome in outcomes)
+    passed = inputs - sum(len(outcome.failures) for outcome in outcomes)
+    return [record.share("all targets", "", "inputs", passed, inputs), *target_rows]
 
 
 def finds_a_planted_failure(driver: Driver) -> bool:
@@ -128,48 +134,53 @@ def finds_a_planted_failure(driver: Driver) -> bool:
 
 
 def main() -> int:
-    """The status."""
+    """Exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument(
-        "--inputs", type=int, default=1_000_000, help="in all (default: %(default)s)"
+        "--inputs",
+        type=int,
+        default=1_000_000,
+        help="total number of inputs (default: %(default)s)",
     )
     parser.add_argument(
-        "--least", type=int, default=10_000, help="to each target (default: %(default)s)"
+        "--least", type=int, default=10_000, help="minimum of each target (default: %(default)s)"
     )
     record.option(parser)
     parser.add_argument("--all", action="store_true", help="also crates and HTTP")
-    parser.add_argument("--seed", type=int, default=1, help="of all draws (default: %(default)s)")
-    parser.add_argument("--only", nargs="+", help="only these targets, which share the inputs")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of all draws (default: %(default)s)"
+    )
+    parser.add_argument("--only", nargs="+", help="only these targets; they share the inputs")
     parser.add_argument(
         "--keep", type=Path, default=Path("out/fuzz"), help="directory for inputs that fail"
     )
     parser.add_argument(
         "--replay", nargs=2, metavar=("TARGET", "FILE"), help="repeat one stored input"
     )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     targets = all_targets(by_route=True)
     names = [t.name for t in targets]
-    for name in (asked.only or []) + (asked.replay or [])[:1]:
+    for name in (arguments.only or []) + (arguments.replay or [])[:1]:
         if name not in names:
             parser.error(f"found {name!r}; expected one of {', '.join(names)}")
-    if asked.replay:
-        (target,) = (t for t in targets if t.name == asked.replay[0])
-        return replay(target, Path(asked.replay[1]))
-    chosen = [t for t in targets if asked.only is None or t.name in asked.only]
-    driver = Driver(asked.keep, asked.seed, processes=os.cpu_count() or 1)
-    outcomes = fuzz(driver, chosen, asked.inputs, asked.least)
-    if asked.all:
-        for one in (crates(100_000, asked.seed), interface(100)):
-            outcomes.append(one)
-            for failure in one.failures[:1]:
+    if arguments.replay:
+        (target,) = (t for t in targets if t.name == arguments.replay[0])
+        return replay(target, Path(arguments.replay[1]))
+    chosen = [t for t in targets if arguments.only is None or t.name in arguments.only]
+    driver = Driver(arguments.keep, arguments.seed, processes=os.cpu_count() or 1)
+    outcomes = fuzz(driver, chosen, arguments.inputs, arguments.least)
+    if arguments.all:
+        for outcome in (crates(100_000, arguments.seed), interface(100)):
+            outcomes.append(outcome)
+            for failure in outcome.failures[:1]:
                 print(failure.reason, file=sys.stderr)
     print(table(outcomes))
-    if asked.record is not None:
+    if arguments.record is not None:
         planted = {"a reader that raises": finds_a_planted_failure(driver)}
-        record.keep(asked.record or "fuzz", rows(outcomes), planted)
-    failed = any(one.failures for one in outcomes)
+        record.keep(arguments.record or "fuzz", rows(outcomes), planted)
+    failed = any(outcome.failures for outcome in outcomes)
     if failed:
-        print(f"replay one: {sys.executable} -m tests.fuzz --replay TARGET {asked.keep}/FILE")
+        print(f"replay one: {sys.executable} -m tests.fuzz --replay TARGET {arguments.keep}/FILE")
     return int(failed)
 
 

@@ -1,4 +1,4 @@
-"""A short pass over every target, and what the driver must find where it is planted."""
+"""A short pass over every target, and planted failures that the driver must detect."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def numbers(draw: Random) -> bytes:
     return b"%d" % draw.randrange(200)
 
 
-def planted(what: Feed) -> Target:
-    """Takes all inputs but those that say 77."""
+def planted(fail: Feed) -> Target:
+    """A target that fails on the input 77 only."""
 
     def feed(data: bytes) -> None:
         if int(data) == BAD:
-            what(data)
+            fail(data)
 
     return Target("planted", numbers, lambda _: stateless(feed), (ValueError,))
 
 
 class Panic(BaseException):
-    """As a panic of a crate reaches Python: no Exception."""
+    """Like a panic of a crate in Python: not an Exception."""
 
 
 def panic(data: bytes) -> None:
@@ -61,30 +61,30 @@ def hang(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("fail", "message"),
     [(panic, "Panic"), (end, "ended with"), (grow, "MemoryError"), (hang, "took more than")],
 )
-def test_a_planted_failure_is_found_and_kept(
-    what: Feed, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_planted_failure_is_detected_and_stored(
+    fail: Feed, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if what is hang:
+    if fail is hang:
         monkeypatch.setattr(drive, "PATIENCE_S", 1.0)
-    driver, target = Driver(tmp_path / "kept", seed=3, processes=1), planted(what)
+    driver, target = Driver(tmp_path / "kept", seed=3, processes=1), planted(fail)
     outcome = driver.run(target, INPUTS)
     assert outcome.failures
     for failure in outcome.failures:
-        assert said in failure.reason
+        assert message in failure.reason
         assert failure.file.read_bytes() == b"%d" % BAD == input_of(target, 3, failure.number)
-        assert said in failure.file.with_name(failure.file.name + ".txt").read_text()
+        assert message in failure.file.with_name(failure.file.name + ".txt").read_text()
 
 
-def test_what_is_kept_of_all_inputs_is_found(
+def test_a_memory_leak_over_all_inputs_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drive, "KEPT", 10 << 20)
-    held: list[bytes] = []
+    leaked: list[bytes] = []
     leaks = Target(
-        "leaks", numbers, lambda _: stateless(lambda d: held.append(os.urandom(1 << 17)))
+        "leaks", numbers, lambda _: stateless(lambda d: leaked.append(os.urandom(1 << 17)))
     )
     (failure,) = Driver(tmp_path, seed=1, processes=1).run(leaks, INPUTS + 200).failures
     assert "MiB were kept" in failure.reason
@@ -100,7 +100,7 @@ def test_documented_errors_are_no_failures_and_inputs_are_counted(tmp_path: Path
 
 
 def panicking(config: dict[str, Any]) -> None:
-    """A daemon that ends as by a panic when it is told to."""
+    """A daemon that ends as by a panic on request."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(config["socket"])
         listener.listen()
@@ -112,7 +112,7 @@ def panicking(config: dict[str, Any]) -> None:
             connection.sendall(b'{"ok": true}\n')
 
 
-def test_a_daemon_that_panics_is_found(tmp_path: Path) -> None:
+def test_a_panic_of_a_daemon_is_detected(tmp_path: Path) -> None:
     target = Target(
         "panicking",
         lambda draw: b"panic" if draw.random() < 0.02 else b"ping",
@@ -138,7 +138,7 @@ def test_no_target_gets_less_than_the_least() -> None:
 
 
 def test_every_reader_survives_a_short_pass(tmp_path: Path) -> None:
-    """`make fuzz` gives a million inputs."""
+    """`make fuzz` runs a million inputs."""
     outcomes = fuzz(Driver(tmp_path, seed=2, processes=os.cpu_count() or 1), all_targets(), 20_000)
-    assert [f for one in outcomes for f in one.failures] == []
-    assert sum(one.inputs for one in outcomes) >= 20_000
+    assert [f for outcome in outcomes for f in outcome.failures] == []
+    assert sum(outcome.inputs for outcome in outcomes) >= 20_000

@@ -1,4 +1,4 @@
-"""Runs inside the guest: throttled disks under io.max, on all data paths. Prints one JSON object."""
+"""Run inside the guest: throttled disks under io.max, on all data paths. Print one JSON object."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from penstock.spec.cluster import DiskSpec, Limits
 
 BASE = Path("/mnt/t")
 MIB = 1 << 20
-says: dict[str, Any] = {}
+report: dict[str, Any] = {}
 journal = Journal(Path("/tmp/journal"))
 backends = Backends(journal, Path("/tmp/state"))
 groups: list[RunCgroup] = []
@@ -61,9 +61,9 @@ def fill(disk: ThrottledDisk, size: int = 16 * MIB) -> Path:
     return path
 
 
-def dd(group: RunCgroup, *words: str) -> float:
+def dd(group: RunCgroup, *operands: str) -> float:
     """Seconds that dd takes inside the group."""
-    finished = launch(["dd", *words], group, "/tmp/dd", "/tmp/dd.err")
+    finished = launch(["dd", *operands], group, "/tmp/dd", "/tmp/dd.err")
     assert finished.exit_status == 0, Path("/tmp/dd.err").read_text()
     return finished.wall_s
 
@@ -80,24 +80,24 @@ def ea_02() -> None:
         applied = disk.set_limits(change)
         steps.append({"error": applied.error, "now": limits(disk)})
     cleared = dd(group, f"if={path}", "of=/dev/null", "bs=64k", "iflag=direct")
-    # a limit set after another was cleared
+    # a limit that is set after another one was cleared
     disk.set_limits({"read_bps": 4 * MB})
     before = disk.stats()
     took = dd(group, f"if={path}", "of=/dev/null", "bs=64k", "iflag=direct")
     read = disk.stats()["read_bytes"] - before["read_bytes"]
-    says["ea02"] = {"steps": steps, "cleared_s": cleared, "again_s": took, "bytes": read}
+    report["ea02"] = {"steps": steps, "cleared_s": cleared, "again_s": took, "bytes": read}
 
 
 def ea_04() -> None:
     disk, group = up("ea04")
     path = fill(disk, 8 * MIB)
-    words = (f"if={path}", "of=/dev/null", "bs=1M")
-    dd(group, *words)
-    free = min(dd(group, *words) for _ in range(3))
+    operands = (f"if={path}", "of=/dev/null", "bs=1M")
+    dd(group, *operands)
+    free = min(dd(group, *operands) for _ in range(3))
     disk.set_limits({"read_bps": 1 * MB})
     before = disk.stats()["read_bytes"]
-    limited = min(dd(group, *words) for _ in range(3))
-    says["ea04"] = {
+    limited = min(dd(group, *operands) for _ in range(3))
+    report["ea04"] = {
         "free_s": free, "limited_s": limited, "device": disk.stats()["read_bytes"] - before,
     }  # fmt: skip
 
@@ -122,7 +122,7 @@ def ea_05() -> None:
             "ratio": 100 * 8 * MIB / took / (4 * MB),
             "device_ratio": 100 * disk.stats()["written_bytes"] / took / (4 * MB),
         }
-    says["ea05"] = out
+    report["ea05"] = out
 
 
 def ea_07() -> None:
@@ -143,19 +143,19 @@ def ea_07() -> None:
         windows = disk.end_rows()
         ratio = 100 * 2 * MIB / took / (8 * MB)
         out[name].append({"ratio": ratio, "escaped": 2 * MIB - took * 8 * MB, "windows": windows})
-    says["ea07"] = out
+    report["ea07"] = out
 
 
 def ea_08() -> None:
-    """A limit far above what the device can do."""
+    """A limit far above the capability of the device."""
     disk, group = up("ea08")
     path = fill(disk)
-    words = (f"if={path}", "of=/dev/null", "bs=64k", "iflag=direct")
-    capability = 16 * MIB / dd(group, *words)
+    operands = (f"if={path}", "of=/dev/null", "bs=64k", "iflag=direct")
+    capability = 16 * MIB / dd(group, *operands)
     disk.set_limits({"read_bps": 4 * capability})
     disk.begin(BASE)
-    rate = 16 * MIB / dd(group, *words)
-    says["ea08"] = {"capability_bps": capability, "rate_bps": rate, "windows": disk.end_rows()}
+    rate = 16 * MIB / dd(group, *operands)
+    report["ea08"] = {"capability_bps": capability, "rate_bps": rate, "windows": disk.end_rows()}
 
 
 def ea_09() -> None:
@@ -166,10 +166,10 @@ def ea_09() -> None:
         nodes, ("read", "write"), ("read", "write"), strict=True
     ):
         path = fill(disk, 8 * MIB)
-        words = ["fio", "--name=x", f"--filename={path}", f"--rw={pattern}", "--bs=64k",
+        argv = ["fio", "--name=x", f"--filename={path}", f"--rw={pattern}", "--bs=64k",
                  "--direct=1", "--ioengine=psync", "--time_based", "--runtime=5", "--size=8m",
                  "--rate=8000000", "--output-format=json"]  # fmt: skip
-        lines.append((disk, group, words, direction))
+        lines.append((disk, group, argv, direction))
     at: list[dict[str, Any]] = []
     threads = [threading.Thread(target=launch, args=(w, g, "/dev/null")) for _, g, w, _ in lines]
     for thread in threads:
@@ -190,11 +190,11 @@ def ea_09() -> None:
                    "limits": [limits(d) for d, _, _, _ in lines]})  # fmt: skip
     for thread in threads:
         thread.join()
-    says["ea09"] = {"samples": at, "events": [d.events() for d, _, _, _ in lines], "began": began}
+    report["ea09"] = {"samples": at, "events": [d.events() for d, _, _, _ in lines], "began": began}
 
 
 def ea_11() -> None:
-    """Twice the limit: kept when soft, killed when hard."""
+    """Memory of twice the limit: the process survives a soft limit, and is killed by a hard one."""
     path = BASE / "big"
     path.write_bytes(bytes(32 * MIB))
     greedy = "x = bytearray({} << 20)\nn = 0\nf = open('{}', 'rb', buffering=0)\nb = bytearray(1 << 20)\n"
@@ -209,50 +209,50 @@ def ea_11() -> None:
         )
         out[name] = {"status": finished.exit_status, "kills": group.oom_kills(),
                      "peak": group.peak_memory_bytes()}  # fmt: skip
-    says["ea11"] = out
+    report["ea11"] = out
 
 
 def ea_12() -> None:
-    """Each byte of two writers of one disk is charged to its own."""
+    """Each byte of two writers of one disk is charged to its writer's group."""
     disk, group = up("ea12")
-    other = create_run_cgroup("ea12other", None, journal)
-    groups.append(other)
-    theirs = IoMax(other.paths["blkio"], disk.image.device)
-    before = disk.stats()["written_bytes"], theirs.counts().written_bytes
+    other_group = create_run_cgroup("ea12other", None, journal)
+    groups.append(other_group)
+    other_limits = IoMax(other_group.paths["blkio"], disk.image.device)
+    before = disk.stats()["written_bytes"], other_limits.counts().written_bytes
     dd(group, "if=/dev/zero", f"of={disk.mount}/a", "bs=1M", "count=8")
-    dd(other, "if=/dev/zero", f"of={disk.mount}/b", "bs=1M", "count=12")
+    dd(other_group, "if=/dev/zero", f"of={disk.mount}/b", "bs=1M", "count=12")
     os.sync()
-    says["ea12"] = {
+    report["ea12"] = {
         "inside": disk.stats()["written_bytes"] - before[0],
-        "outside": theirs.counts().written_bytes - before[1],
+        "outside": other_limits.counts().written_bytes - before[1],
     }
 
 
 def em_07() -> None:
     """Charging is tried. The planted failure: a file system that takes no part in it."""
     disk, group = up("em07", limits=Limits(write_bps=4 * MB))
-    says["em07"] = {"notes": disk.notes}
+    report["em07"] = {"notes": disk.notes}
     spec: dict[str, Any] = {"limits": Limits(write_bps=4 * MB)}
     foreign("em07bad")
     try:
         add("em07bad", group, **spec)
-        says["em07"]["refusal"] = ""
+        report["em07"]["refusal"] = ""
     except BadInput as refused:
-        says["em07"]["refusal"] = str(refused)
+        report["em07"]["refusal"] = str(refused)
     foreign("em07over")
-    says["em07"]["overridden"] = add("em07over", group, **spec, allow_unhonoured=True).notes
+    report["em07"]["overridden"] = add("em07over", group, **spec, allow_unhonoured=True).notes
     foreign("em07io")
-    says["em07"]["direct"] = add("em07io", group, **spec, io="direct").notes
+    report["em07"]["direct"] = add("em07io", group, **spec, io="direct").notes
 
 
 def foreign(name: str) -> None:
-    """An image whose file system keeps its data in the journal: ext4 then takes no part in charging."""
+    """An image whose file system has its data in the journal: ext4 then does not support charging."""
     (BASE / name / "f").mkdir(parents=True)
     image = BASE / name / "f" / f"{name}.ext4"
     with image.open("wb") as file:
         file.truncate(32 * MIB)
-    for words in (["mkfs.ext4", "-q", "-F", "-b", "4096"], ["tune2fs", "-o", "journal_data"]):
-        subprocess.run([*words, str(image)], check=True, capture_output=True)
+    for argv in (["mkfs.ext4", "-q", "-F", "-b", "4096"], ["tune2fs", "-o", "journal_data"]):
+        subprocess.run([*argv, str(image)], check=True, capture_output=True)
 
 
 def ea_03() -> None:
@@ -260,29 +260,29 @@ def ea_03() -> None:
     cells = [c for c in quick(2) if c.engine == "sync"]
     cells += [c for c in quick(2) if c.engine == "io_uring" and c.direct == ("read" in c.pattern)]
     planted = replace(sustained(2, Cell("psync", "read", True, 4 * MB, 64 * MB)), planted=0.1)
-    where = BASE / "grid"
-    where.mkdir()
-    says["ea03"] = run_cells("cgroup2", where, [*cells, planted], workers=3)
+    directory = BASE / "grid"
+    directory.mkdir()
+    report["ea03"] = run_cells("cgroup2", directory, [*cells, planted], workers=3)
 
 
 def main() -> None:
     BASE.mkdir()
-    says["lacking"] = missing_here()
+    report["lacking"] = missing_here()
     for name in ("ea_02", "ea_04", "ea_05", "ea_07", "ea_08", "ea_09", "ea_11", "ea_12", "em_07",
                  "ea_03"):  # fmt: skip
         began = time.monotonic()
         check: Callable[[], None] = globals()[name]
         check()
         print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
-    says["device"] = asdict(device_of(BASE))
+    report["device"] = asdict(device_of(BASE))
     backends.stop()
     for group in groups:
         group.remove()
-    says["left"] = len(journal.open_entries())
-    left = Path("/sys/fs/cgroup")
-    says["groups_left"] = [p.name for p in left.iterdir() if p.name.startswith("penstock")]
-    says["loops_left"] = [p.name for p in Path("/sys/block").glob("loop*/loop/backing_file")]
-    print("RESULT " + json.dumps(says))
+    report["left"] = len(journal.open_entries())
+    cgroups = Path("/sys/fs/cgroup")
+    report["groups_left"] = [p.name for p in cgroups.iterdir() if p.name.startswith("penstock")]
+    report["loops_left"] = [p.name for p in Path("/sys/block").glob("loop*/loop/backing_file")]
+    print("RESULT " + json.dumps(report))
 
 
 main()

@@ -19,7 +19,7 @@ from tests.guest import machine
 
 PROGRAMS = ("fio", "mkfs.ext4", "tune2fs")
 LACKING = machine.missing() + [p for p in PROGRAMS if not shutil.which(p, path=PATH)]
-#: the counter of a direction
+#: counter of each direction
 MOVED = {"read": "read_bytes", "write": "written_bytes"}
 
 pytestmark = [
@@ -32,7 +32,7 @@ GRID = Path(__file__).parents[2] / "studies" / "validation-grid"
 
 
 @pytest.fixture(scope="module")
-def says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     work = tmp_path_factory.mktemp("guest")
     job = work / "job"
     job.mkdir()
@@ -51,8 +51,8 @@ def says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return answer
 
 
-def test_limits_are_independent_and_hold_after_a_clear(says: dict[str, Any]) -> None:
-    seen = says["ea02"]
+def test_limits_are_independent_and_hold_after_a_clear(report: dict[str, Any]) -> None:
+    seen = report["ea02"]
     assert [s["error"] for s in seen["steps"]] == ["", "", ""]
     now = [s["now"] for s in seen["steps"]]
     assert [n["read_bps"] for n in now] == [4e6, 4e6, None]
@@ -62,51 +62,51 @@ def test_limits_are_independent_and_hold_after_a_clear(says: dict[str, Any]) -> 
     assert (8 << 20) / seen["cleared_s"] > 1.3 * 4e6
 
 
-def test_cells_of_the_grid(says: dict[str, Any]) -> None:
-    right = [r for r in says["ea03"]["results"] if not r["cell"]["planted"]]
-    assert len(right) == 6
-    for result in right:
+def test_cells_of_the_grid(report: dict[str, Any]) -> None:
+    correct = [r for r in report["ea03"]["results"] if not r["cell"]["planted"]]
+    assert len(correct) == 6
+    for result in correct:
         (direction,) = result["fio"]
         ratio = _ratio(result, direction)
-        # a software CPU may starve fio: below the limit only with a witness
+        # a software CPU may starve fio: a rate below the limit needs a late sleeper as evidence
         assert ratio <= 115, result
         assert ratio >= 85 or result["late"] > 0.02, result
         moved = result["device"][MOVED[direction]]
         assert moved == pytest.approx(result["fio"][direction]["bytes"], rel=0.05), result
-    (planted,) = [r for r in says["ea03"]["results"] if r["cell"]["planted"]]
+    (planted,) = [r for r in report["ea03"]["results"] if r["cell"]["planted"]]
     assert _ratio(planted, "read") < 95
 
 
 def _ratio(result: dict[str, Any], direction: str) -> float:
-    said = result["fio"][direction]
-    return float(100 * said["bytes"] / said["seconds"] / result["cell"]["limit_bps"])
+    figures = result["fio"][direction]
+    return float(100 * figures["bytes"] / figures["seconds"] / result["cell"]["limit_bps"])
 
 
-def test_resident_file_is_read_at_memory_speed(says: dict[str, Any]) -> None:
-    seen = says["ea04"]
+def test_resident_file_is_read_at_memory_speed(report: dict[str, Any]) -> None:
+    seen = report["ea04"]
     assert seen["device"] == 0
     assert (8 << 20) / seen["limited_s"] > 4 * 1e6
 
 
 @pytest.mark.parametrize("by", ["fsync", "flusher"])
-def test_buffered_writes_are_limited_until_durable(says: dict[str, Any], by: str) -> None:
-    seen = says["ea05"][by]
-    # what is too slow on a software CPU is the CPU's; a limit that does not hold is too fast
+def test_buffered_writes_are_limited_until_durable(report: dict[str, Any], by: str) -> None:
+    seen = report["ea05"][by]
+    # a rate that is too low may be due to the software CPU; one that is too high is a fault of the limit
     assert seen["ratio"] <= 115
     # the device counts the file system's journal as well, which the kernel writes outside the group
     assert 75 <= seen["device_ratio"] <= 130
 
 
-def test_short_read_escapes_no_further_than_its_readahead(says: dict[str, Any]) -> None:
+def test_short_read_escapes_no_further_than_its_readahead(report: dict[str, Any]) -> None:
     def most_escaped(name: str) -> float:
-        return max(float(one["escaped"]) for one in says["ea07"][name])
+        return max(float(entry["escaped"]) for entry in report["ea07"][name])
 
-    # three windows of readahead, and what a throttle lets through at the beginning of a slice of 0.1 s
+    # three windows of readahead, and the burst of a throttle at the beginning of a slice of 0.1 s
     most = 3 * (128 << 10) + 0.1 * 8e6
     assert most_escaped("small") <= most
     # planted: no limit at all
     assert most_escaped("free") > most
-    for one in says["ea07"]["small"] + says["ea07"]["large"]:
+    for one in report["ea07"]["small"] + report["ea07"]["large"]:
         rows = fidelity_of_counters(as_table(one["windows"]), disk_id="ea07", backend="cgroup2")
         (row,) = [r for r in rows.overall.to_pylist() if r["metric"] == "rate_read"]
         assert one["ratio"] <= 130 or row["verdict"] in ("burst", "too-short")
@@ -115,31 +115,31 @@ def test_short_read_escapes_no_further_than_its_readahead(says: dict[str, Any]) 
 
 
 def test_limit_above_the_capability_is_no_failure_of_the_limit(
-    says: dict[str, Any],
+    report: dict[str, Any],
 ) -> None:
-    seen = says["ea08"]
+    seen = report["ea08"]
     assert seen["rate_bps"] < 0.8 * 4 * seen["capability_bps"]
     reads = [w for w in seen["windows"] if w["direction"] == "read"]
     long = [{**reads[0], "t_ns": k * 10**9, "window_ns": 10**9, "bytes": int(seen["rate_bps"])}
             for k in range(5)]  # fmt: skip
     table = as_table(long)
     able = {"read": seen["capability_bps"]}
-    found = fidelity_of_counters(table, disk_id="ea08", backend="cgroup2", capability=able)
-    (row,) = [r for r in found.overall.to_pylist() if r["metric"] == "rate_read"]
+    fidelity = fidelity_of_counters(table, disk_id="ea08", backend="cgroup2", capability=able)
+    (row,) = [r for r in fidelity.overall.to_pylist() if r["metric"] == "rate_read"]
     assert row["verdict"] == "device-bound"
     assert f"{seen['capability_bps']:.4g} B/s" in row["reason"]
 
 
-def test_two_nodes_change_in_opposite_directions(says: dict[str, Any]) -> None:
-    seen = says["ea09"]
-    for number, (mine, other) in enumerate((("read", "write"), ("write", "read"))):
+def test_two_nodes_change_in_opposite_directions(report: dict[str, Any]) -> None:
+    seen = report["ea09"]
+    for number, (limited, free) in enumerate((("read", "write"), ("write", "read"))):
         events = seen["events"][number]
         assert [e["error"] for e in events] == ["", ""]
-        assert [e["found"]["limits"][f"{mine}_bps"] for e in events] == [2_000_000, "max"]
-        assert {e["found"]["limits"][f"{other}_bps"] for e in events} == {"max"}
+        assert [e["found"]["limits"][f"{limited}_bps"] for e in events] == [2_000_000, "max"]
+        assert {e["found"]["limits"][f"{free}_bps"] for e in events} == {"max"}
         # 50 ms on a processor; a software one under load is slower
         assert all(0 <= e["applied_ns"] - e["planned_ns"] < 500_000_000 for e in events)
-        samples = [(s["t_ns"] / 1e9, s["stats"][number][MOVED[mine]]) for s in seen["samples"]]
+        samples = [(s["t_ns"] / 1e9, s["stats"][number][MOVED[limited]]) for s in seen["samples"]]
         before = _rate(samples, 0.0, 1.0)
         plateau = _rate(samples, 1.5, 2.5)
         after = _rate(samples, 3.0, 4.0)
@@ -154,21 +154,21 @@ def _rate(samples: list[tuple[float, int]], since: float, until: float) -> float
     return (n1 - n0) / (t1 - t0)
 
 
-def test_soft_limit_presses_and_a_hard_one_kills(says: dict[str, Any]) -> None:
-    assert says["ea11"]["soft"]["status"] == 0
-    assert says["ea11"]["soft"]["kills"] == 0
-    assert says["ea11"]["soft"]["peak"] < 20 << 20
-    assert says["ea11"]["hard"]["status"] == 137
-    assert says["ea11"]["hard"]["kills"] >= 1
+def test_soft_limit_presses_and_a_hard_one_kills(report: dict[str, Any]) -> None:
+    assert report["ea11"]["soft"]["status"] == 0
+    assert report["ea11"]["soft"]["kills"] == 0
+    assert report["ea11"]["soft"]["peak"] < 20 << 20
+    assert report["ea11"]["hard"]["status"] == 137
+    assert report["ea11"]["hard"]["kills"] >= 1
 
 
-def test_each_byte_is_charged_to_its_writer(says: dict[str, Any]) -> None:
-    assert says["ea12"]["inside"] == pytest.approx(8 << 20, rel=0.02)
-    assert says["ea12"]["outside"] == pytest.approx(12 << 20, rel=0.02)
+def test_each_byte_is_charged_to_its_writer(report: dict[str, Any]) -> None:
+    assert report["ea12"]["inside"] == pytest.approx(8 << 20, rel=0.02)
+    assert report["ea12"]["outside"] == pytest.approx(12 << 20, rel=0.02)
 
 
-def test_charging_is_tried_and_found_missing(says: dict[str, Any]) -> None:
-    seen = says["em07"]
+def test_missing_charging_is_detected_by_a_trial(report: dict[str, Any]) -> None:
+    seen = report["em07"]
     assert "is charged" in seen["notes"][0]
     assert "not charged" in seen["refusal"]
     assert "fuse" in seen["refusal"]
@@ -176,10 +176,10 @@ def test_charging_is_tried_and_found_missing(says: dict[str, Any]) -> None:
     assert "not charged" in seen["direct"][0]
 
 
-def test_the_device_is_recorded_and_nothing_is_left(says: dict[str, Any]) -> None:
-    facts = says["ea03"]["facts"]
+def test_the_device_is_recorded_and_nothing_is_left(report: dict[str, Any]) -> None:
+    facts = report["ea03"]["facts"]
     assert facts["file_system"] == "ext4"
     assert {"kernel", "scheduler", "read_ahead_kib", "write_cache", "queue_depth"} <= set(facts)
-    assert says["lacking"]["cgroup2"] == ""
-    assert (says["left"], says["ea03"]["left"]) == (0, 0)
-    assert (says["groups_left"], says["loops_left"]) == ([], [])
+    assert report["lacking"]["cgroup2"] == ""
+    assert (report["left"], report["ea03"]["left"]) == (0, 0)
+    assert (report["groups_left"], report["loops_left"]) == ([], [])

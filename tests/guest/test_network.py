@@ -1,4 +1,4 @@
-"""Links on a kernel that has netem: what is asked, read back and seen; the relay on an older kernel."""
+"""Links on a kernel with netem: requested, reported and measured values; the relay on an older kernel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ N = 1000
 
 
 @pytest.fixture(scope="module")
-def says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     work = tmp_path_factory.mktemp("guest")
     job = work / "job"
     job.mkdir()
@@ -47,19 +47,19 @@ def says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return answer
 
 
-def share_is(found: int, asked: float) -> bool:
-    return abs(found - N * asked) < 5 * math.sqrt(N * asked * (1 - asked)) + 1
+def share_is(count: int, share: float) -> bool:
+    return abs(count - N * share) < 5 * math.sqrt(N * share * (1 - share)) + 1
 
 
-def test_netem_is_found_and_taken(says: dict[str, Any]) -> None:
-    assert says["offers"] == {"bandwidth": True, "netem": True, "relay": True, "why": {}}
-    assert (says["auto"]["engine"], says["relay"]["engine"]) == ("bridge", "relay")
-    assert says["left"] == 0
+def test_netem_is_detected_and_used(report: dict[str, Any]) -> None:
+    assert report["offers"] == {"bandwidth": True, "netem": True, "relay": True, "why": {}}
+    assert (report["auto"]["engine"], report["relay"]["engine"]) == ("bridge", "relay")
+    assert report["left"] == 0
 
 
 @pytest.mark.parametrize("engine", ["auto", "relay"])
-def test_delays_are_seen_both_ways(says: dict[str, Any], engine: str) -> None:
-    seen = says[engine]
+def test_delays_apply_in_both_directions(report: dict[str, Any], engine: str) -> None:
+    seen = report[engine]
     assert 0.150 <= min(seen["rtt_s"]) < 0.180, seen["rtt_s"]  # the guest's processor is software
     first, then = seen["at_first"], seen["after_two"]
     assert (first["delay"]["mean_s"], first["in_delay"]["mean_s"]) == (0.1, 0.05)
@@ -69,18 +69,18 @@ def test_delays_are_seen_both_ways(says: dict[str, Any], engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["auto", "relay"])
-def test_shares_are_those_asked_for(says: dict[str, Any], engine: str) -> None:
-    assert share_is(N - says[engine]["arrived"], 0.2), says[engine]["arrived"]
-    assert not share_is(N - says[engine]["arrived"], 0.3)  # planted
-    assert share_is(says[engine]["twice"] - N, 0.3), says[engine]["twice"]
+def test_shares_agree_with_the_request(report: dict[str, Any], engine: str) -> None:
+    assert share_is(N - report[engine]["arrived"], 0.2), report[engine]["arrived"]
+    assert not share_is(N - report[engine]["arrived"], 0.3)  # planted
+    assert share_is(report[engine]["twice"] - N, 0.3), report[engine]["twice"]
 
 
 @pytest.mark.parametrize(
     ("name", "sd_s"), [("uniform", 0.020 / math.sqrt(3)), ("normal", 0.020), ("pareto", 0.020)]
 )
-def test_jitter_is_of_its_distribution(says: dict[str, Any], name: str, sd_s: float) -> None:
-    assert says["auto"][name] == {"mean_s": 0.06, "jitter_s": 0.02, "distribution": name}
-    seen = says["auto"][f"{name}_s"]
+def test_jitter_is_of_its_distribution(report: dict[str, Any], name: str, sd_s: float) -> None:
+    assert report["auto"][name] == {"mean_s": 0.06, "jitter_s": 0.02, "distribution": name}
+    seen = report["auto"][f"{name}_s"]
     # 60 draws; pareto's deviation varies most
-    assert 0.050 < seen["mean"] < 0.150, seen  # what the guest adds
+    assert 0.050 < seen["mean"] < 0.150, seen  # includes delays of the guest
     assert 0.5 * sd_s < seen["sd"] < 2.2 * sd_s, seen

@@ -44,25 +44,25 @@ def guest(place: Path) -> Iterator[Guest]:
     assert not any(g.exists() for g in groups)
 
 
-def test_a_command_has_its_status_its_outputs_and_its_words(guest: Guest) -> None:
-    told = guest.run('cat hello; echo "$A" >&2; exit 7', 60, {"A": "it's a 'b' \"c\" $d"})
-    assert (told.status, told.stdout) == (7, b"from outside\n")
-    assert told.stderr == b"it's a 'b' \"c\" $d\n"
+def test_a_command_has_status_outputs_and_environment(guest: Guest) -> None:
+    answer = guest.run('cat hello; echo "$A" >&2; exit 7', 60, {"A": "it's a 'b' \"c\" $d"})
+    assert (answer.status, answer.stdout) == (7, b"from outside\n")
+    assert answer.stderr == b"it's a 'b' \"c\" $d\n"
     assert guest.run("grep -c '^virtio_blk ' /proc/modules", 60).stdout == b"1\n"
 
 
 def test_outputs_are_bounded_and_a_command_without_end_is_ended(guest: Guest) -> None:
-    told = guest.run("head -c 3000000 /dev/zero", 60)
-    assert (told.status, len(told.stdout)) == (0, MOST_OUTPUT_BYTES)
-    told = guest.run("echo begun; sleep 600", 3)
-    assert told.timed_out
-    assert told.stdout == b"begun\n"
-    assert guest.run("pidof sleep", 60).status == 1  # a shell that was ended leaves none behind
+    answer = guest.run("head -c 3000000 /dev/zero", 60)
+    assert (answer.status, len(answer.stdout)) == (0, MOST_OUTPUT_BYTES)
+    answer = guest.run("echo begun; sleep 600", 3)
+    assert answer.timed_out
+    assert answer.stdout == b"begun\n"
+    assert guest.run("pidof sleep", 60).status == 1  # no process of a stopped shell is left
     assert guest.run("echo next", 60).stdout == b"next\n"
 
 
-def test_a_disk_is_as_slow_as_it_was_asked_to_be(guest: Guest) -> None:
-    # 8 MB at 4 MB/s: that it takes its time is what QEMU's limit does; without one it takes a tenth of that
+def test_a_disk_is_limited_to_the_requested_rate(guest: Guest) -> None:
+    # 16 MiB at QEMU's limit of 4 MB/s; without the limit, a tenth of that time
     line = "mkfs.ext4 -q -F /dev/vdb && sync; a=${EPOCHREALTIME/./}; "
     line += (
         "dd if=/dev/vdb of=/dev/null bs=1M count=16 2>/dev/null; echo $((${EPOCHREALTIME/./} - a))"
@@ -71,7 +71,7 @@ def test_a_disk_is_as_slow_as_it_was_asked_to_be(guest: Guest) -> None:
     assert took_s >= 0.7 * 16 * (1 << 20) / 4e6
 
 
-def test_a_guest_that_dies_says_so(place: Path, guest: Guest) -> None:
+def test_a_dead_guest_is_reported(place: Path, guest: Guest) -> None:
     journal = Journal(place / "other")
     other = Guest(GuestSpec(memory_bytes=256 << 20), journal)
     try:
@@ -80,9 +80,9 @@ def test_a_guest_that_dies_says_so(place: Path, guest: Guest) -> None:
     finally:
         other.stop()
     assert journal.open_entries() == []
-    assert guest.alive  # only that one
+    assert guest.alive  # only the other one died
 
 
-def test_a_program_that_this_host_lacks_is_named(place: Path) -> None:
+def test_a_missing_program_is_named(place: Path) -> None:
     with pytest.raises(PenstockError, match="no-such-program"):
         Guest(GuestSpec(programs=("no-such-program",)), Journal(place / "none"))

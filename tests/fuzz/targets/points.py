@@ -1,4 +1,4 @@
-"""What comes over the network, or is pushed: points, metrics that are shown, collectors."""
+"""Inputs from the network or from a push: points, exposed metrics, collectors."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ _OBJECT_PATHS = (b"/sdb1/12/AUTH_a/c/gr\xc3\xbcn.dat", b"/sdb1/12/a/c/o/\xff?x",
 
 
 def _object_request(content: bytes) -> bool:
-    """A request of an object server with our filter: what it tells then is JSON, whatever was asked."""
+    """A request to an object server with penstock's filter: its answer is JSON for any request."""
     path = content.decode("latin-1")
-    asked = {"REQUEST_METHOD": "GET", "PATH_INFO": path, "HTTP_RANGE": path, "REMOTE_ADDR": path}
+    request = {"REQUEST_METHOD": "GET", "PATH_INFO": path, "HTTP_RANGE": path, "REMOTE_ADDR": path}
 
     def app(environ: Any, start_response: Any) -> Any:
         start_response("200 OK", [])
         return [b"x"]
 
-    one = Bandwidth(app, {})
-    b"".join(one(asked, lambda *_: None))
-    one._token = b"the-token-of-the-filter"
-    right = {"PATH_INFO": "/osinfo", "HTTP_X_PENSTOCK_TOKEN": one._token.decode()}
-    told = json.loads(b"".join(one({**asked, **right}, lambda *_: None)))
-    assert "error" not in told
-    return bool(told)
+    filter_ = Bandwidth(app, {})
+    b"".join(filter_(request, lambda *_: None))
+    filter_._token = b"the-token-of-the-filter"
+    authorised = {"PATH_INFO": "/osinfo", "HTTP_X_PENSTOCK_TOKEN": filter_._token.decode()}
+    answer = json.loads(b"".join(filter_({**request, **authorised}, lambda *_: None)))
+    assert "error" not in answer
+    return bool(answer)
 
 
 _LINES = (
@@ -68,7 +68,7 @@ _PICKLES = [
     pickle.dumps([("a.b", (1700000000 + n, n / 2)) for n in range(4)] + [["c", [1, "2"]]], protocol)
     for protocol in range(6)
 ]
-# what is no point: objects, sets, truth values, texts in escapes, numbers of more than 64 bits
+# invalid points: objects, sets, truth values, texts in escapes, numbers of more than 64 bits
 _PICKLES += [
     pickle.dumps(
         [("a\\é\n'", (1, True)), ("b", (2, {3: {4}})), ("c", (Decimal(1), 2**70)), None], protocol
@@ -77,13 +77,13 @@ _PICKLES += [
 ]
 
 
-def _points(protocol: str, *words: Any) -> Any:
-    """All that a receiver does with a message, down to a table that a sink takes."""
+def _points(protocol: str, *arguments: Any) -> Any:
+    """Process a message as a receiver does, up to a table for a sink."""
 
     def feed(data: bytes) -> None:
         reader = _native.PointReader(most_series=50)
         for _ in range(2):
-            getattr(reader, protocol)(data, *words)
+            getattr(reader, protocol)(data, *arguments)
             table, _ = table_of(reader.take(), unit_of)
             checked(Batch("fuzzed", 0, table))
 
@@ -91,7 +91,7 @@ def _points(protocol: str, *words: Any) -> Any:
 
 
 class _Discarded(asyncio.Transport):
-    """A transport that writes nowhere."""
+    """A transport that discards all data."""
 
     def write(self, data: Any) -> None:
         """Discard it."""
@@ -104,7 +104,7 @@ class _Discarded(asyncio.Transport):
 
 
 def _http_answer(data: bytes) -> None:
-    """What a target of the scraper answers, in two packets, and then the end of its connection."""
+    """An answer of a scraper's target, in two packets, and the end of its connection."""
 
     async def receive() -> None:
         connection = HttpConnection()
@@ -129,18 +129,18 @@ _ANSWERS = (
 
 
 def _pushed(ending: str) -> Any:
-    """All that is done with a file that is pushed, down to batches that a sink takes."""
+    """Process a pushed file, up to batches for a sink."""
 
     def feed(data: bytes) -> bool:
         table = parsed(io.BytesIO(data), ending, "fuzzed")
-        made = 0
+        batches = 0
         for name in table.column_names[:5]:
             with contextlib.suppress(BadInput):
                 values = column_of(rows_where(table, {}), name)
                 for batch in batches_of(values, metric="m", labels={}, batch_points=2):
                     checked(batch)
-                    made += 1
-        return made > 0
+                    batches += 1
+        return batches > 0
 
     return feed
 
@@ -153,10 +153,10 @@ def _parquet() -> bytes:
 
 def _collectors(data: bytes) -> bool:
     try:
-        said = json.loads(data)
+        config = json.loads(data)
     except (ValueError, RecursionError):
         return False
-    return bool(checked_collectors(said))
+    return bool(checked_collectors(config))
 
 
 def _remote_write(data: bytes) -> None:
@@ -190,7 +190,7 @@ def targets() -> list[Target]:
                 f"shown-metrics-{n}",
                 of.of_text(text),
                 _points("exposition", 5, bool(n), True, {"i": "n", "x": "y"}, bool(n)),
-                ValueError,  # OpenMetrics that break off
+                ValueError,  # truncated OpenMetrics
             )
             for n, text in enumerate(_SHOWN)
         ),
@@ -200,7 +200,7 @@ def targets() -> list[Target]:
         ),
         plain(
             "remote-write-packed",
-            of.of_bytes(*(snapped(one) for one in _remote_writes())),
+            of.of_bytes(*(snapped(message) for message in _remote_writes())),
             _remote_write,
             ValueError,
             BadInput,

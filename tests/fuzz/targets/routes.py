@@ -1,7 +1,7 @@
-"""Every route of `penstock serve`: a target each, asked in this process by what its description has.
+"""Every route of `penstock serve` as a target; requests are generated from its OpenAPI description.
 
-An input is a line with the method, the path and its query, a line with the media type, and the body.
-Whatever is sent, the answer is below 500 and, where it refuses, JSON with `detail`; nothing is raised.
+An input is a line with the method, the path and its query, a line with the media type, and the body. The
+status of every answer is below 500, a refusal is JSON with `detail`, and no exception is raised.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from tests.fuzz.daemons import shut_in
 from tests.fuzz.drive import Feed, Target
 
 _TOKEN = "the-token-of-the-fuzzed-server"
-#: an experiment that runs, and one that has ended
+#: a running experiment, and an ended one
 _RUNS, _ENDED = "runs", "ended"
 _T0 = 1_700_000_000_000_000_000
-#: what stands in a path for its parameters
-_KNOWN = {
+#: values of the parameters of a path
+_PATH_VALUES = {
     "name": (_RUNS, _ENDED, "runs#1", "nobody", "a/b"),
     "number": ("0", "1"),
     "file_id": ("1", "0"),
@@ -44,8 +44,8 @@ _KNOWN = {
     "dashboard": ("compute", "run"),
     "job": ("1",),
 }
-#: names and moments that mean something
-_WORDS = {
+#: valid values by name of the parameter
+_VALUES = {
     "experiment": f"{_RUNS}#1",
     "metric": "m",
     "target": "m;runs#1",
@@ -59,24 +59,23 @@ _WORDS = {
     "y0": 0,
     "y1": 1e9,
     "interval_s": 1,
-    # nothing that would be waited for
+    # no waiting
     "wait_s": 0,
     "seconds": 0.1,
     "timeout_s": 1,
 }
-#: moments and numbers that no clock and no table has
+#: times and numbers outside of any clock and table
 _ODD = (
     *("1e9999999", "-1e9999999", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "true", "NaN"),
     *("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "1e18", "9e18", "-0", "٣", "1_0"),
 )
-#: what changes the host: a failure of the host is answered 500, with its reason
+#: routes that change the host: a failure of the host is answered with 500 and its reason
 _HOST = re.compile(r"/api/v1/(clusters|disks|journal|host)")
-#: has no end
+#: endless streams
 _STREAM = ("get", "/api/v1/live")
 _HIDDEN = (("post", "/search"), ("post", "/query"), ("post", "/annotations"), ("get", "/exp/"))
 _DEPTHS = (500, 990, 3000, 100_000)
-# encodings of bodies, and the one that Jinja reads strings of templates with; a process that is shut in
-# loads no more modules
+# encodings of bodies and of Jinja's templates, imported now: an isolated process cannot load modules
 importlib.import_module("importlib.readers")
 for _name in (
     "utf-8-sig",
@@ -102,8 +101,8 @@ def _sample(schema: dict[str, Any], name: str = "", depth: int = 0) -> Any:
     """A value that a schema describes."""
     if "$ref" in schema:
         schema = _document()["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    if name in _WORDS:
-        return _WORDS[name]
+    if name in _VALUES:
+        return _VALUES[name]
     for key in ("anyOf", "oneOf", "allOf"):
         if key in schema:
             return _sample(schema[key][0], name, depth)
@@ -113,8 +112,8 @@ def _sample(schema: dict[str, Any], name: str = "", depth: int = 0) -> Any:
         return schema["const"]
     kind = schema.get("type")
     if kind == "object" or "properties" in schema:
-        made = {k: _sample(v, k, depth + 1) for k, v in schema.get("properties", {}).items()}
-        return made or {"a": "b"}
+        properties = {k: _sample(v, k, depth + 1) for k, v in schema.get("properties", {}).items()}
+        return properties or {"a": "b"}
     if kind == "array":
         return [_sample(schema.get("items", {}), name, depth + 1)] if depth < 5 else []
     if kind in ("integer", "number"):
@@ -128,12 +127,12 @@ def _body(operation: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _input(method: str, path: str, operation: dict[str, Any]) -> of.Input:
-    """Requests for an operation: such as it describes, with values wrong."""
+    """Requests for an operation: its described parameters, with changed values."""
     queries = [p for p in operation.get("parameters", []) if p["in"] == "query"]
     schema = _body(operation)
     sample = None if schema is None else _sample(schema)
 
-    def word(draw: Random, likely: Any) -> str:
+    def value_text(draw: Random, likely: Any) -> str:
         kind = draw.random()
         if kind < 0.6:
             return str(likely)
@@ -144,9 +143,9 @@ def _input(method: str, path: str, operation: dict[str, Any]) -> of.Input:
     def content(draw: Random) -> bytes:
         kind = draw.random()
         if kind < 0.02:
-            deep = draw.choice(_DEPTHS)
+            depth = draw.choice(_DEPTHS)
             opening, closing = draw.choice((("[", "]"), ('{"a":', "}")))
-            inner = (opening * deep + "1" + closing * deep).encode()
+            inner = (opening * depth + "1" + closing * depth).encode()
             return inner if draw.random() < 0.5 else b'{"a":' + inner + b"}"
         likely = sample
         if sample is None or draw.random() < 0.1:
@@ -157,20 +156,20 @@ def _input(method: str, path: str, operation: dict[str, Any]) -> of.Input:
         return of.noisy(draw, text) if kind > 0.9 else text
 
     def make(draw: Random) -> bytes:
-        def place(found: re.Match[str]) -> str:
-            name = found[1].partition(":")[0]
-            likely = draw.choice(_KNOWN.get(name, ("x",)))
-            return quote(likely if draw.random() < 0.85 else word(draw, likely), safe="")
+        def place(match: re.Match[str]) -> str:
+            name = match[1].partition(":")[0]
+            likely = draw.choice(_PATH_VALUES.get(name, ("x",)))
+            return quote(likely if draw.random() < 0.85 else value_text(draw, likely), safe="")
 
         target = re.sub(r"\{([^}]+)\}", place, path)
-        said = []
+        parameters = []
         for parameter in queries:
             if parameter.get("required") or draw.random() < 0.5:
                 name = parameter["name"]
                 likely = _sample(parameter.get("schema", {}), name)
                 likely = likely[0] if isinstance(likely, list) and likely else likely
-                said.append(f"{name}={quote(word(draw, likely), safe='')}")
-        query = f"?{'&'.join(said)}" if said else ""
+                parameters.append(f"{name}={quote(value_text(draw, likely), safe='')}")
+        query = f"?{'&'.join(parameters)}" if parameters else ""
         media = draw.choice(
             ("application/json",) * 6 + ("text/plain", "application/vnd.apache.arrow.stream")
         )
@@ -179,8 +178,8 @@ def _input(method: str, path: str, operation: dict[str, Any]) -> of.Input:
     return make
 
 
-class _Asked:
-    """The application in this process, over experiments and a trace of its own."""
+class _Application:
+    """The application in this process, with its own experiments and trace."""
 
     def __init__(self, place: Path) -> None:
         os.environ |= {
@@ -197,16 +196,16 @@ class _Asked:
 
     def again(self, name: str) -> Any:
         """An experiment with a few points."""
-        begun = self._store.start(name, "root", at_ns=_T0)
+        experiment = self._store.start(name, "root", at_ns=_T0)
         table = points(metric="m", utc_ns=[_T0 + 1, _T0 + 2], float=[0.5, float("inf")])
-        self._store.sink(begun).write(Batch("s", 0, table))
-        return begun
+        self._store.sink(experiment).write(Batch("s", 0, table))
+        return experiment
 
     def feed(self, data: bytes) -> None:
-        """One request; AssertionError where the answer is none that may be."""
+        """Send one request; AssertionError if the answer is not allowed."""
         line, _, rest = data.partition(b"\n")
-        word, _, target = line.partition(b" ")
-        method = word.decode("ascii", "replace").lower()
+        verb, _, target = line.partition(b" ")
+        method = verb.decode("ascii", "replace").lower()
         media, _, body = rest.partition(b"\n")
         raw = quote(target, safe="/%?&=:@!$'()*+,;~-._")
         path, _, query = raw.partition("?")
@@ -217,8 +216,8 @@ class _Asked:
         if status >= 500 and not (_HOST.match(path) or status in (502, 503, 507)):
             raise AssertionError(f"{status}: {answer[:2000]!r}")
         if refused and method != "head":
-            told = json.loads(answer)
-            assert told.get("detail"), told
+            detail = json.loads(answer)
+            assert detail.get("detail"), detail
         elif (
             b"json" in headers.get(b"content-type", b"")
             and b"jsonl" not in headers[b"content-type"]
@@ -276,7 +275,7 @@ def _not_json(constant: str) -> None:
 @contextlib.contextmanager
 def _opened(place: Path) -> Iterator[Feed]:
     shut_in(place)
-    yield _Asked(place).feed
+    yield _Application(place).feed
 
 
 def _operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
