@@ -1,8 +1,8 @@
 """Predicted and measured times, and the claims on them.
 
-A prediction of a run on a disk uses the model of that disk, which was trained without programs, and the bytes
-and processor time of one run of the program on *another* disk (the next in order). It uses no program's run on
-the predicted disk.
+A prediction of a run on a disk uses the model of that disk, which was trained without programs, and the
+bytes and processor time of one run of the program on *another* disk (the next in order). It uses no program's
+run on the predicted disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Predictions compared with measured runs of the same scenarios: errors, intervals, order, and their goals."""
+"""Predictions compared with measured runs of the same scenarios: errors, intervals, order, and goals."""
 
 from __future__ import annotations
 

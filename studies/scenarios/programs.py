@@ -97,7 +97,7 @@ class Programs:
             "spark.hadoop.fs.s3a.path.style.access": "true",
             "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
             "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-            # in an object store, the rename of results at the end of a task and its job is a copy and a removal
+            # in an object store, renaming results at the end of a task and its job is a copy and a removal
             "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
             **more,
         }

@@ -125,7 +125,7 @@ def quick(seconds: float) -> list[Cell]:
     ]
 
 
-def said(text: str) -> dict[str, dict[str, float]]:
+def by_direction(text: str) -> dict[str, dict[str, float]]:
     """Bytes, seconds, operations and latencies [ns] by direction from fio's JSON."""
     job: dict[str, Any] = json.loads(text[text.index("{") :])["jobs"][0]
     out = {}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from cells import Cell, said
+from cells import Cell, by_direction
 
 from penstock.analyse.fidelity.fidelity_counters import fidelity_of_counters
 from penstock.archive.bundle import Bundle
@@ -31,9 +31,9 @@ FEWEST = {"p50": 100, "p99": 1000, "ks": 300}
 
 @dataclass(frozen=True)
 class Row:
-    """One cell in one direction. `ratio`: delivered over specified; specified are the sampled service times on
-    `fuse`, the limit on throttled devices, whose `ratio` is that of the windows after the first slice. If
-    a few requests make a window, it is the program's. `program` is fio's rate over the limit.
+    """One cell in one direction. `ratio`: delivered over specified. Specified are the sampled service times
+    on `fuse`, and the limit on throttled devices, whose `ratio` is that of the windows after the first slice.
+    If a window has only a few requests, it is the program's. `program` is fio's rate over the limit.
     """
 
     backend: str
@@ -101,7 +101,7 @@ def _of_run(
     text = bundle.path / "workload" / "fio.json"
     if not text.exists():
         return []
-    reported = said(text.read_text())
+    reported = by_direction(text.read_text())
     certificate = bundle.table("fidelity").to_pandas()
     by = certificate.set_index("metric")
     requests = bundle.table("device_requests").to_pandas()

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cells import BLOCK_BYTES, MEMORY_BYTES, Cell, said
+from cells import BLOCK_BYTES, MEMORY_BYTES, Cell, by_direction
 
 from penstock.emulate.backends import Backends, Place
 from penstock.emulate.backends.throttled import ThrottledDisk
@@ -80,7 +80,7 @@ class Worker:
             "seconds": took_s,
             "late": late,
             "busy": busy,
-            "fio": said(result.stdout) if result.returncode == 0 else {},
+            "fio": by_direction(result.stdout) if result.returncode == 0 else {},
             "device": counts,
             "windows": windows,
         }

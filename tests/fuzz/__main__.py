@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: run every target with its share of the inputs, print a table; status 1 on a failure.
+"""`python -m tests.fuzz`: run every target with its share of the inputs; exit status 1 on a failure.
 
 With `--all`, the crates' own properties (proptest) and the HTTP interface (schemathesis) as well.
 `--replay TARGET FILE` repeats one stored input.
