@@ -59,7 +59,7 @@ class Blkio:
 
     @staticmethod
     def unavailable() -> str:
-        """Reason why it cannot be used here."""
+        """Reason why the engine cannot be used on this host."""
         blkio = hierarchies().v1.get("blkio")
         return "" if blkio is not None and os.access(blkio, os.W_OK) else "no blkio hierarchy"
 
@@ -81,7 +81,7 @@ class Runc:
 
     @staticmethod
     def unavailable() -> str:
-        """Reason why it cannot be used here."""
+        """Reason why the engine cannot be used on this host."""
         if shutil.which("runc") is None:
             return "runc is not installed"
         return Blkio.unavailable()
@@ -103,7 +103,7 @@ class Engine:
 
     @classmethod
     def unavailable(cls) -> str:
-        """Reason why it cannot be used here."""
+        """Reason why the engine cannot be used on this host."""
         if shutil.which(cls.program) is None:
             return f"{cls.program} is not installed"
         line = [cls.program, *cls.test_options]
