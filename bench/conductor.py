@@ -54,17 +54,17 @@ observers:
 OWN = "own time per run"
 
 
-def measured(where: Path, case: str, runs: int) -> list[record.Row]:
+def measured(directory: Path, case: str, runs: int) -> list[record.Row]:
     """Rows of one case."""
     from penstock.archive.runs import bundles
     from penstock.campaign.conductor import USERS_PHASES
     from penstock.campaign.run import run_study
 
-    study = where / f"{case}.study.yaml"
+    study = directory / f"{case}.study.yaml"
     replicates = max(1, -(-runs // 4))
     mutates = str(case == "copied data").lower()
     study.write_text(STUDY.format(replicates=replicates, mutates=mutates))
-    out = where / f"out {case}"
+    out = directory / f"out {case}"
     run_study(study, out, quiet=True)
     begins, users, phases = [], [], {}
     for bundle in bundles(out):
@@ -112,16 +112,16 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="four runs per case")
     parser.add_argument("--json", action="store_true", help="one JSON array on stdout")
     record.option(parser)
-    asked = parser.parse_args()
-    runs = 4 if asked.quick else asked.runs
+    arguments = parser.parse_args()
+    runs = 4 if arguments.quick else arguments.runs
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as place:
         os.environ["PENSTOCK_ARCHIVE"] = place  # the user's archive is not changed
         cases = ("shared data", "copied data")
         rows = [r for case in cases for r in measured(Path(place), case, runs)]
         with resting():
             planted = measured(Path(place), "planted rest of 0.5 s", 4)[0]
-    found = planted["verdict"] == record.MISSED
-    if asked.json:
+    detected = planted["verdict"] == record.MISSED
+    if arguments.json:
         print(json.dumps(rows, indent=1))
     else:
         print(f"{'case':12} {'metric':18} {'median':>9} {'low':>9} {'high':>9}  n")
@@ -132,10 +132,10 @@ def main() -> int:
             )
     met = all(r["verdict"] == record.MET for r in rows if r["metric"] == OWN)
     print(f"goal: {BAR_S} s per run: {'met' if met else 'missed'}", file=sys.stderr)
-    said = "found" if found else "NOT FOUND"
-    print(f"planted rest of {BAR_S} s: {said} ({planted['value']:.3f} s)", file=sys.stderr)
-    record.keep(asked.record, rows, {"a conductor that rests for 0.5 s in each run": found})
-    return 0 if met and found else 1
+    outcome = "found" if detected else "NOT FOUND"
+    print(f"planted rest of {BAR_S} s: {outcome} ({planted['value']:.3f} s)", file=sys.stderr)
+    record.keep(arguments.record, rows, {"a conductor that rests for 0.5 s in each run": detected})
+    return 0 if met and detected else 1
 
 
 if __name__ == "__main__":

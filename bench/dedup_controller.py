@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The online controller of deduplication on a simulated store: overhead, regret, right choices, energy.
+"""The online controller of deduplication on a simulated store: overhead, regret, correct choices, energy.
 
 The simulator drives the controller that a mount uses. Each case runs with several seeds; low and high are
 the smallest and the largest over them. Regret is the cost beyond the best configuration of each write, in
@@ -7,9 +7,9 @@ which a change of configuration costs nothing; the published controller probes f
 and five. Goals: a hundred writes take at most 5 % longer than the better static choice, 3 % on average; the
 regret is at most half of the published controller's where similarity changes; the cost is never more than 5
 % above that of the better static choice. Where the mean similarity is the break-even, no policy can gain
-anything: there the excess over the static choice is shown. A controller that never changes its first
+anything: in that case, the excess over the static choice is shown. A controller that never changes its first
 decision is planted and must miss goals. Exit status 1 if a goal is missed or the planted controller is not
-found.
+detected.
 """
 
 from __future__ import annotations
@@ -126,25 +126,25 @@ def probing(seeds: Sequence[int]) -> list[record.Row]:
     rows = []
     for r, share in ((0.5, 2.5), (0.6, 3.0), (1.0, 5.0)):
         case = f"similarity 0 %, r = {r:g}, 2,000 writes"
-        theirs, ours = [], []
+        published_percent, auto_percent = [], []
         for seed in seeds:
             scenario = Scenario({FIXED: r}, {FIXED: "0%"}, writes=2000, seed=seed)
             result = simulate(scenario, Settings(), reference=published(reprobe_after=95))
-            theirs.append(100 * result.excess(PUBLISHED))
-            ours.append(100 * result.excess())
-        row = record.row(case, PUBLISHED, "overhead of probes, 5 in 100", theirs, "%")
+            published_percent.append(100 * result.excess(PUBLISHED))
+            auto_percent.append(100 * result.excess())
+        row = record.row(case, PUBLISHED, "overhead of probes, 5 in 100", published_percent, "%")
         rows.append(record.at_most(row, 1.02 * share))
-        rows.append(record.at_most(record.row(case, AUTO, "overhead", ours, "%"), share))
+        rows.append(record.at_most(record.row(case, AUTO, "overhead", auto_percent, "%"), share))
     case = "similarity 0 %, r = 1"
     rare = Settings(reprobe_after=10**6, reprobe_most=10**6)
     sampled = []
     for seed in seeds:
-        result, bare = (
-            run(1.0, "0%", one, writes=1000, seed=seed)
-            for one in (rare, replace(rare, sampling=None))
+        result, without_samples = (
+            run(1.0, "0%", settings, writes=1000, seed=seed)
+            for settings in (rare, replace(rare, sampling=None))
         )
-        more = result.outcomes[AUTO].time_s - bare.outcomes[AUTO].time_s
-        sampled.append(100 * more / result.outcomes["always off"].time_s)
+        extra_s = result.outcomes[AUTO].time_s - without_samples.outcomes[AUTO].time_s
+        sampled.append(100 * extra_s / result.outcomes["always off"].time_s)
     rows.append(record.at_most(record.row(case, AUTO, "overhead of samples", sampled, "%"), 2))
     return rows
 

@@ -3,9 +3,9 @@
 Each program stores five versions, one after the other, into an empty store in memory (tmpfs), so that no
 device limits it. All programs do so in turn, repeatedly. Chunks have 64 KiB on average where the program
 allows it, 1 MiB in restic. Nothing is compressed, except by casync, which always does. restic always
-encrypts. Programs that are not installed are left out. Planted: a version that is stored twice takes no
-more space. Status 1 if penstock stores more than 2 % above the least of the programs with the same
-average, if it is slower than the slowest of them, or if the plant is not found.
+encrypts. Programs that are not installed are omitted. Planted: a version that is stored twice takes no
+more space. Exit status 1 if penstock stores more than 2 % above the least of the programs with the same
+average, if it is slower than the slowest of them, or if the plant is not detected.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Program:
             name: value.replace("STORE", str(store)) for name, value in self.environment.items()
         }
         if self.create:
-            run([word.replace("STORE", str(store)) for word in self.create], environment)
+            run([argument.replace("STORE", str(store)) for argument in self.create], environment)
         began = time.perf_counter()
         for number, version in enumerate(versions):
             run(self.backup(store, version, number), environment)
@@ -107,7 +107,7 @@ def programs() -> dict[tuple[str, str], Penstock | Program]:
     """Programs by name and average chunk size."""
     borg = {"BORG_BASE_DIR": "STORE/../borg", "BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK": "yes"}
     restic = {"RESTIC_PASSWORD": "x", "RESTIC_CACHE_DIR": "STORE/../cache"}
-    others = {
+    peers = {
         ("restic", "1 MiB"): Program(
             ["restic", "-r", "STORE", "init"],
             lambda store, version, _: [
@@ -139,12 +139,12 @@ def programs() -> dict[tuple[str, str], Penstock | Program]:
             ],
         ),
     }
-    ours: dict[tuple[str, str], Penstock | Program] = {
+    own: dict[tuple[str, str], Penstock | Program] = {
         (f"penstock {name}", average): Penstock(f"{name}:{sizes}")
         for average, sizes in SIZES.items()
         for name in ("seqcdc", "fastcdc")
     }
-    return ours | {key: one for key, one in others.items() if shutil.which(key[0])}
+    return own | {key: program for key, program in peers.items() if shutil.which(key[0])}
 
 
 def main() -> int:
@@ -167,7 +167,7 @@ def main() -> int:
             args.mib * MIB, VERSIONS, (args.similarity,) * 2, args.change, chunk_bytes=MIB
         )
         (base / "versions").mkdir()
-        versions = [one.path for one in write_versions(plan, base / "versions")]
+        versions = [stored.path for stored in write_versions(plan, base / "versions")]
         written = sum(path.stat().st_size for path in versions)
         results = {key: Stored() for key in programs()}
         for _ in range(args.repeats):
@@ -176,15 +176,15 @@ def main() -> int:
                 place.mkdir()
                 program.store(place, versions, results[key])
                 shutil.rmtree(place)
-    for (name, average), one in results.items():
+    for (name, average), stored in results.items():
         case = f"average chunk {average}"
-        rates = [written / seconds / 1e6 for seconds in one.seconds]
+        rates = [written / seconds / 1e6 for seconds in stored.seconds]
         rows.append(record.row(case, name, "throughput", rates, "MB/s"))
-        share = 100 * one.stored_bytes / written
+        share = 100 * stored.stored_bytes / written
         rows.append(record.row(case, name, "stored share of the versions", [share], "%"))
         if name.startswith("penstock"):
             planted[f"{name}, {average}: stored again"] = (
-                one.again_bytes - one.stored_bytes < written / VERSIONS / 50
+                stored.again_bytes - stored.stored_bytes < written / VERSIONS / 50
             )
     rows += _goals(results)
     about = f"{VERSIONS} versions of {args.mib} MiB, {100 * args.similarity:g} % similar, {args.change}."
@@ -194,19 +194,21 @@ def main() -> int:
 
 def _goals(results: dict[tuple[str, str], Stored]) -> list[record.Row]:
     """Compare the default chunker with the other programs of its average chunk size."""
-    others = [
-        one
-        for (name, average), one in results.items()
+    peers = [
+        stored
+        for (name, average), stored in results.items()
         if average == AVERAGE and not name.startswith("penstock")
     ]
-    if not others:
+    if not peers:
         return []
-    ours, case = results["penstock seqcdc", AVERAGE], f"average chunk {AVERAGE}"
-    bytes_ratio = ours.stored_bytes / min(one.stored_bytes for one in others)
+    penstock, case = results["penstock seqcdc", AVERAGE], f"average chunk {AVERAGE}"
+    bytes_ratio = penstock.stored_bytes / min(stored.stored_bytes for stored in peers)
     # one ratio per repeat: all its programs ran within a short time
     time_ratios = [
-        own / max(seconds)
-        for own, *seconds in zip(ours.seconds, *(one.seconds for one in others), strict=True)
+        penstock_s / max(peer_s)
+        for penstock_s, *peer_s in zip(
+            penstock.seconds, *(stored.seconds for stored in peers), strict=True
+        )
     ]
     return [
         record.at_most(

@@ -32,27 +32,29 @@ LIMIT_S = 1.0
 
 def plan_seconds(design: str, factors: dict[str, int], repetitions: int) -> list[float]:
     """Time from the text of a study to its plan [s]."""
-    said = ", ".join(f"{n}: {{levels: {list(range(1, k + 1))}}}" for n, k in factors.items())
+    factor_texts = ", ".join(
+        f"{n}: {{levels: {list(range(1, k + 1))}}}" for n, k in factors.items()
+    )
     text = f"""penstock: 1
 name: bench
 question: Which?
-factors: {{{said}}}
+factors: {{{factor_texts}}}
 design: {design}
 platform: {{nodes: [{{name: n}}]}}
 workload: {{command: 'echo {" ".join(f"{{{n}}}" for n in factors)}', expected: 1s}}
 responses: {{wall: {{from: wall_s, unit: s, better: lower}}}}
 """
-    found = []
+    times_s = []
     for _ in range(repetitions):
         began = time.perf_counter()
         make_plan(read_study(text.encode(), Path("bench.study.yaml")))
-        found.append(time.perf_counter() - began)
-    return found
+        times_s.append(time.perf_counter() - began)
+    return times_s
 
 
 def as_published(patterns: dict[str, list[int]], exchange: bool = False) -> tuple[int, int]:
     """Number of fractions with the published pattern, and their total; `exchange`: one wrong generator."""
-    right = 0
+    agreeing = 0
     cases = [(k, p) for k, p in MINIMUM_ABERRATION if f"{k},{p}" in patterns]
     for factors, added in cases:
         chosen = choose_generators(factors, added)
@@ -61,8 +63,8 @@ def as_published(patterns: dict[str, list[int]], exchange: bool = False) -> tupl
             worse = 0b11 if 0b11 not in words else 0b101
             chosen[-1] = Generator(chosen[-1].factor, worse)
         relation = constant_words(two_level(factors, chosen))
-        right += word_lengths(relation, factors) == patterns[f"{factors},{added}"]
-    return right, len(cases)
+        agreeing += word_lengths(relation, factors) == patterns[f"{factors},{added}"]
+    return agreeing, len(cases)
 
 
 def flipped_is_refused() -> bool:
@@ -77,12 +79,12 @@ def flipped_is_refused() -> bool:
 
 
 def main() -> int:
-    """Run all and print the rows."""
+    """Run all cases and print the rows."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="each once")
+    parser.add_argument("--quick", action="store_true", help="each case once")
     record.option(parser)
     arguments = parser.parse_args()
     repetitions = 1 if arguments.quick else 5
@@ -112,11 +114,11 @@ def main() -> int:
         seconds = plan_seconds(design, factors, repetitions)
         rows.append(record.row(case, "penstock", "plan", seconds, "s"))
     patterns = json.loads(PUBLISHED.read_text())["patterns"]
-    right, cases = as_published(patterns)
-    what = "word-length pattern as published"
-    rows.append(record.share("fractions of 3 to 15 factors", "penstock", what, right, cases))
+    agreeing, cases = as_published(patterns)
+    metric = "word-length pattern as published"
+    rows.append(record.share("fractions of 3 to 15 factors", "penstock", metric, agreeing, cases))
     worse, _ = as_published(patterns, exchange=True)
-    found = {"a generator exchanged": worse < right, "a sign flipped": flipped_is_refused()}
+    detected = {"a generator exchanged": worse < agreeing, "a sign flipped": flipped_is_refused()}
     if arguments.json:
         print(json.dumps(rows))
     else:
@@ -124,11 +126,11 @@ def main() -> int:
             value = r["value"] if isinstance(r["value"], str) else f"{r['value']:.3f}"
             verdict = f"{r['bar']}: {r['verdict']}" if "bar" in r else ""
             print(f"{r['case']:<42}{r['metric']:<34}{value:>10} {r['unit']:<3} {verdict}")
-    for planted, seen in found.items():
+    for planted, seen in detected.items():
         print(f"planted, {planted}: {'found' if seen else 'NOT FOUND'}", file=sys.stderr)
-    record.keep(arguments.record, rows, found)
+    record.keep(arguments.record, rows, detected)
     missed = [r for r in rows if r.get("verdict") == record.MISSED]
-    return 1 if not all(found.values()) else 3 if missed else 0
+    return 1 if not all(detected.values()) else 3 if missed else 0
 
 
 if __name__ == "__main__":

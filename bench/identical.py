@@ -69,10 +69,10 @@ def measured(slower: float, replicates: int, seed: int, passes: int) -> tuple[fl
         (place / "identical.study.yaml").write_text(
             study_text(place, slower, replicates, seed, passes)
         )
-        words = [sys.executable, "-c", "from penstock.cli import main; main()", "run"]
-        words += [str(place / "identical.study.yaml"), "-o", str(place / "out"), "--json"]
+        argv = [sys.executable, "-c", "from penstock.cli import main; main()", "run"]
+        argv += [str(place / "identical.study.yaml"), "-o", str(place / "out"), "--json"]
         ended = subprocess.run(
-            words,
+            argv,
             capture_output=True,
             text=True,
             env={**os.environ, "PENSTOCK_STATE": str(place / "state")},
@@ -98,14 +98,14 @@ def main() -> int:
     record.option(parser)
     args = parser.parse_args()
     studies, replicates = (3, 4) if args.quick else (args.studies, 20)
-    found = [measured(1.0, replicates, seed, args.passes) for seed in range(1, studies + 1)]
-    ours = sum(p < 0.05 for p, _ in found)
-    halves = sum(p < 0.05 for _, p in found)
-    most = int(binom.ppf(0.99, studies, 0.05))
+    p_values = [measured(1.0, replicates, seed, args.passes) for seed in range(1, studies + 1)]
+    significant = sum(p < 0.05 for p, _ in p_values)
+    halves = sum(p < 0.05 for _, p in p_values)
+    limit = int(binom.ppf(0.99, studies, 0.05))
     slow, _ = measured(SLOWER, max(replicates, 8), 1, args.passes)
     rows: list[record.Row] = []
     for engine, count in (
-        ("penstock, shuffled passes", ours),
+        ("penstock, shuffled passes", significant),
         ("first half against second", halves),
     ):
         low, high = _bounds(count, studies)
@@ -123,30 +123,30 @@ def main() -> int:
             }
         )
     rows[0] |= {
-        "bar": f"at most {most} of {studies}",
-        "verdict": record.MET if ours <= most else record.MISSED,
+        "bar": f"at most {limit} of {studies}",
+        "verdict": record.MET if significant <= limit else record.MISSED,
     }
     planted = {f"a system that takes {100 * (SLOWER - 1):.0f} % longer": slow < 0.05}
     if args.json:
         print(json.dumps(rows))
     else:
-        for one in rows:
+        for row in rows:
             print(
-                f"{one['case']:40} {one['engine']:28} {one['value']:5.3g} {one['unit']} "
-                f"({one['low']:.3g} to {one['high']:.3g}, n = {one['n']}) {one.get('verdict', '')}"
+                f"{row['case']:40} {row['engine']:28} {row['value']:5.3g} {row['unit']} "
+                f"({row['low']:.3g} to {row['high']:.3g}, n = {row['n']}) {row.get('verdict', '')}"
             )
     print(f"planted: {'found' if slow < 0.05 else 'NOT found'} (p = {slow:.2g})", file=sys.stderr)
     record.keep(
         args.record, rows, planted, "effects table of each study, at 5 %; runs by penstock run."
     )
-    return 0 if ours <= most and slow < 0.05 else 1
+    return 0 if significant <= limit and slow < 0.05 else 1
 
 
 def _bounds(hits: int, total: int) -> tuple[float, float]:
     from scipy.stats import binomtest
 
-    found = binomtest(hits, total).proportion_ci(method="exact")
-    return 100 * found.low, 100 * found.high
+    interval = binomtest(hits, total).proportion_ci(method="exact")
+    return 100 * interval.low, 100 * interval.high
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from bench import record
 from bench.network import round_trips
 from tests.integration.remote_hosts import RemoteHosts
 
-#: bars: ratio of start times, one-way delay [ms], error of a rate [%], difference of events [ms]
+#: goals: ratio of start times, one-way delay [ms], error of a rate [%], difference of events [ms]
 START_RATIO, DELAY_MS, RATE_PERCENT, EVENTS_MS = 1.5, 0.3, 1.0, 5.0
 PLANTED_MS = 1.0
 LOSS = 0.01
@@ -68,20 +68,22 @@ print(json.dumps(Cluster.find({NAME!r}).events()))
 class Hosts(RemoteHosts):
     """The coordinator and the hosts h0, h1, …"""
 
-    def penstock(self, *words: str, host: str | None = None) -> str:
+    def penstock(self, *arguments: str, host: str | None = None) -> str:
         """Output of a command on a host (None: the coordinator)."""
-        return self.python("-m", "penstock", *words, host=host)
+        return self.python("-m", "penstock", *arguments, host=host)
 
-    def python(self, *words: str, host: str | None = None) -> str:
+    def python(self, *arguments: str, host: str | None = None) -> str:
         ground = self.here if host is None else self.others[host]
         enter = [] if host is None else ["nsenter", f"--net=/run/netns/{self.namespaces[host]}"]
-        line = [*enter, sys.executable, *words]
-        done = subprocess.run(
+        line = [*enter, sys.executable, *arguments]
+        result = subprocess.run(
             line, env=ground.environment, capture_output=True, text=True, timeout=600
         )
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(words[:4])}: status {done.returncode}: {done.stderr}")
-        return done.stdout
+        if result.returncode:
+            raise RuntimeError(
+                f"{' '.join(arguments[:4])}: status {result.returncode}: {result.stderr}"
+            )
+        return result.stdout
 
     @contextlib.contextmanager
     def cluster(self, groups: dict[str, int], spread: bool, more: str = "") -> Iterator[float]:
@@ -100,12 +102,12 @@ class Hosts(RemoteHosts):
         finally:
             self.verb(spread, "down", NAME)
 
-    def verb(self, spread: bool, *words: str) -> None:
+    def verb(self, spread: bool, *arguments: str) -> None:
         """Run a command on the cluster: `hosts` on the coordinator, or `nodes` on the first host."""
         if spread:
-            self.penstock("hosts", *words)
+            self.penstock("hosts", *arguments)
         else:
-            self.penstock("nodes", *words, host="h0")
+            self.penstock("nodes", *arguments, host="h0")
 
     def pair(self) -> tuple[list[int], str]:
         """Processes of the nodes g0-0 and g1-0, and the address of the second."""
@@ -128,8 +130,8 @@ def starts(hosts: Hosts, per_host: int, repetitions: int) -> Iterator[record.Row
         with hosts.cluster(groups, False) as took_s:
             times["nodes up on one host"].append(took_s)
     yield from (record.row(case, "", metric, seen, "s") for metric, seen in times.items())
-    spread, one, _ = times.values()
-    ratios = [a / b for a, b in zip(spread, one, strict=True)]
+    spread, single_host, _ = times.values()
+    ratios = [a / b for a, b in zip(spread, single_host, strict=True)]
     yield record.at_most(record.row(case, "", "ratio of start times", ratios, ""), START_RATIO)
 
 
@@ -147,12 +149,14 @@ def stream(pids: list[int], address: str, packets: int, rate: float) -> tuple[in
     return int(arrived), float(steady)
 
 
-def delay(hosts: Hosts, spread: bool, asked_ms: float, real_ms: float, count: int) -> record.Row:
+def delay(
+    hosts: Hosts, spread: bool, requested_ms: float, real_ms: float, count: int
+) -> record.Row:
     """Difference of the one-way delay from the requested one."""
     with hosts.cluster(PAIR, spread, f"network: {{latency: {real_ms:g}ms}}"):
         trips = round_trips(*hosts.pair(), count)
-    late = [abs(t * 1e3 / 2 - asked_ms) for t in trips]
-    row = record.row(_pair(spread), "", f"error of a latency of {asked_ms:g} ms", late, "ms")
+    late = [abs(t * 1e3 / 2 - requested_ms) for t in trips]
+    row = record.row(_pair(spread), "", f"error of a latency of {requested_ms:g} ms", late, "ms")
     return record.at_most(row, DELAY_MS)
 
 
@@ -188,9 +192,9 @@ def events(hosts: Hosts, count: int) -> record.Row:
         applied.append([e["applied_ns"] for e in rows])
     if [len(a) for a in applied] != [count, count] or not all(map(all, applied)):
         raise RuntimeError(f"{count} events; applied {[sum(map(bool, a)) for a in applied]}")
-    apart = [abs(a - b) / 1e6 for a, b in zip(*applied, strict=True)]
-    row = record.row("2 hosts", "", "difference of events, largest", apart, "ms")
-    return record.at_most({**row, "value": max(apart)}, EVENTS_MS)
+    differences_ms = [abs(a - b) / 1e6 for a, b in zip(*applied, strict=True)]
+    row = record.row("2 hosts", "", "difference of events, largest", differences_ms, "ms")
+    return record.at_most({**row, "value": max(differences_ms)}, EVENTS_MS)
 
 
 def _pair(spread: bool) -> str:
@@ -210,8 +214,10 @@ def main() -> int:
     trips = 60 if quick else 400
     with Hosts.up([f"h{i}" for i in range(2 if quick else 3)]) as hosts:
         rows = list(starts(hosts, 4 if quick else 20, 1 if quick else 3))
-        for asked_ms in (0.0, 5.0):
-            rows += [delay(hosts, spread, asked_ms, asked_ms, trips) for spread in (False, True)]
+        for requested_ms in (0.0, 5.0):
+            rows += [
+                delay(hosts, spread, requested_ms, requested_ms, trips) for spread in (False, True)
+            ]
         for spread in (False, True):
             rows += rate_and_loss(hosts, spread, quick)
         rows.append(events(hosts, 4 if quick else 20))

@@ -73,28 +73,28 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=list(CASES), default=[], help="a case")
     parser.add_argument("--json", action="store_true", help="one JSON array on stdout")
     record.option(parser)
-    parser.add_argument("--out", type=Path, default=Path("out"), help="where the figure goes")
-    asked = parser.parse_args()
-    scale = QUICK if asked.quick else FULL if asked.full else NORMAL
-    rows = measure(scale, asked.only, asked.out)
-    if asked.json:
+    parser.add_argument("--out", type=Path, default=Path("out"), help="directory of the figure")
+    arguments = parser.parse_args()
+    scale = QUICK if arguments.quick else FULL if arguments.full else NORMAL
+    rows = measure(scale, arguments.only, arguments.out)
+    if arguments.json:
         print(json.dumps(rows, indent=1))
     else:
         table(rows)
-    found = {
-        what: any(row.get("verdict") == record.MISSED for row in judged(made))
-        for what, made in planted().items()
+    detected = {
+        failure: any(row.get("verdict") == record.MISSED for row in judged(planted_rows))
+        for failure, planted_rows in planted().items()
     }
-    for what, seen in found.items():
-        print(f"planted, {what}: {'found' if seen else 'NOT FOUND'}", file=sys.stderr)
-    rows = rows if asked.quick else judged(rows)
+    for failure, seen in detected.items():
+        print(f"planted, {failure}: {'found' if seen else 'NOT FOUND'}", file=sys.stderr)
+    rows = rows if arguments.quick else judged(rows)
     for row in rows:
         if "bar" in row:
-            said = f"{row['case']}, {row['engine']}: {row['metric']} {row['value']} {row['unit']}"
-            print(f"{row['verdict']}: {said}, {row['bar']}", file=sys.stderr)
-    record.keep(asked.record, rows, found)
+            result = f"{row['case']}, {row['engine']}: {row['metric']} {row['value']} {row['unit']}"
+            print(f"{row['verdict']}: {result}, {row['bar']}", file=sys.stderr)
+    record.keep(arguments.record, rows, detected)
     missed = any(row.get("verdict") == record.MISSED for row in rows)
-    return 1 if missed or not all(found.values()) else 0
+    return 1 if missed or not all(detected.values()) else 0
 
 
 if __name__ == "__main__":

@@ -43,14 +43,16 @@ ABOUT = (
 def main() -> int:
     """Run the matrix."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("engines", nargs="*", help="only these")
-    parser.add_argument("--json", type=Path, help="every cell and what differed, to this file")
+    parser.add_argument("engines", nargs="*", help="only these engines")
+    parser.add_argument(
+        "--json", type=Path, help="write every cell and its differences to this file"
+    )
     parser.add_argument("--quick", action="store_true", help="psync, libaio and io_uring only")
     record.option(parser)
-    given = parser.parse_args()
-    there = installed()
-    few = ["psync", "libaio", "io_uring"] if given.quick else there
-    engines = [name for name in ENGINES if name in (given.engines or few)]
+    arguments = parser.parse_args()
+    available = installed()
+    few = ["psync", "libaio", "io_uring"] if arguments.quick else available
+    engines = [name for name in ENGINES if name in (arguments.engines or few)]
     verdicts: dict[Cell, list[str]] = {}
     journal = Journal()
     with tempfile.TemporaryDirectory(dir=state_dir()) as work:
@@ -70,36 +72,39 @@ def main() -> int:
                 if name in ("libaio", "io_uring")
             }
     _print_table(engines, verdicts)
-    for name in there:
+    for name in available:
         if name not in ENGINES:
             print(f"{name:14} not compared: {OTHERS.get(name, 'unknown to this bench')}")
     print(f"planted loss   {'reported: ' + '; '.join(planted) if planted else 'NOT REPORTED'}")
     for name, ratio in ratios.items():
         print(f"{name:14} direct reads, submission to completion: {ratio}")
-    failed = sum(bool(found) for found in verdicts.values())
+    failed = sum(bool(differences) for differences in verdicts.values())
     rows = [
         record.share(
             name,
             "",
             "cells (pattern × path × jobs) whose counts, bytes, offsets and order equal fio's",
-            sum(not found for cell, found in verdicts.items() if cell.engine == name),
+            sum(not differences for cell, differences in verdicts.items() if cell.engine == name),
             sum(cell.engine == name for cell in verdicts),
         )
         for name in engines
     ]
-    record.keep(given.record, rows, {"one event in a hundred dropped": bool(planted)}, ABOUT)
+    record.keep(arguments.record, rows, {"one event in a hundred dropped": bool(planted)}, ABOUT)
     print(f"{len(verdicts) - failed} of {len(verdicts)} cells passed")
-    if given.json:
-        rows = [{"cell": str(cell), "differences": found} for cell, found in verdicts.items()]
-        given.json.write_text(json.dumps(rows, indent=1) + "\n")
+    if arguments.json:
+        rows = [
+            {"cell": str(cell), "differences": differences}
+            for cell, differences in verdicts.items()
+        ]
+        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
     return int(failed > 0 or not planted)
 
 
 def _latency_ratio(run: Run) -> str:
     """Ratio of clat, which begins when the submitting call returns, to lat, which begins before it."""
-    read, ours = run.told["jobs"][0]["read"], latencies(run)
-    clat = statistics.median(ours) / read["clat_ns"]["percentile"]["50.000000"]
-    lat = statistics.mean(ours) / read["lat_ns"]["mean"]
+    read, latencies_ns = run.told["jobs"][0]["read"], latencies(run)
+    clat = statistics.median(latencies_ns) / read["clat_ns"]["percentile"]["50.000000"]
+    lat = statistics.mean(latencies_ns) / read["lat_ns"]["mean"]
     return f"p50 {clat:.2f} of fio's clat, mean {lat:.2f} of fio's lat"
 
 
@@ -110,9 +115,15 @@ def _print_table(engines: list[str], verdicts: dict[Cell, list[str]]) -> None:
     for name in engines:
         row = []
         for pattern in patterns:
-            some = [f for c, f in verdicts.items() if c.engine == name and c.pattern == pattern]
-            row.append(f"{sum(not f for f in some)}/{len(some)}" if some else "-")
-        print(f"{name:14} " + " ".join(f"{word:>9}" for word in row))
+            cell_differences = [
+                f for c, f in verdicts.items() if c.engine == name and c.pattern == pattern
+            ]
+            row.append(
+                f"{sum(not f for f in cell_differences)}/{len(cell_differences)}"
+                if cell_differences
+                else "-"
+            )
+        print(f"{name:14} " + " ".join(f"{text:>9}" for text in row))
 
 
 if __name__ == "__main__":

@@ -55,12 +55,15 @@ store: {{engine: moosefs, replicas: {copies}}}
 class Ground:
     """A directory with its own state, and a running store."""
 
-    def __init__(self, where: Path, nodes: int, copies: int) -> None:
-        self.where = where
-        own = {"PENSTOCK_STATE": str(where / "state"), "PENSTOCK_RUNTIME": str(where / "run")}
+    def __init__(self, directory: Path, nodes: int, copies: int) -> None:
+        self.where = directory
+        own = {
+            "PENSTOCK_STATE": str(directory / "state"),
+            "PENSTOCK_RUNTIME": str(directory / "run"),
+        }
         self.environment = {**os.environ, **own}
         platform = PLATFORM.format(name=NAME, nodes=nodes, copies=copies)
-        (where / "p.yaml").write_text(platform)
+        (directory / "p.yaml").write_text(platform)
         self.penstock("store", "up", "-p", "p.yaml")
 
     def begin(self, *argv: str) -> subprocess.Popen[str]:
@@ -118,7 +121,7 @@ def processes(node: str) -> list[tuple[int, str]]:
 
 
 def task(name: str, script: str, reads: list[str], writes: str) -> Row:
-    operations: list[Row] = [{"op": "read", "file": one, "size_bytes": 1} for one in reads]
+    operations: list[Row] = [{"op": "read", "file": file, "size_bytes": 1} for file in reads]
     operations.append({"op": "write", "file": writes, "size_bytes": 1})
     command = {"program": "sh", "arguments": ["-c", script]}
     return {"name": name, "stage": name.split("-")[0], "operations": operations, "command": command}
@@ -144,9 +147,9 @@ def words(i: int) -> list[str]:
     return [str((i * 7919 + k * 104729) % 100003) for k in range(5000)]
 
 
-def inputs(where: Path) -> list[Row]:
+def inputs(directory: Path) -> list[Row]:
     for i in range(WIDTH):
-        (where / f"words-{i}").write_text("\n".join(words(i)) + "\n")
+        (directory / f"words-{i}").write_text("\n".join(words(i)) + "\n")
     return [{"name": f"words-{i}", "size_bytes": 30000, "preloaded": True} for i in range(WIDTH)]
 
 
@@ -159,20 +162,20 @@ def faults_of(results: Path) -> list[str]:
             if gzip.decompress((results / f"{i}.gz").read_bytes()).decode().split()
             != sorted(words(i))
         ]
-        everything = sorted(word for i in range(WIDTH) for word in words(i))
+        everything = sorted(text for i in range(WIDTH) for text in words(i))
         return wrong + (["all"] if (results / "all").read_text().split() != everything else [])
     except OSError as error:
         return [str(error)]
 
 
 def on_ground(nodes: int, copies: int, act: Callable[[Ground], Any]) -> Any:
-    """Result of `act` on a store that is started for it."""
-    where = Path(tempfile.mkdtemp(prefix="bw-", dir="/var/tmp"))
+    """Start a store and return the result of `act` on it."""
+    directory = Path(tempfile.mkdtemp(prefix="bw-", dir="/var/tmp"))
     try:
-        return act(Ground(where, nodes, copies))
+        return act(Ground(directory, nodes, copies))
     finally:
-        undo(Journal(where / "state" / "journal.jsonl"), own=True, everything=True)
-        shutil.rmtree(where, ignore_errors=True)
+        undo(Journal(directory / "state" / "journal.jsonl"), own=True, everything=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def overhead(ground: Ground, tasks: int) -> list[Row]:
@@ -184,14 +187,14 @@ def overhead(ground: Ground, tasks: int) -> list[Row]:
     table = pq.read_table(ground.where / "many" / "0" / "workflow_tasks.parquet").to_pylist()
     case = f"{tasks:,} programs on 8 nodes, workqueue, no hints"
     parts = ("decision_s", "dispatch_s", "launch_s", "report_s")
-    totals = [1e3 * sum(one[key] for key in parts) for one in table]
+    totals = [1e3 * sum(task_row[key] for key in parts) for task_row in table]
     mean = record.row(case, "moosefs", "overhead per task, mean", [statistics.fmean(totals)], "ms")
     rows = [record.at_most(mean, MOST_OVERHEAD_MS)]
     rows.append(record.row(case, "moosefs", "overhead per task", totals, "ms"))
     for key in parts:
-        values = [1e3 * one[key] for one in table]
+        values = [1e3 * task_row[key] for task_row in table]
         rows.append(record.row(case, "moosefs", key.removesuffix("_s"), values, "ms"))
-    makespan_s = max(one["end_s"] for one in table)
+    makespan_s = max(task_row["end_s"] for task_row in table)
     rows.append(record.row(case, "moosefs", "all tasks", [makespan_s], "s"))
     rows.append(record.row(case, "moosefs", "the complete command", [took_s], "s"))
     return rows
@@ -213,11 +216,13 @@ def killed(ground: Ground, number: int, *, plant: bool = False) -> list[str]:
     child.wait()
     if plant:
         lines = journal_lines(place)
-        gone = next(n for n, line in enumerate(lines) if '"task"' in line)
-        (place / "journal.jsonl").write_text("\n".join(lines[:gone] + lines[gone + 1 :]) + "\n")
-    again = ground.begin("workflow", "run", "--resume", out)
-    text, _ = again.communicate(timeout=PATIENCE_S)
-    if again.returncode:
+        removed = next(n for n, line in enumerate(lines) if '"task"' in line)
+        (place / "journal.jsonl").write_text(
+            "\n".join(lines[:removed] + lines[removed + 1 :]) + "\n"
+        )
+    resumed_run = ground.begin("workflow", "run", "--resume", out)
+    text, _ = resumed_run.communicate(timeout=PATIENCE_S)
+    if resumed_run.returncode:
         return [text]
     complete = [json.loads(line) for line in journal_lines(place) if '"task"' in line]
     repeated = [r["task"] for r in complete if [x["task"] for x in complete].count(r["task"]) > 1]

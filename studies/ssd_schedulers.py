@@ -1,9 +1,9 @@
-"""I/O schedulers and one process on a flash drive: no difference, as published, or one?
+"""I/O schedulers and one process on a flash drive: the published absence of a difference.
 
 `studies/ssd_schedulers.py` makes the runs of `studies/ssd-schedulers.study.yaml` in a virtual machine, whose
-kernel has four schedulers, and compares each with `none`, pattern by pattern. Runs that exist are not
-repeated. `--quick`: one replicate of two patterns; what needs more is not measured. Planted: the same runs
-with the rates of one scheduler a tenth lower, which must be reported.
+kernel has four schedulers, and compares each with `none`, pattern by pattern. Existing runs are not repeated.
+`--quick`: one replicate of two patterns; other claims are not measured. Planted: the same runs with the rates
+of one scheduler a tenth lower, which must be reported.
 
 After section 4.4 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020). Exit status
 3 if a claim is not met, undecided or not measured, 1 if something failed or the plant is not detected.
@@ -38,11 +38,11 @@ from studies.common.options import options as shared_options  # noqa: E402
 STUDY = HERE / "ssd-schedulers.study.yaml"
 SCHEDULERS = ("none", "mq-deadline", "kyber", "bfq")
 PATTERNS = ("read", "randread", "write", "randwrite")
-#: largest difference that is none
+#: largest difference that counts as none
 LIMIT = 0.05
 #: fewest runs of a treatment
 LEAST = 2
-#: logarithms that are equal
+#: logarithms closer than this are equal
 NEAR = 1e-9
 ABOUT = (
     "A disk of a virtual machine (QEMU TCG) whose device answers 200 requests a second: the processor there "
@@ -76,9 +76,9 @@ def bandwidths(runs: Sequence[Rate], scheduler: str, pattern: str) -> list[float
     return [r.bandwidth for r in runs if (r.scheduler, r.pattern) == (scheduler, pattern)]
 
 
-def difference(some: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
+def difference(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
     """Ratio of the means of logarithms, less one, with Welch's 95 % interval."""
-    a, b = np.log(np.asarray(some, float)), np.log(np.asarray(others, float))
+    a, b = np.log(np.asarray(first, float)), np.log(np.asarray(second, float))
     center = float(a.mean() - b.mean())
     low = high = center
     if np.ptp(a) + np.ptp(b) > NEAR:
@@ -91,8 +91,8 @@ def claims_of(runs: Sequence[Rate]) -> list[Claim]:
     result = []
     for pattern in PATTERNS:
         for scheduler in SCHEDULERS[1:]:
-            both = [f"{name} {pattern}" for name in (scheduler, "none")]
-            needs = valid_runs(both, (f"{r.scheduler} {r.pattern}" for r in runs))
+            names = [f"{name} {pattern}" for name in (scheduler, "none")]
+            needs = valid_runs(names, (f"{r.scheduler} {r.pattern}" for r in runs))
             result.append(
                 claim(
                     pattern,
@@ -108,9 +108,9 @@ def claims_of(runs: Sequence[Rate]) -> list[Claim]:
 
 
 def _same(runs: Sequence[Rate], scheduler: str, pattern: str) -> Finding:
-    some, others = (bandwidths(runs, name, pattern) for name in (scheduler, "none"))
-    value, low, high = difference(some, others)
-    evidence = f"{value:+.1%} ({low:+.1%} to {high:+.1%}), n = {len(some)} and {len(others)}"
+    rates, without = (bandwidths(runs, name, pattern) for name in (scheduler, "none"))
+    value, low, high = difference(rates, without)
+    evidence = f"{value:+.1%} ({low:+.1%} to {high:+.1%}), n = {len(rates)} and {len(without)}"
     if low >= -LIMIT and high <= LIMIT:
         return Finding(Result.MET, evidence)
     outside = low > LIMIT or high < -LIMIT
@@ -118,13 +118,13 @@ def _same(runs: Sequence[Rate], scheduler: str, pattern: str) -> Finding:
 
 
 def planted(runs: Sequence[Rate]) -> bool | None:
-    """True if rates a tenth lower fail each claim that is met; None without one."""
-    met = [one for one in claims_of(runs) if one.result is Result.MET]
-    if not met:
+    """True if rates a tenth lower fail each claim that is met; None if no claim is met."""
+    met_claims = [claim_ for claim_ in claims_of(runs) if claim_.result is Result.MET]
+    if not met_claims:
         return None
     slow = [r if r.scheduler == "none" else replace(r, bandwidth=0.9 * r.bandwidth) for r in runs]
-    after = {(one.of, one.wording): one.result for one in claims_of(slow)}
-    return all(after[one.of, one.wording] is not Result.MET for one in met)
+    after = {(claim_.of, claim_.wording): claim_.result for claim_ in claims_of(slow)}
+    return all(after[claim_.of, claim_.wording] is not Result.MET for claim_ in met_claims)
 
 
 def rows_of(runs: Sequence[Rate]) -> list[record.Row]:
@@ -140,26 +140,30 @@ def rows_of(runs: Sequence[Rate]) -> list[record.Row]:
 def main() -> int:
     """Exit status: 0 every claim is met, 1 something failed, 3 a claim is not met or not measured."""
     document = (__doc__ or "").splitlines()[0]
-    given = shared_options(document, "ssd-schedulers", "one replicate of two patterns").parse_args()
-    out: Path = given.out.resolve()
+    arguments = shared_options(
+        document, "ssd-schedulers", "one replicate of two patterns"
+    ).parse_args()
+    out: Path = arguments.out.resolve()
     try:
-        if not given.compare:
+        if not arguments.compare:
             quick = ("design.replicates=1", "factors.pattern={levels: [read, randread]}")
-            words = [w for change in quick for w in ("--set", change)] if given.quick else []
-            run_study(STUDY, out, words)
+            overrides = (
+                [w for change in quick for w in ("--set", change)] if arguments.quick else []
+            )
+            run_study(STUDY, out, overrides)
         runs = rates(out)
     except PenstockError as error:
         print(f"ssd-schedulers: {error}", file=sys.stderr)
         return 1
     claims = claims_of(runs)
-    if given.json:
+    if arguments.json:
         rows = [vars(r) for r in runs]
         print(json.dumps({"claims": checks.as_json(claims), "runs": rows}))
     else:
         checks.show(claims, 110)
-    noticed = {"every scheduler a tenth slower than none": planted(runs)}
-    record.keep(given.record, [*checks.rows(claims), *rows_of(runs)], noticed, ABOUT)
-    return checks.finish("ssd-schedulers", claims, noticed)
+    detected = {"every scheduler a tenth slower than none": planted(runs)}
+    record.keep(arguments.record, [*checks.rows(claims), *rows_of(runs)], detected, ABOUT)
+    return checks.finish("ssd-schedulers", claims, detected)
 
 
 if __name__ == "__main__":

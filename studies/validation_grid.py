@@ -77,8 +77,8 @@ def on_fuse(out: Path, quick: bool) -> list[Row]:
         if quick and name != "":
             continue
         runs = out / f"fuse{name}{'-quick' if quick else ''}"
-        words = ["--quick", *(w for s in QUICK[name] for w in ("--set", s))] if quick else []
-        finish(HERE / f"validation-grid{name}.study.yaml", runs, words)
+        overrides = ["--quick", *(w for s in QUICK[name] for w in ("--set", s))] if quick else []
+        finish(HERE / f"validation-grid{name}.study.yaml", runs, overrides)
         rows += fuse_rows(runs, limit_of={} if name == "-shape" else LIMITS)
     return rows
 
@@ -122,40 +122,42 @@ def honoured(cell: Cell) -> bool:
     return cell.direct or cell.directions == ("read",)
 
 
-def cells_of(seconds: float, quick: bool, whole: bool, guest: bool = False) -> list[Cell]:
-    """The cells of throttled disks, and a planted failure; fewer in the guest, unless all are wanted."""
-    wrong = replace(sustained(seconds, Cell("psync", "read", True, 4 * MB, 64 * MB)), planted=0.05)
+def cells_of(seconds: float, quick: bool, complete: bool, guest: bool = False) -> list[Cell]:
+    """The cells of throttled disks, and a planted failure; fewer in the guest, unless all are requested."""
+    planted = replace(
+        sustained(seconds, Cell("psync", "read", True, 4 * MB, 64 * MB)), planted=0.05
+    )
     if quick:
         few = [c for c in quick_cells(seconds) if c.engine == "io_uring"]
-        return [*few, wrong]
-    chosen = full if whole else some if guest else crossed
-    return [*chosen(seconds), wrong]
+        return [*few, planted]
+    chosen = full if complete else some if guest else crossed
+    return [*chosen(seconds), planted]
 
 
 def on_host(out: Path, cells: list[Cell], workers: int) -> list[Row]:
     """Throttled by the blkio hierarchy of this host."""
-    kept = out / "cgroup1.json"
-    if not kept.exists():
+    stored = out / "cgroup1.json"
+    if not stored.exists():
         cells = [c for c in cells if honoured(c)]
         with tempfile.TemporaryDirectory(prefix="penstock-grid-") as place:
             (Path(place) / "cells.json").write_text(json.dumps([asdict(c) for c in cells]))
-            words = [sys.executable, HERE / "validation-grid" / "throttled.py", "cgroup1",
+            argv = [sys.executable, HERE / "validation-grid" / "throttled.py", "cgroup1",
                      place, Path(place) / "cells.json", str(workers)]  # fmt: skip
-            done = subprocess.run(list(map(str, words)), stdout=subprocess.PIPE, text=True)
-            if done.returncode != 0:
+            result = subprocess.run(list(map(str, argv)), stdout=subprocess.PIPE, text=True)
+            if result.returncode != 0:
                 raise PenstockError("the cells on throttled disks of this host failed")
-        kept.write_text(_result(done.stdout))
-    return throttled_rows(json.loads(kept.read_text()))
+        stored.write_text(_result(result.stdout))
+    return throttled_rows(json.loads(stored.read_text()))
 
 
 def in_guest(out: Path, cells: list[Cell], workers: int) -> list[Row]:
     """Throttled by `io.max` in the guest."""
     import guest
 
-    kept = out / "cgroup2.json"
-    if not kept.exists():
-        kept.write_text(_result(guest.run(cells, out / "guest", workers)))
-    return throttled_rows(json.loads(kept.read_text()))
+    stored = out / "cgroup2.json"
+    if not stored.exists():
+        stored.write_text(_result(guest.run(cells, out / "guest", workers)))
+    return throttled_rows(json.loads(stored.read_text()))
 
 
 def lacking(backend: str) -> str:
@@ -187,8 +189,8 @@ def show_unusable(rows: list[Row]) -> None:
 
 def described(evidence: tuple[str, str, bool]) -> tuple[str, bool]:
     """Planted failure, its figure, and true if it was detected."""
-    asks, figure, detected = evidence
-    return f"fuse: {asks.removeprefix('planted: ')} ({figure})", detected
+    wording, figure, detected = evidence
+    return f"fuse: {wording.removeprefix('planted: ')} ({figure})", detected
 
 
 def main() -> int:
@@ -200,35 +202,39 @@ def main() -> int:
     options.add_argument("--only", choices=("fuse", "cgroup1", "cgroup2", "planted"))
     options.add_argument("--full", action="store_true", help="the complete factorial on throttles")
     options.add_argument("--seconds", type=float, help="longest cell on throttled disks")
-    options.add_argument("--workers", type=int, default=4, help="throttled cells side by side")
+    options.add_argument(
+        "--workers", type=int, default=4, help="number of concurrent throttled cells"
+    )
     options.add_argument("--figures", type=Path, help="directory of the SVG file (default OUT)")
     options.add_argument("--json", action="store_true", help="the result as one object")
     record.option(options)
-    given = options.parse_args()
-    out: Path = given.out.resolve()
+    arguments = options.parse_args()
+    out: Path = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    seconds = given.seconds or (4.5 if given.quick else 6.0)
-    cells = cells_of(seconds, given.quick, given.full)
-    in_guest_cells = cells_of(given.seconds or 6.0, given.quick, given.full, guest=True)
+    seconds = arguments.seconds or (4.5 if arguments.quick else 6.0)
+    cells = cells_of(seconds, arguments.quick, arguments.full)
+    in_guest_cells = cells_of(arguments.seconds or 6.0, arguments.quick, arguments.full, guest=True)
     backends = (
-        [given.only] if given.only else ["fuse", "cgroup1", *(["cgroup2"] if given.guest else [])]
+        [arguments.only]
+        if arguments.only
+        else ["fuse", "cgroup1", *(["cgroup2"] if arguments.guest else [])]
     )
     parts: dict[str, Callable[[], list[Row]]] = {
-        "fuse": lambda: on_fuse(out, given.quick),
-        "cgroup1": lambda: on_host(out, cells, given.workers),
-        "cgroup2": lambda: in_guest(out, in_guest_cells, min(2, given.workers)),
+        "fuse": lambda: on_fuse(out, arguments.quick),
+        "cgroup1": lambda: on_host(out, cells, arguments.workers),
+        "cgroup2": lambda: in_guest(out, in_guest_cells, min(2, arguments.workers)),
     }
     planned: list[Planned] = []
     rows: list[Row] = []
     planted: dict[str, bool | None] = {}
     try:
         for name in (n for n in backends if n in parts):
-            planned += planned_of(name, seconds, given.full)
+            planned += planned_of(name, seconds, arguments.full)
             if reason := lacking(name):
                 print(f"validation-grid: {name}: {reason}", file=sys.stderr)
             else:
                 rows += parts[name]()
-        if given.only in (None, "planted"):
+        if arguments.only in (None, "planted"):
             planted |= dict([described(slow_disk()), described(busy_host())])
     except PenstockError as error:
         print(f"validation-grid: {error}", file=sys.stderr)
@@ -237,16 +243,16 @@ def main() -> int:
     planted |= planted_limits(rows)
     if rows:
         with style.look():
-            save(ratio_figure(rows), (given.figures or out) / "validation-grid.svg")
-    if given.json:
+            save(ratio_figure(rows), (arguments.figures or out) / "validation-grid.svg")
+    if arguments.json:
         document = {"rows": as_dicts(rows), "claims": checks.as_json(claims), "planted": planted}
         print(json.dumps(document))
     else:
         show_unusable(rows)
         checks.show(claims)
     without_goal = [record.claim(*note, "", None) for note in notes(rows)]
-    record.keep(given.record, [*checks.rows(claims), *without_goal], planted, ABOUT)
-    if given.only == "planted":
+    record.keep(arguments.record, [*checks.rows(claims), *without_goal], planted, ABOUT)
+    if arguments.only == "planted":
         return int(not all(planted.values()))
     return checks.finish("validation-grid", claims, planted)
 
@@ -260,11 +266,11 @@ def ratio_figure(rows: list[Row]) -> Figure:
     )
 
 
-def planned_of(backend: str, seconds: float, whole: bool) -> list[Planned]:
+def planned_of(backend: str, seconds: float, complete: bool) -> list[Planned]:
     """Cells of the grid on a back end, those of `--quick` or not."""
     if backend == "fuse":
         return planned_on_fuse()
-    cells = cells_of(seconds, False, whole, guest=backend == "cgroup2")
+    cells = cells_of(seconds, False, complete, guest=backend == "cgroup2")
     return planned_on_throttles(backend, cells)
 
 

@@ -24,8 +24,8 @@ _FOUND = "; 3 where\n.B \\-\\-fail\\-on\nfound something"
 
 def pages() -> dict[str, str]:
     """Every page by file name: that of penstock, and one of each verb."""
-    made = {"penstock": _front()} | {f"penstock-{verb}": _page(verb) for verb in cli.VERBS}
-    return {f"{name}.1": text for name, text in made.items()}
+    texts = {"penstock": _front()} | {f"penstock-{verb}": _page(verb) for verb in cli.VERBS}
+    return {f"{name}.1": text for name, text in texts.items()}
 
 
 def _front() -> str:
@@ -37,7 +37,7 @@ def _front() -> str:
             f".TP\n.BR penstock\\-{verb} (1)\n{_text(line)}\n" for verb, line in rows.items()
         )
     body = f".SH COMMANDS\n{commands}{_sections(root)}"
-    return _whole("penstock", root.help or "", root, body)
+    return _complete_page("penstock", root.help or "", root, body)
 
 
 def _page(verb: str) -> str:
@@ -45,24 +45,28 @@ def _page(verb: str) -> str:
     body = _sections(command)
     if below := getattr(command, "commands", {}):
         body += ".SH COMMANDS\n"
-        for name, one in below.items():
-            body += f".SS penstock {_text(verb)} {_text(name)} {_text(_usage(one))}\n"
-            body += _paragraphs(one.help or "") + _tagged(one, "argument") + _tagged(one, "option")
-    return _whole(f"penstock-{verb}", cli.VERBS[verb], command, body)
+        for name, subcommand in below.items():
+            body += f".SS penstock {_text(verb)} {_text(name)} {_text(_usage(subcommand))}\n"
+            body += (
+                _paragraphs(subcommand.help or "")
+                + _tagged(subcommand, "argument")
+                + _tagged(subcommand, "option")
+            )
+    return _complete_page(f"penstock-{verb}", cli.VERBS[verb], command, body)
 
 
-def _whole(name: str, line: str, command: Any, body: str) -> str:
+def _complete_page(name: str, line: str, command: Any, body: str) -> str:
     prose = MAN / "prose" / f"{name}.roff"
-    more = prose.read_text() if prose.exists() else ""
-    description, *sections = re.split(r"^(?=\.SH )", more, flags=re.MULTILINE)
+    text = prose.read_text() if prose.exists() else ""
+    description, *sections = re.split(r"^(?=\.SH )", text, flags=re.MULTILINE)
     see = next((s for s in sections if s.startswith(".SH SEE ALSO\n")), ".SH SEE ALSO\n")
     sections = [s for s in sections if s != see]
     if name != "penstock":
         see = see.replace("\n", "\n.BR penstock (1),\n", 1)
     see += ".IR docs/commands.md\n" if see.endswith(("ALSO\n", ",\n")) else ""
     if not any(s.startswith(".SH EXIT STATUS\n") for s in sections):
-        found = _FOUND if any(one.name == "fail_on" for one in command.params) else ""
-        sections.append(f".SH EXIT STATUS\n{_STATUS}{found}; 130 where Ctrl\\-C stopped it.\n")
+        extra = _FOUND if any(parameter.name == "fail_on" for parameter in command.params) else ""
+        sections.append(f".SH EXIT STATUS\n{_STATUS}{extra}; 130 where Ctrl\\-C stopped it.\n")
     return (
         f'{_HEAD}.TH {_text(name.upper())} 1 "" "penstock" "User Commands"\n.ad l\n'
         f".SH NAME\n{_text(name)} \\- {_text(line.rstrip('.'))}\n"
@@ -74,11 +78,11 @@ def _whole(name: str, line: str, command: Any, body: str) -> str:
 
 
 def _usage(command: Any) -> str:
-    words = ["[OPTIONS]"]
-    for one in (p for p in command.params if p.param_type_name == "argument"):
-        name = _name(one) + ("..." if one.nargs == -1 else "")
-        words.append(name if one.required else f"[{name}]")
-    return " ".join(words + ["COMMAND ..."] * hasattr(command, "commands"))
+    parts = ["[OPTIONS]"]
+    for parameter in (p for p in command.params if p.param_type_name == "argument"):
+        name = _name(parameter) + ("..." if parameter.nargs == -1 else "")
+        parts.append(name if parameter.required else f"[{name}]")
+    return " ".join(parts + ["COMMAND ..."] * hasattr(command, "commands"))
 
 
 def _name(argument: Any) -> str:
@@ -91,7 +95,9 @@ def _sections(command: Any) -> str:
     if arguments := _tagged(command, "argument"):
         text += f".SH ARGUMENTS\n{arguments}"
     text += ".SH OPTIONS\n"
-    panels = dict.fromkeys(getattr(one, "rich_help_panel", None) for one in command.params)
+    panels = dict.fromkeys(
+        getattr(parameter, "rich_help_panel", None) for parameter in command.params
+    )
     for panel in [*filter(None, panels), None]:
         heading = f".SS {_text(panel or 'Others')}\n" if any(panels) else ""
         text += heading + _tagged(command, "option", panel)
@@ -101,10 +107,10 @@ def _sections(command: Any) -> str:
 def _tagged(command: Any, kind: str, panel: str | None = None) -> str:
     context = typer.Context(command, info_name="penstock", help_option_names=["-h", "--help"])
     text = ""
-    for one in command.get_params(context):
-        record = one.get_help_record(context)
-        if record and one.param_type_name == kind and one.rich_help_panel == panel:
-            tag = _name(one) if kind == "argument" else record[0]
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record and parameter.param_type_name == kind and parameter.rich_help_panel == panel:
+            tag = _name(parameter) if kind == "argument" else record[0]
             text += f".TP\n.B {_text(tag)}\n{_text(record[1])}\n"
     return text
 

@@ -38,16 +38,16 @@ class Case:
     def prepare(self) -> None:
         raise NotImplementedError
 
-    def words(self) -> list[str]:
+    def argv(self) -> list[str]:
         raise NotImplementedError
 
-    def read(self, said: str) -> tuple[float, float | None]:
+    def read(self, output: str) -> tuple[float, float | None]:
         raise NotImplementedError
 
     def run(self, group: RunCgroup, log: Path) -> tuple[float, float | None]:
         drop(self.mount)
         log.unlink(missing_ok=True)
-        finished = launch(self.words(), group, stdout=log, stderr=log.with_suffix(".err"))
+        finished = launch(self.argv(), group, stdout=log, stderr=log.with_suffix(".err"))
         if finished.exit_status != 0:
             raise RuntimeError(f"{self.name} ended with status {finished.exit_status}")
         return self.read(log.read_text())
@@ -75,7 +75,7 @@ class Direct(Case):
                 file.write(os.urandom(1 << 20))
             os.fsync(file.fileno())
 
-    def words(self) -> list[str]:
+    def argv(self) -> list[str]:
         return [
             "fio", "--name=direct", f"--filename={self.mount}/direct", "--rw=randread", f"--bs={BLOCK}",
             "--direct=1", "--ioengine=psync", f"--size={self.size['file']}",
@@ -83,8 +83,8 @@ class Direct(Case):
             "--thread", "--output-format=json",
         ]  # fmt: skip
 
-    def read(self, said: str) -> tuple[float, float | None]:
-        job = json.loads(said[said.index("{") :])["jobs"][0]
+    def read(self, output: str) -> tuple[float, float | None]:
+        job = json.loads(output[output.index("{") :])["jobs"][0]
         reads = job["read"]
         if reads["io_bytes"] < 0.99 * self.size["bytes"]:
             raise RuntimeError(f"fio read {reads['io_bytes']} bytes of {self.size['bytes']}")
@@ -95,25 +95,25 @@ class Direct(Case):
 class Rocks(Case):
     """db_bench: `reads` random reads in a database of `entries` entries of 1 KB, several times the memory."""
 
-    def _words(self, directory: Path, *more: str) -> list[str]:
+    def _argv(self, directory: Path, *more: str) -> list[str]:
         return [
             "db_bench", f"--db={directory}/rocks", f"--num={self.size['entries']}", "--value_size=1000",
             "--compression_type=none", "--cache_size=1048576", "--seed=1", "--threads=1", *more,
         ]  # fmt: skip
 
     def prepare(self) -> None:
-        line = self._words(self.backing, "--benchmarks=fillseq", "--disable_wal=1")
+        line = self._argv(self.backing, "--benchmarks=fillseq", "--disable_wal=1")
         subprocess.run(line, check=True, capture_output=True)
 
-    def words(self) -> list[str]:
+    def argv(self) -> list[str]:
         reads = f"--reads={self.size['reads']}"
-        return self._words(self.mount, "--benchmarks=readrandom", "--use_existing_db=1", reads)
+        return self._argv(self.mount, "--benchmarks=readrandom", "--use_existing_db=1", reads)
 
-    def read(self, said: str) -> tuple[float, float | None]:
-        found = re.search(r"readrandom\s*:\s*([\d.]+) micros/op", said)
-        if found is None:
+    def read(self, output: str) -> tuple[float, float | None]:
+        time = re.search(r"readrandom\s*:\s*([\d.]+) micros/op", output)
+        if time is None:
             raise RuntimeError("db_bench printed no time")
-        return float(found[1]) * self.size["reads"] / 1e6, None
+        return float(time[1]) * self.size["reads"] / 1e6, None
 
 
 class Postgres(Case):
@@ -124,29 +124,29 @@ class Postgres(Case):
         line = [str(script), str(self.backing), str(self.size["scale"]), "1"]
         subprocess.run(line, check=True, capture_output=True)
 
-    def words(self) -> list[str]:
-        words = [str(self.mount), str(self.size["transactions"]), str(self.size.get("rate", 0))]
-        return [str(HERE / "pgbench.sh"), *words]
+    def argv(self) -> list[str]:
+        arguments = [str(self.mount), str(self.size["transactions"]), str(self.size.get("rate", 0))]
+        return [str(HERE / "pgbench.sh"), *arguments]
 
-    def read(self, said: str) -> tuple[float, float | None]:
-        asked = self.size["transactions"]
-        if f"processed: {asked}/{asked}" not in said:
+    def read(self, output: str) -> tuple[float, float | None]:
+        transactions = self.size["transactions"]
+        if f"processed: {transactions}/{transactions}" not in output:
             raise RuntimeError("pgbench did not process all transactions")
-        latency = re.search(r"latency average = ([\d.]+) ms", said)
-        lag = re.search(r"rate limit schedule lag: avg ([\d.]+)", said)
+        latency = re.search(r"latency average = ([\d.]+) ms", output)
+        lag = re.search(r"rate limit schedule lag: avg ([\d.]+)", output)
         if latency is None:
             raise RuntimeError("pgbench printed no latency")
         mean_ms = float(latency[1]) - (float(lag[1]) if lag else 0.0)
-        return mean_ms * asked / 1e3, None
+        return mean_ms * transactions / 1e3, None
 
 
 def missing() -> dict[str, str]:
     """Missing requirement of each case."""
-    found = {}
+    by_case = {}
     if shutil.which("fio") is None:
-        found["direct"] = "fio"
+        by_case["direct"] = "fio"
     if shutil.which("db_bench") is None:
-        found["rocksdb"] = "db_bench (Debian: rocksdb-tools)"
+        by_case["rocksdb"] = "db_bench (Debian: rocksdb-tools)"
     if not list(Path("/usr/lib/postgresql").glob("*/bin/pgbench")):
-        found["postgres"] = "PostgreSQL (Debian: postgresql)"
-    return found
+        by_case["postgres"] = "PostgreSQL (Debian: postgresql)"
+    return by_case

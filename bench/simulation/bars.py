@@ -45,27 +45,27 @@ BARS = (
 
 
 #: deviations of either sign: metric and engine → limit
-DEPARTURES = {
+DEVIATIONS = {
     ("makespan beside frames", TRAINS): 2.0,
     ("beside the closed form", FRAMES): 1.0,
 }
-#: cases that the page shows besides those with a goal
+#: cases that the page shows in addition to those with a goal
 QUOTED = ("times faster than", "peak resident memory", "of it by the simulation")
 
 
-def judged(rows: list[Row]) -> list[Row]:
-    """All rows with their verdicts, and whether placement near the data costs less."""
-    found = [_judged(row) for row in rows]
-    found = [{**r, "quoted": _quoted(r)} for r in found]
-    return [*found, *_cheaper(rows)]
+def with_verdicts(rows: list[Row]) -> list[Row]:
+    """All rows with their verdicts, and a row on the cost of placement near the data."""
+    evaluated = [_with_verdict(row) for row in rows]
+    evaluated = [{**r, "quoted": _quoted(r)} for r in evaluated]
+    return [*evaluated, *_cheaper(rows)]
 
 
 def _quoted(row: Row) -> bool:
-    beside = row["metric"].startswith(QUOTED) or row["engine"].startswith("published")
-    return "bar" in row or beside
+    shown = row["metric"].startswith(QUOTED) or row["engine"].startswith("published")
+    return "bar" in row or shown
 
 
-def _judged(row: Row) -> Row:
+def _with_verdict(row: Row) -> Row:
     for bar in BARS:
         if (row["engine"], row["metric"]) == (bar.engine, bar.metric) and row["case"].startswith(
             bar.case
@@ -73,11 +73,11 @@ def _judged(row: Row) -> Row:
             return (record.at_least if bar.at_least else record.at_most)(row, bar.limit)
     if row["case"].startswith("Montage") and (row["engine"], row["metric"]) == (TRAINS, "CPU time"):
         return record.at_most(row, 1.0 if "1000 hosts" in row["case"] else 0.2)
-    most = DEPARTURES.get((row["metric"], row["engine"]))
-    if most is None:
+    limit = DEVIATIONS.get((row["metric"], row["engine"]))
+    if limit is None:
         return row
-    verdict = record.MET if abs(row["value"]) <= most else record.MISSED
-    return {**row, "bar": f"within {most:g} {row['unit']}", "verdict": verdict}
+    verdict = record.MET if abs(row["value"]) <= limit else record.MISSED
+    return {**row, "bar": f"within {limit:g} {row['unit']}", "verdict": verdict}
 
 
 def _cheaper(rows: list[Row]) -> list[Row]:
@@ -92,5 +92,7 @@ def _cheaper(rows: list[Row]) -> list[Row]:
     if not pairs:
         return []
     below = sum(cost[woss] < cost[dss] for woss, dss in pairs)
-    made = record.share("weak scaling", FRAMES, "sizes at which WOSS costs less", below, len(pairs))
-    return [{**made, "quoted": True}]
+    share = record.share(
+        "weak scaling", FRAMES, "sizes at which WOSS costs less", below, len(pairs)
+    )
+    return [{**share, "quoted": True}]

@@ -16,23 +16,23 @@ PANELS = {
 def points(
     rows: list[dict[str, Any]], start: str
 ) -> dict[str, list[tuple[float, float, float, float]]]:
-    """By line's name: x, then median, smallest and largest CPU seconds, in order of x."""
-    found: dict[str, list[tuple[float, float, float, float]]] = {}
+    """Points by name of the line: x, then median, smallest and largest CPU seconds, in order of x."""
+    by_line: dict[str, list[tuple[float, float, float, float]]] = {}
     for row in rows:
         if row["metric"] != "CPU time" or not row["case"].startswith(start):
             continue
-        words = row["case"].removeprefix(start).split(", ")
-        name = ", ".join([*words[1:], row["engine"].removeprefix("penstock, ")])
-        x = float(words[0].split()[0])
-        found.setdefault(name, []).append((x, row["value"], row["low"], row["high"]))
-    return {name: sorted(each) for name, each in found.items()}
+        parts = row["case"].removeprefix(start).split(", ")
+        name = ", ".join([*parts[1:], row["engine"].removeprefix("penstock, ")])
+        x = float(parts[0].split()[0])
+        by_line.setdefault(name, []).append((x, row["value"], row["low"], row["high"]))
+    return {name: sorted(line_points) for name, line_points in by_line.items()}
 
 
-def draw(rows: list[dict[str, Any]], where: Path) -> list[Path]:
-    """Write `simulator-cost.svg` and `.png` to `where`; nothing if no row belongs to a curve."""
-    drawn = {title: points(rows, start) for start, title in PANELS.items()}
-    drawn = {title: lines for title, lines in drawn.items() if lines}
-    if not drawn:
+def draw(rows: list[dict[str, Any]], folder: Path) -> list[Path]:
+    """Write `simulator-cost.svg` and `.png` to `folder`; nothing if no row belongs to a curve."""
+    panels = {title: points(rows, start) for start, title in PANELS.items()}
+    panels = {title: lines for title, lines in panels.items() if lines}
+    if not panels:
         return []
     import matplotlib
 
@@ -40,11 +40,11 @@ def draw(rows: list[dict[str, Any]], where: Path) -> list[Path]:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(
-        1, len(drawn), figsize=(4 * len(drawn), 3.6), constrained_layout=True, squeeze=False
+        1, len(panels), figsize=(4 * len(panels), 3.6), constrained_layout=True, squeeze=False
     )
-    for axis, (title, lines) in zip(axes[0], drawn.items(), strict=True):
-        for name, each in lines.items():
-            x, y, low, high = (list(column) for column in zip(*each, strict=True))
+    for axis, (title, lines) in zip(axes[0], panels.items(), strict=True):
+        for name, line_points in lines.items():
+            x, y, low, high = (list(column) for column in zip(*line_points, strict=True))
             axis.plot(x, y, marker="o", markersize=3, label=name)
             axis.fill_between(x, low, high, alpha=0.2)
         axis.set_xlabel(title)
@@ -54,8 +54,8 @@ def draw(rows: list[dict[str, Any]], where: Path) -> list[Path]:
             axis.set_yscale("log")
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
-    where.mkdir(parents=True, exist_ok=True)
-    paths = [where / f"simulator-cost.{kind}" for kind in ("svg", "png")]
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"simulator-cost.{kind}" for kind in ("svg", "png")]
     for path in paths:
         figure.savefig(path, dpi=150)
     plt.close(figure)

@@ -27,8 +27,8 @@ class Vector:
 
 def network(hosts: int, disk_s: float = 1e-3, **options: Any) -> dict[str, Any]:
     """Set V on `hosts` hosts and a manager; `disk_s` seconds per chunk of 1 MiB."""
-    given: dict[str, Any] = {"out_bps": B, "loopback_bps": 125e6, "shuffle": "none"}
-    return s.platform(hosts + 1, **(given | {"storage_s_per_byte": disk_s / CHUNK} | options))
+    settings: dict[str, Any] = {"out_bps": B, "loopback_bps": 125e6, "shuffle": "none"}
+    return s.platform(hosts + 1, **(settings | {"storage_s_per_byte": disk_s / CHUNK} | options))
 
 
 def apart(storage: int, disk_s: float = 1e-3, **options: Any) -> dict[str, Any]:
@@ -38,8 +38,8 @@ def apart(storage: int, disk_s: float = 1e-3, **options: Any) -> dict[str, Any]:
     )
 
 
-def chain(replicas: int, way: str = "chain") -> dict[str, Any]:
-    return apart(replicas, replicas=replicas, replication=way)
+def chain(replicas: int, replication: str = "chain") -> dict[str, Any]:
+    return apart(replicas, replicas=replicas, replication=replication)
 
 
 def together(count: int) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def compute_only() -> dict[str, Any]:
 
 def all_vectors() -> list[Vector]:
     ten = s.writers((0,), 10 * CHUNK)
-    one = s.writers((0,), CHUNK)
+    single = s.writers((0,), CHUNK)
     half = s.writers((0,), 10 * CHUNK + CHUNK // 2)
     read = s.reader(10 * CHUNK, 0)
     local = network(1, placement="local")
@@ -79,12 +79,14 @@ def all_vectors() -> list[Vector]:
         Vector("write, latency 1 ms", ten, apart(1, latency_s=1e-3), 0.85292288),
         Vector("read K=10", read, apart(1), 0.84609520),
         Vector("read, 200 ms disk", read, apart(1, 0.2), 2.09012048),
-        Vector("chain r=3", one, chain(3), 0.27253376),
-        Vector("chain r=3, frame by frame", one, apart(3, replicas=3, forward="frame"), 0.11324736),
-        Vector("parallel r=3", one, chain(3, "parallel"), 0.26612704),
+        Vector("chain r=3", single, chain(3), 0.27253376),
+        Vector(
+            "chain r=3, frame by frame", single, apart(3, replicas=3, forward="frame"), 0.11324736
+        ),
+        Vector("parallel r=3", single, chain(3, "parallel"), 0.26612704),
         Vector(
             "client r=2, no manager",
-            one,
+            single,
             apart(2, replicas=2, replication="client", allocation="none"),
             0.17417888,
         ),

@@ -62,37 +62,37 @@ class Clients:
         self._aware, self._servers, self._path = mode == "aware", servers, path
         self._turn = itertools.cycle(servers)
         self._lock = threading.Lock()
-        self._drawn = random.Random(seed)
+        self._rng = random.Random(seed)
         self._blocks = self._size() // BLOCK_BYTES
         self.requests: list[tuple[int, str, int]] = []
         self.failed: list[BaseException] = []
 
     def _size(self) -> int:
-        """Size of the file; waits until every server is up."""
-        found = []
+        """Wait until every server is up; return the size of the file."""
+        sizes = []
         for server in self._servers:
             until = time.monotonic() + START_S
             while True:
                 try:
-                    line = http.client.HTTPConnection(server.address, server.port, timeout=10)
-                    line.request("HEAD", f"/{self._path}")
-                    found.append(int(line.getresponse().headers["Content-Length"]))
-                    line.close()
+                    connection = http.client.HTTPConnection(server.address, server.port, timeout=10)
+                    connection.request("HEAD", f"/{self._path}")
+                    sizes.append(int(connection.getresponse().headers["Content-Length"]))
+                    connection.close()
                     break
                 except OSError:
                     if time.monotonic() > until:
                         raise
                     time.sleep(0.05)
-        return min(found)
+        return min(sizes)
 
     def run(self, seconds: float) -> None:
         """Send requests for a time. Raises the error of a client."""
         until = time.monotonic() + seconds
         threads = [threading.Thread(target=self._client, args=(until,)) for _ in range(CLIENTS)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         if self.failed:
             raise self.failed[0]
 
@@ -101,14 +101,14 @@ class Clients:
             now = time.monotonic()
             server = next(self._turn)
             if self._aware:
-                # if both are equal, the one whose turn it is
-                others = [server, *(s for s in self._servers if s is not server)]
-                server = min(others, key=lambda s: s.cost(now))
+                # if both costs are equal, the next server in turn
+                candidates = [server, *(s for s in self._servers if s is not server)]
+                server = min(candidates, key=lambda s: s.cost(now))
             server.under_way += 1
-            return server, self._drawn.randrange(self._blocks)
+            return server, self._rng.randrange(self._blocks)
 
     def _client(self, until: float) -> None:
-        lines = {
+        connections = {
             s.name: http.client.HTTPConnection(s.address, s.port, timeout=60) for s in self._servers
         }
         try:
@@ -117,21 +117,21 @@ class Clients:
                 begin = time.monotonic_ns()
                 first = block * BLOCK_BYTES
                 part = {"Range": f"bytes={first}-{first + BLOCK_BYTES - 1}"}
-                lines[server.name].request("GET", f"/{self._path}", headers=part)
-                got = len(lines[server.name].getresponse().read())
+                connections[server.name].request("GET", f"/{self._path}", headers=part)
+                received = len(connections[server.name].getresponse().read())
                 took = time.monotonic_ns() - begin
                 with self._lock:
                     server.under_way -= 1
                     server.saw(took / 1e9, time.monotonic())
                     self.requests.append((begin, server.name, took))
-                if got != BLOCK_BYTES:
-                    raise EOFError(f"{server.name} sent {got} bytes of {BLOCK_BYTES}")
+                if received != BLOCK_BYTES:
+                    raise EOFError(f"{server.name} sent {received} bytes of {BLOCK_BYTES}")
                 time.sleep(PAUSE_S)
         except BaseException as error:
             self.failed.append(error)
         finally:
-            for line in lines.values():
-                line.close()
+            for connection in connections.values():
+                connection.close()
 
 
 def main() -> int:
@@ -142,18 +142,18 @@ def main() -> int:
     options.add_argument("file", type=Path)
     options.add_argument("path")
     options.add_argument("servers", type=Server, nargs="+", metavar="NAME=ADDRESS:PORT")
-    given = options.parse_args()
+    arguments = options.parse_args()
     try:
-        clients = Clients(given.mode, given.servers, given.path, seed=4)
-        clients.run(given.seconds)
+        clients = Clients(arguments.mode, arguments.servers, arguments.path, seed=4)
+        clients.run(arguments.seconds)
     except (OSError, EOFError, http.client.HTTPException) as error:
         print(f"balance: {error}", file=sys.stderr)
         return 1
     seen = sorted(clients.requests)
-    given.file.write_text("".join(f"{t} {name} {took}\n" for t, name, took in seen))
+    arguments.file.write_text("".join(f"{t} {name} {took}\n" for t, name, took in seen))
     print(f"requests: {len(seen)}")
     print(f"mean latency: {sum(r[2] for r in seen) / max(1, len(seen)) / 1e6:.3f}")
-    for server in given.servers:
+    for server in arguments.servers:
         share = sum(r[1] == server.name for r in seen) / max(1, len(seen))
         print(f"share of {server.name}: {share:.4f}")
     return 0

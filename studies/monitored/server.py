@@ -1,4 +1,4 @@
-"""`penstock serve` with separate experiments, for a study."""
+"""`penstock serve` with its own experiments, for a study."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ popen: Any = subprocess.Popen
 
 
 def dies_with_us() -> None:
-    """In a child before its program starts (`preexec_fn`): SIGTERM when the study ends in any way."""
+    """`preexec_fn` of child processes: SIGTERM when the study's process ends in any way."""
     _libc.prctl(_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Server:
-    """A server in a directory; `again` starts another one with the same experiments, at the same address."""
+    """A server in a directory; `start` restarts it with the same experiments, at the same address."""
 
     def __init__(self, place: Path, config: Mapping[str, Any] | None = None) -> None:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -47,14 +47,14 @@ class Server:
         }
         self.environment.pop("PENSTOCK_CATALOGUE", None)
         self.port = 0
-        self.again()
+        self.start()
 
-    def again(self) -> None:
-        """Start it."""
-        words = ["serve", "--config", str(self.config), "--port", str(self.port)]
+    def start(self) -> None:
+        """Start the server."""
+        options = ["serve", "--config", str(self.config), "--port", str(self.port)]
         with (self.place / "server.log").open("a") as log:
             self.process = popen(
-                [sys.executable, "-m", "penstock", *words],
+                [sys.executable, "-m", "penstock", *options],
                 env=self.environment,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -66,13 +66,13 @@ class Server:
         if not self.url:
             raise PenstockError(f"no server: {(self.place / 'server.log').read_text()[-2000:]}")
         self.port = int(self.url.rpartition(":")[2])
-        said = json.loads((self.place / "run" / f"serve-{self.process.pid}.json").read_text())
-        self.right = {"Authorization": f"Bearer {said['experiments_token']}"}
+        state = json.loads((self.place / "run" / f"serve-{self.process.pid}.json").read_text())
+        self.headers = {"Authorization": f"Bearer {state['experiments_token']}"}
 
-    def end(self, how: int = signal.SIGTERM) -> None:
-        """Stop it."""
+    def end(self, signal_number: int = signal.SIGTERM) -> None:
+        """Stop the server."""
         if self.process.poll() is None:
-            self.process.send_signal(how)
+            self.process.send_signal(signal_number)
             self.process.wait(120)
 
     @property
@@ -81,14 +81,16 @@ class Server:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def penstock(self, *words: str | Path, check: bool = True) -> str:
+    def penstock(self, *arguments: str | Path, check: bool = True) -> str:
         """stdout of a penstock command that uses this server."""
-        line = [sys.executable, "-m", "penstock", *map(str, words)]
+        line = [sys.executable, "-m", "penstock", *map(str, arguments)]
         environment = {**self.environment, "PENSTOCK_SERVER": self.url}
-        done = run(line, env=environment, capture_output=True, text=True)
-        if check and done.returncode:
-            raise PenstockError(f"penstock {' '.join(map(str, words[:3]))}: {done.stderr[-1000:]}")
-        return done.stdout
+        result = run(line, env=environment, capture_output=True, text=True)
+        if check and result.returncode:
+            raise PenstockError(
+                f"penstock {' '.join(map(str, arguments[:3]))}: {result.stderr[-1000:]}"
+            )
+        return result.stdout
 
     def experiment(self, name: str) -> dict[str, Any]:
         """One experiment: its times and marks."""
@@ -98,13 +100,13 @@ class Server:
         """Its recorded series, and their completeness."""
         return list(self._get(f"/api/v1/experiments/{name}/series")["series"])
 
-    def frame(self, name: str, metric: str, **words: Any) -> pd.DataFrame:
+    def frame(self, name: str, metric: str, **options: Any) -> pd.DataFrame:
         """A metric of an experiment, as returned by `penstock.series`."""
-        # this process finds the server's token by it
+        # by this variable, this process finds the server's token
         before = os.environ.get("PENSTOCK_RUNTIME")
         os.environ["PENSTOCK_RUNTIME"] = self.environment["PENSTOCK_RUNTIME"]
         try:
-            return penstock.series(name, metric, server=self.url, **words)
+            return penstock.series(name, metric, server=self.url, **options)
         finally:
             if before is None:
                 del os.environ["PENSTOCK_RUNTIME"]
@@ -112,7 +114,7 @@ class Server:
                 os.environ["PENSTOCK_RUNTIME"] = before
 
     def _get(self, path: str) -> Any:
-        answer = httpx.get(f"{self.url}{path}", headers=self.right, timeout=300)
+        answer = httpx.get(f"{self.url}{path}", headers=self.headers, timeout=300)
         if not answer.is_success:
             raise PenstockError(f"{path}: {answer.text[:500]}")
         return answer.json()
@@ -124,10 +126,10 @@ class Server:
         self.end()
 
 
-def until(what: Any, seconds: float, why: str) -> None:
-    """Wait for a condition. PenstockError with `why` at the time-out."""
+def until(condition: Any, seconds: float, message: str) -> None:
+    """Wait for a condition. PenstockError with `message` at the time-out."""
     end = time.monotonic() + seconds
-    while not what():
+    while not condition():
         if time.monotonic() > end:
-            raise PenstockError(f"after {seconds:g} s: {why}")
+            raise PenstockError(f"after {seconds:g} s: {message}")
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Claims of studies: which are evaluated, and the exit status of a check."""
+"""Claims of studies: their evaluation, and the exit status of a check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from studies import claims as checks
 from studies.claims import Claim, Finding, Result, claim, met_if, over_all, valid_runs
 
 
-def held() -> Finding:
+def met_finding() -> Finding:
     return met_if(True, "1.2")
 
 
@@ -21,14 +21,14 @@ def not_reached() -> Finding:
     raise AssertionError("a claim without a valid run was evaluated")
 
 
-def one(result: Result) -> Claim:
+def claim_of(result: Result) -> Claim:
     return Claim("study", "a is faster than b", "", "", "1.2", result)
 
 
 def test_a_claim_is_evaluated_only_if_every_treatment_has_a_valid_run() -> None:
     needs = valid_runs(["a", "b"], ["a", "a", "b", "c"])
     assert needs == {"a": 2, "b": 1}
-    assert claim("study", "w", needs, held).result is Result.MET
+    assert claim("study", "w", needs, met_finding).result is Result.MET
     assert claim("study", "w", needs, failed).result is Result.NOT_MET
     missing = claim("study", "w", valid_runs(["a", "b"], ["a"]), not_reached)
     assert (missing.result, missing.missing) == (Result.NOT_MEASURED, ("b",))
@@ -38,26 +38,26 @@ def test_a_claim_is_evaluated_only_if_every_treatment_has_a_valid_run() -> None:
     assert claim("study", "w", {}, not_reached).result is Result.NOT_MEASURED
 
 
-def test_a_relaxed_criterion_is_evaluated_beside_the_wording() -> None:
+def test_a_relaxed_criterion_is_evaluated_in_addition() -> None:
     def weak() -> Finding:
         return met_if(False, "38 of 64", relaxed=True)
 
     criterion = "no cell contradicts it"
-    both = claim("study", "in every cell", {"a": 1}, weak, relaxed=criterion)
-    assert both.result is Result.NOT_MET
-    assert both.relaxed == checks.Relaxed(criterion, Result.MET)
-    assert checks.result_text(both) == f"not met; relaxed, {criterion}: met"
-    assert checks.status([both]) == 3
-    wording, relaxed = checks.rows([both])
+    relaxed_claim = claim("study", "in every cell", {"a": 1}, weak, relaxed=criterion)
+    assert relaxed_claim.result is Result.NOT_MET
+    assert relaxed_claim.relaxed == checks.Relaxed(criterion, Result.MET)
+    assert checks.result_text(relaxed_claim) == f"not met; relaxed, {criterion}: met"
+    assert checks.status([relaxed_claim]) == 3
+    wording, relaxed = checks.rows([relaxed_claim])
     assert (wording["metric"], wording["verdict"]) == ("in every cell", record.MISSED)
     assert (relaxed["bar"], relaxed["verdict"]) == (criterion, record.MET)
     missing = claim("study", "in every cell", {"a": 0}, not_reached, relaxed=criterion)
     assert missing.relaxed == checks.Relaxed(criterion, Result.NOT_MEASURED)
 
 
-def test_treatments_with_runs_can_contradict_a_claim_on_all_but_not_establish_it() -> None:
-    assert over_all("study", "w", {"a": 1, "b": 1}, held).result is Result.MET
-    part = over_all("study", "w", {"a": 1, "b": 0}, held)
+def test_some_treatments_can_contradict_a_claim_on_all_but_not_establish_it() -> None:
+    assert over_all("study", "w", {"a": 1, "b": 1}, met_finding).result is Result.MET
+    part = over_all("study", "w", {"a": 1, "b": 0}, met_finding)
     assert (part.result, part.evidence) == (
         Result.NOT_MEASURED, "no valid run of b; of the rest: 1.2",
     )  # fmt: skip
@@ -78,11 +78,11 @@ def test_treatments_with_runs_can_contradict_a_claim_on_all_but_not_establish_it
 def test_one_claim_that_fails_is_reported_and_fails_the_check(
     result: Result, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert checks.finish("study", [one(Result.MET), one(result)], {"p": True}) == status
+    assert checks.finish("study", [claim_of(Result.MET), claim_of(result)], {"p": True}) == status
     error = capsys.readouterr().err
     assert (f"study: {result}: study: a is faster than b: 1.2" in error) == (status == 3)
     assert error.splitlines()[-1].startswith("study: 2 claims: ")
-    assert checks.finish("study", [one(Result.MET), one(result)], {"p": False}) == 1
+    assert checks.finish("study", [claim_of(Result.MET), claim_of(result)], {"p": False}) == 1
     assert "planted: p: NOT DETECTED" in capsys.readouterr().err
 
 
@@ -93,11 +93,11 @@ def test_a_check_without_claims_fails() -> None:
 
 def test_invalid_runs_never_meet_a_claim() -> None:
     valid = [claim("study", "w", {"a": 0}, not_reached)]
-    every = [claim("study", "w", {"a": 3}, held)]
-    (both,) = checks.with_invalid(valid, every)
-    assert both.result is Result.NOT_MEASURED
-    assert both.relaxed == checks.Relaxed("invalid runs included", Result.MET)
-    assert both.evidence == "no valid run of a; with invalid runs: 1.2"
+    with_invalid = [claim("study", "w", {"a": 3}, met_finding)]
+    (combined,) = checks.with_invalid(valid, with_invalid)
+    assert combined.result is Result.NOT_MEASURED
+    assert combined.relaxed == checks.Relaxed("invalid runs included", Result.MET)
+    assert combined.evidence == "no valid run of a; with invalid runs: 1.2"
 
 
 def test_a_row_with_a_goal_is_a_claim() -> None:

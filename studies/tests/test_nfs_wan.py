@@ -1,4 +1,4 @@
-"""What eight runs of the published NFS study confuse, where the truth is known, and its planted failures."""
+"""Aliases of eight runs of the published NFS study with known effects, and its planted failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from studies.claims import Claim, Result, result_text, status  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def said() -> dict[str, Any]:
+def document() -> dict[str, Any]:
     line = [sys.executable, STUDIES / "nfs_wan.py", "--virtual", "--json"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 3, done.stderr + done.stdout
@@ -30,24 +30,24 @@ def said() -> dict[str, Any]:
     return answer
 
 
-def test_a_plan_is_no_run(said: dict[str, Any]) -> None:
-    assert {c["result"] for c in said["claims"]} == {"not measured"}
-    assert all(c["missing"] for c in said["claims"])
-    # what follows from the plans is no claim
-    assert said["planned"]["here"] == said["planned"]["published"] == [96, 960, 320, 40, 80]
+def test_a_plan_is_no_run(document: dict[str, Any]) -> None:
+    assert {c["result"] for c in document["claims"]} == {"not measured"}
+    assert all(c["missing"] for c in document["claims"])
+    # conclusions from the plans are not claims
+    assert document["planned"]["here"] == document["planned"]["published"] == [96, 960, 320, 40, 80]
 
 
-def test_the_eight_say_what_the_published_case_says_they_say(said: dict[str, Any]) -> None:
+def test_eight_runs_have_the_published_aliases(document: dict[str, Any]) -> None:
     # coefficients by hand: B + CF, C + BF and mean + BCF; a wrong sign of a generator breaks all three
-    eight = {row["term"]: row["8 runs"] for row in said["confused"]}
+    eight = {row["term"]: row["8 runs"] for row in document["confused"]}
     assert eight["mean"] == pytest.approx(156)
     assert eight["B"] == eight["CF"] == pytest.approx(30 - 12)
     assert eight["C"] == eight["BF"] == pytest.approx(-25 - 8)
     assert eight["E"] == pytest.approx(40)
-    for row in said["confused"]:  # sixteen by foldover and the full design give the truth
+    for row in document["confused"]:  # sixteen by foldover and the full design give the true values
         assert row["64 runs"] == pytest.approx(row["truth"])
         assert row["16 by foldover"] == pytest.approx(row["truth"])
-    assert said["folded"]
+    assert document["folded"]
 
 
 def test_a_run_that_failed_before_its_round_trip_has_none(tmp_path: Path) -> None:
@@ -58,9 +58,9 @@ def test_a_run_that_failed_before_its_round_trip_has_none(tmp_path: Path) -> Non
     assert np.isnan(nfs_wan.round_trip_ms(tmp_path / "absent"))
 
 
-def test_planted_failures_are_reported(said: dict[str, Any]) -> None:
-    assert len(said["planted"]) == 3
-    assert all(said["planted"].values())
+def test_planted_failures_are_reported(document: dict[str, Any]) -> None:
+    assert len(document["planted"]) == 3
+    assert all(document["planted"].values())
 
 
 def noisy(plan: Any, name: str, spread: float) -> pd.DataFrame:
@@ -95,9 +95,9 @@ def points(**changed: Any) -> dict[int, Claim]:
     return evaluated(measured)
 
 
-def test_a_world_as_published_meets_what_was_run() -> None:
-    result = {number: one.result for number, one in points().items()}
-    # nothing ran at the middle latency; the largest effects of this world are others than those published
+def test_effects_as_published_meet_the_measured_claims() -> None:
+    result = {number: claim.result for number, claim in points().items()}
+    # there are no runs at the middle latency, and the largest effects differ from the published ones
     assert {n for n, r in result.items() if r is Result.NOT_MEASURED} == {1, 4}
     assert {n for n, r in result.items() if r is Result.NOT_MET} <= {12}
     compared = nfs_wan.described(worlds())["compared"]
@@ -127,11 +127,11 @@ def test_a_cell_that_is_a_little_out_of_order_meets_the_relaxed_criterion_only()
         means = table.loc[tmpfs, "read"].mean() / table.loc[ext4, "read"].mean()
         return table.assign(read=table["read"].where(~ext4, 1.005 * means * table["read"]))
 
-    one = points(full=reversed_cell)[2]
-    assert one.result is Result.NOT_MET
-    assert one.relaxed is not None
-    assert one.relaxed.result is Result.MET
-    assert "no cell contradicts it beyond chance" in result_text(one)
+    order = points(full=reversed_cell)[2]
+    assert order.result is Result.NOT_MET
+    assert order.relaxed is not None
+    assert order.relaxed.result is Result.MET
+    assert "no cell contradicts it beyond chance" in result_text(order)
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,10 @@ def test_a_removed_treatment_is_not_measured(name: str, numbers: set[int]) -> No
     measured = worlds()
     table = measured[name]
     first = nfs_wan.label(table[(table["latency"] == "remote") & (table["mode"] == "sync")].iloc[0])
-    gone = [nfs_wan.label(row) == first for row in table.to_dict("records")]
-    measured[name] = table.assign(valid=~np.array(gone))
+    removed = [nfs_wan.label(row) == first for row in table.to_dict("records")]
+    measured[name] = table.assign(valid=~np.array(removed))
     claims = evaluated(measured)
-    missing = {n for n, one in claims.items() if one.result is Result.NOT_MEASURED}
+    missing = {n for n, claim in claims.items() if claim.result is Result.NOT_MEASURED}
     assert missing == numbers | {1, 4}
     assert all(first in text for n in numbers for text in claims[n].missing)
     assert status(claims.values()) == 3

@@ -1,4 +1,4 @@
-"""Claims of the storage-layout studies: what they accept, refuse, and leave not measured."""
+"""Claims of the storage-layout studies: met, not met and not measured."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def study(parts: tuple[Any, Any], before_s: float = 10.0, after_s: float = 1.0) 
     return [step(parts, row) for row in rows]
 
 
-def broken(parts: tuple[Any, Any], found: list[Any]) -> list[str]:
-    claims = parts[1].layout_claims("wiredtiger", found)
+def broken(parts: tuple[Any, Any], steps: list[Any]) -> list[str]:
+    claims = parts[1].layout_claims("wiredtiger", steps)
     assert not [c for c in claims if c.result is Result.NOT_MEASURED]
     return [c.wording for c in claims if c.result is Result.NOT_MET]
 
 
 def test_gain_and_break_even_with_their_intervals(parts: tuple[Any, Any]) -> None:
-    found = study(parts)
-    gain = parts[1].gain(found, "flash")
+    steps = study(parts)
+    gain = parts[1].gain(steps, "flash")
     assert gain.value == pytest.approx(10 * (0.98 * 1.03) ** (1 / 3))
     assert 9 < gain.low < gain.value < gain.high < 11
-    assert parts[1].break_even(found, "flash").value == pytest.approx(20 / 9, rel=0.01)
-    assert broken(parts, found) == []
+    assert parts[1].break_even(steps, "flash").value == pytest.approx(20 / 9, rel=0.01)
+    assert broken(parts, steps) == []
 
 
 def test_a_gain_that_is_too_small_a_pattern_or_contents_that_differ_do_not_hold(
@@ -75,19 +75,21 @@ def test_a_gain_that_is_too_small_a_pattern_or_contents_that_differ_do_not_hold(
     assert len(broken(parts, study(parts, before_s=1.1))) == 2
     swapped = [step(parts, ("flash", "scan-loaded", 9, 10.0, "consecutive", 0.99))]
     assert broken(parts, study(parts) + swapped) == ["scan-loaded is random in every run"]
-    other = [step(parts, ("flash", "scan-loaded", 9, 10.0, "random", 0.0), checksum="b")]
-    assert broken(parts, study(parts) + other) == ["the contents are the same in all steps"]
+    other_contents = [step(parts, ("flash", "scan-loaded", 9, 10.0, "random", 0.0), checksum="b")]
+    assert broken(parts, study(parts) + other_contents) == [
+        "the contents are the same in all steps"
+    ]
 
 
 def test_an_interval_that_reaches_below_the_least_gain_does_not_hold(
     parts: tuple[Any, Any],
 ) -> None:
-    found = study(parts)
+    steps = study(parts)
     wild = [
         step(parts, ("flash", "scan-loaded", r, t, "random", 0.0)) for r, t in ((7, 0.4), (8, 9.0))
     ]
     wild += [step(parts, ("flash", "scan-rewritten", r, 1.0, "consecutive", 1.0)) for r in (7, 8)]
-    assert any("flash" in says for says in broken(parts, found + wild))
+    assert any("flash" in wording for wording in broken(parts, steps + wild))
 
 
 def test_time_has_to_follow_the_pattern_over_ten_loads(parts: tuple[Any, Any]) -> None:
@@ -117,9 +119,9 @@ def test_time_has_to_follow_the_pattern_over_ten_loads(parts: tuple[Any, Any]) -
         claims = {
             c.wording.split(":")[0]: c for c in parts[1].shuffled_claims(loads(times), shares)
         }
-        assert claims["hard-disk"].result is Result.NOT_MEASURED  # it has no run
-        one: Result = claims["flash"].result
-        return one
+        assert claims["hard-disk"].result is Result.NOT_MEASURED  # there is no run
+        flash: Result = claims["flash"].result
+        return flash
 
     assert result(rising) is Result.MET
     assert result(rising[:9]) is Result.NOT_MEASURED  # too few loads
@@ -130,8 +132,8 @@ def test_time_has_to_follow_the_pattern_over_ten_loads(parts: tuple[Any, Any]) -
 @pytest.mark.parametrize("step", ["scan-loaded", "rewrite", "scan-rewritten"])
 @pytest.mark.parametrize("disk", ["hard-disk", "flash"])
 def test_a_removed_treatment_is_not_measured(parts: tuple[Any, Any], disk: str, step: str) -> None:
-    found = [s for s in study(parts) if (s.levels["disk"], s.levels["step"]) != (disk, step)]
-    claims = parts[1].layout_claims("wiredtiger", found)
+    remaining = [s for s in study(parts) if (s.levels["disk"], s.levels["step"]) != (disk, step)]
+    claims = parts[1].layout_claims("wiredtiger", remaining)
     missing = {c.wording for c in claims if c.result is Result.NOT_MEASURED}
     gains = {c.wording for c in claims if c.wording.startswith(disk)}
     patterns = {c.wording for c in claims if c.wording.startswith(f"{step} is")}
@@ -143,13 +145,13 @@ def test_a_removed_treatment_is_not_measured(parts: tuple[Any, Any], disk: str, 
 
 def test_a_study_without_runs_is_not_measured(parts: tuple[Any, Any], tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text('{"factors": []}')
-    found, left_out = parts[0].steps(tmp_path)
-    assert (found, left_out) == ([], ["no run"])
+    steps, excluded = parts[0].steps(tmp_path)
+    assert (steps, excluded) == ([], ["no run"])
     nodes = importlib.import_module("nodes")
     assert nodes.builds(tmp_path) == ([], ["no run"])
     for claims in (
-        parts[1].layout_claims("wiredtiger", found),
-        parts[1].shuffled_claims(found, ["0", "1"]),
+        parts[1].layout_claims("wiredtiger", steps),
+        parts[1].shuffled_claims(steps, ["0", "1"]),
         nodes.cassandra_claims([]),
     ):
         assert {c.result for c in claims} == {Result.NOT_MEASURED}
@@ -169,7 +171,7 @@ def builds(
     parts: tuple[Any, Any], two_s: float = 5.0, kind: str = "consecutive", busy: float = 0.3
 ) -> Any:
     nodes = importlib.import_module("nodes")
-    made = []
+    builds_ = []
     for setting, time_s, files in (
         ("one-node", 10.0, 5),
         ("half-memory", 11.0, 5),
@@ -184,22 +186,22 @@ def builds(
                 part, of_disk = (busy, time) if disk == "flash" else (0.3, 0.01 * replicate)
                 if disk == "hard-disk":
                     of_disk += {"one-node": 10.0, "half-memory": 11.0, "two-nodes": 5.0}[setting]
-                made.append(
+                builds_.append(
                     nodes.Build("r", disk, setting, replicate, of_disk, 8.0, part, 7, pattern)
                 )
-    return nodes, made
+    return nodes, builds_
 
 
 def test_order_waiting_and_two_nodes(parts: tuple[Any, Any]) -> None:
-    nodes, made = builds(parts)
-    assert {c.result for c in nodes.cassandra_claims(made)} == {Result.MET}
+    nodes, builds_ = builds(parts)
+    assert {c.result for c in nodes.cassandra_claims(builds_)} == {Result.MET}
 
 
 def test_less_time_with_half_the_memory_meets_the_relaxed_criterion_only(
     parts: tuple[Any, Any],
 ) -> None:
-    nodes, made = builds(parts)
-    less = [replace(b, time_s=0.8 * b.time_s) if b.setting == "half-memory" else b for b in made]
+    nodes, builds_ = builds(parts)
+    less = [replace(b, time_s=0.8 * b.time_s) if b.setting == "half-memory" else b for b in builds_]
     claims = [c for c in nodes.cassandra_claims(less) if "half the memory" in c.wording]
     assert {c.result for c in claims} == {Result.NOT_MET}
     assert {c.relaxed.result for c in claims} == {Result.MET}
@@ -207,8 +209,8 @@ def test_less_time_with_half_the_memory_meets_the_relaxed_criterion_only(
 
 @pytest.mark.parametrize("setting", ["one-node", "half-memory", "two-nodes"])
 def test_a_removed_setting_is_not_measured(parts: tuple[Any, Any], setting: str) -> None:
-    nodes, made = builds(parts)
-    rest = [b for b in made if (b.disk, b.setting) != ("flash", setting)]
+    nodes, builds_ = builds(parts)
+    rest = [b for b in builds_ if (b.disk, b.setting) != ("flash", setting)]
     claims = nodes.cassandra_claims(rest)
     missing = [c for c in claims if c.result is Result.NOT_MEASURED]
     assert {c.missing for c in missing} == {(f"flash {setting}",)}
@@ -231,7 +233,7 @@ def test_a_removed_setting_is_not_measured(parts: tuple[Any, Any], setting: str)
 def test_planted_departures_do_not_hold(
     parts: tuple[Any, Any], planted: dict[str, Any], says: str
 ) -> None:
-    nodes, made = builds(parts, **planted)
-    broken = [c.wording for c in nodes.cassandra_claims(made) if c.result is Result.NOT_MET]
+    nodes, builds_ = builds(parts, **planted)
+    broken = [c.wording for c in nodes.cassandra_claims(builds_) if c.result is Result.NOT_MET]
     assert len(broken) == 1
     assert says in broken[0]

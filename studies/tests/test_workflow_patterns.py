@@ -49,7 +49,7 @@ Time = Callable[[Any], float]
 def expected_s(treatment: AnyTreatment) -> float:
     """Time of a treatment if every statement holds."""
     if isinstance(treatment, Split):
-        # of a computation, and of reading from the store
+        # time of a computation, and of reading from the store
         return COMPUTE_S / treatment.app + 1.7 * max(1.0, treatment.app / treatment.storage)
     if treatment.pattern == "broadcast":
         return 3.0 if treatment.engine == "cephfs" else 4.0 - 0.5 * max(1, treatment.copies)
@@ -141,7 +141,10 @@ def test_a_removed_simulation_is_not_measured(name: str) -> None:
     part = modelled(name)
     needed = 0
     for absent in part.simulated:
-        rest = replace(part, simulated=[one for one in part.simulated if one is not absent])
+        rest = replace(
+            part,
+            simulated=[simulation for simulation in part.simulated if simulation is not absent],
+        )
         results = failing(evaluation.claims_of(rest))
         assert set(results.values()) <= {Result.NOT_MEASURED}
         needed += bool(results)
@@ -187,10 +190,10 @@ def test_a_wrong_sign_is_not_met(pattern: str) -> None:
 def test_a_wrong_sign_of_a_larger_cluster_is_not_met() -> None:
     part = modelled("moosefs")
     part.simulated = [
-        replace(one, makespans_s=tuple(9.0 + 0.01 * i for i in range(QUICK.seeds)))
-        if one.treatment == replace(PIPELINE, nodes=25)
-        else one
-        for one in part.simulated
+        replace(simulation, makespans_s=tuple(9.0 + 0.01 * i for i in range(QUICK.seeds)))
+        if simulation.treatment == replace(PIPELINE, nodes=25)
+        else simulation
+        for simulation in part.simulated
     ]
     wording = "pipeline of 2560 KiB: the workflow-aware store is faster"
     assert failing(evaluation.claims_of(part)) == {
@@ -241,7 +244,7 @@ def test_a_simulation_that_is_far_off_is_not_met() -> None:
 
 def test_a_plant_without_effect_fails_the_study() -> None:
     part = modelled("moosefs")
-    part.planted = [replace(one, makespans_s=(5.0, 5.0)) for one in part.planted]
+    part.planted = [replace(simulation, makespans_s=(5.0, 5.0)) for simulation in part.planted]
     planted = evaluation.planted(part)
     assert planted[f"moosefs: {evaluation.SLOW}"] is False
     assert status(evaluation.claims_of(part), planted) == 1
@@ -252,20 +255,22 @@ def test_stored_results_are_evaluated_again(
 ) -> None:
     """The command on stored results gives the same claims, and records complete results only."""
     recorded: list[Any] = []
-    monkeypatch.setattr(workflow_patterns.record, "keep", lambda *words: recorded.append(words))
+    monkeypatch.setattr(
+        workflow_patterns.record, "keep", lambda *arguments: recorded.append(arguments)
+    )
     parts = [modelled(name) for name in PARTS]
 
     def evaluated_again() -> tuple[int, dict[str, Any]]:
         for part in parts:
             workflow_patterns.store_part(tmp_path, part)
-        words = ["--compare", "--json", "--record", "x", "-o", str(tmp_path)]
-        monkeypatch.setattr(sys, "argv", ["workflow_patterns.py", *words])
+        arguments = ["--compare", "--json", "--record", "x", "-o", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", ["workflow_patterns.py", *arguments])
         exit_status = workflow_patterns.main()
         return exit_status, json.loads(capsys.readouterr().out)
 
     exit_status, document = evaluated_again()
     assert exit_status == 0
-    claims = [one for part in parts for one in evaluation.claims_of(part)]
+    claims = [claim for part in parts for claim in evaluation.claims_of(part)]
     assert [c["evidence"] for c in document["claims"]] == [c.evidence for c in claims]
     assert {row["metric"] for row in document["rows"]} >= {name for name, *_ in evaluation.METRICS}
     ((name, rows, planted, about),) = recorded
@@ -326,7 +331,7 @@ def model_platform() -> str:
     return load_platform(CLUSTER).with_values(models("moosefs")[MODEL]).to_yaml()
 
 
-def test_an_interrupted_study_goes_on_with_what_it_lacks(
+def test_an_interrupted_study_continues_with_its_missing_runs(
     counted: list[tuple[Treatment, int]], tmp_path: Path
 ) -> None:
     ground = patterns_on("moosefs")
@@ -349,7 +354,7 @@ def test_an_interrupted_study_goes_on_with_what_it_lacks(
     runs.measure(ground, part)
     # each treatment once in a block, that of the invalid run twice
     assert len(counted) == len(part.runs) == QUICK.repeat * (len(treatments) + 1)
-    assert all(len(part.valid(one)) == QUICK.repeat for one in treatments)
+    assert all(len(part.valid(treatment)) == QUICK.repeat for treatment in treatments)
     assert len(part.simulated) == len(treatments) * (1 + len(QUICK.scaled))
     assert len(part.planted) == 2
     counted.clear()
@@ -361,12 +366,12 @@ def test_a_warm_up_is_not_counted(counted: list[tuple[Treatment, int]]) -> None:
     ground = patterns_on("cephfs")
     part = runs.measure(ground, Part("cephfs", QUICK))
     treatments = ground.treatments(4)
-    assert [one for one, block in counted if block < 0] == treatments
+    assert [treatment for treatment, block in counted if block < 0] == treatments
     assert len(part.runs) == len(treatments) * QUICK.repeat
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_hints_are_those_of_the_treatment(engine: str) -> None:
+def test_hints_follow_the_treatment(engine: str) -> None:
     for treatment in patterns_on(engine, FULL).treatments(8):
         workload = treatment.workload()
         hints = [f.hints for f in workload.files if f.hints is not None]
@@ -380,7 +385,7 @@ def test_hints_are_those_of_the_treatment(engine: str) -> None:
 
 
 def test_parts_are_collected_on_the_faster_node() -> None:
-    default, aware = (one.workload() for one in patterns_on("reducer").treatments(4))
+    default, aware = (treatment.workload() for treatment in patterns_on("reducer").treatments(4))
     for workload in (default, aware):
         assert [t.machine for t in workload.tasks if t.stage == "reduce"] == ["node-0"]
         assert {t.machine for t in workload.tasks if t.stage == "produce"} == {None}
@@ -437,9 +442,12 @@ def test_the_model_places_files_as_hinted() -> None:
 
 
 def test_reasons_of_runs_that_are_not_valid() -> None:
-    def reason(busy: float, how: str, died: list[str]) -> str:
+    def reason(busy: float, support: str, died: list[str]) -> str:
         tag = SimpleNamespace(
-            path="f", key="DP", value="local", support=SimpleNamespace(how=how, why="it lacks it")
+            path="f",
+            key="DP",
+            value="local",
+            support=SimpleNamespace(how=support, why="it lacks it"),
         )
         return runs._reason(SimpleNamespace(tags=[tag], died=died), busy)
 
@@ -491,7 +499,9 @@ def test_queries_are_divided_over_the_application() -> None:
         assert total_s == pytest.approx(COMPUTE_S)
     ground = GROUNDS["blast"]
     assert isinstance(ground, SplitGround)
-    counts = {(one.app, one.storage) for c in ground.clusters for one in c.treatments}
+    counts = {
+        (treatment.app, treatment.storage) for c in ground.clusters for treatment in c.treatments
+    }
     assert {(1, 8), (8, 1), (1, 4), (4, 1)} <= counts
 
 

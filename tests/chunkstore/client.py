@@ -1,4 +1,4 @@
-"""A client: opens and writes files, chunk after chunk, each over a connection of its own."""
+"""A client: opens and writes files, chunk by chunk, each over its own connection."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from tests.chunkstore.recorder import Recorder
 from tests.chunkstore.wire import Message, Reader, send, until
 
-#: how often a chunk is sent to a server that resets the connection
+#: attempts to send a chunk to a server that resets the connection
 _TRIES = 5
 
 
 class Client:
-    """One client. `rate_bps` is that of its own network card, which sends frames of `frame_bytes`."""
+    """One client. `rate_bps` is the rate of its network card, which sends frames of `frame_bytes`."""
 
     def __init__(
         self,
@@ -43,42 +43,42 @@ class Client:
         self._reader = Reader(self._link)
 
     def open(self, file: str) -> None:
-        begun = time.monotonic()
+        begin_s = time.monotonic()
         self._call({"call": "open", "file": file})
-        self._note("open", begun)
+        self._note("open", begin_s)
 
     def write(self, file: str, chunks: int, *, width: int, node: int | None = None) -> None:
-        """Asks for places, sends each chunk and waits until it is stored, tells the manager."""
-        begun = time.monotonic()
+        """Request places, send each chunk and wait until it is stored, then inform the manager."""
+        begin_s = time.monotonic()
         placed = self._call({"call": "alloc", "chunks": chunks, "width": width, "node": node})
-        for i, where in enumerate(placed["nodes"]):
-            self._stored(f"{file}.{i}", where)
+        for i, node_ in enumerate(placed["nodes"]):
+            self._stored(f"{file}.{i}", node_)
         self._call({"call": "commit", "file": file, "nodes": placed["nodes"]})
-        self._note("write", begun)
+        self._note("write", begin_s)
 
     def close(self) -> None:
         self._reader.close()
         self._link.close()
 
     def _stored(self, chunk: str, node: int) -> None:
-        """A chunk is sent again where the server's kernel lost a connection that it had no room for."""
-        begun = time.monotonic()
-        for left in reversed(range(_TRIES)):
+        """Send a chunk, again if the server's kernel dropped the connection because its queue was full."""
+        begin_s = time.monotonic()
+        for remaining in reversed(range(_TRIES)):
             try:
-                self._store(chunk, node, begun)
+                self._store(chunk, node, begin_s)
             except ConnectionResetError:
-                if not left:
+                if not remaining:
                     raise
             else:
                 break
 
-    def _store(self, chunk: str, node: int, begun: float) -> None:
+    def _store(self, chunk: str, node: int, begin_s: float) -> None:
         with socket.create_connection(("127.0.0.1", self._storage[node])) as link:
             connected = time.monotonic()
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             reader = Reader(link)
-            asked = {"chunk": chunk, "frames": self._frames}
-            send(link, {**asked, "trial": self.trial, "word": self._word})
+            request = {"chunk": chunk, "frames": self._frames}
+            send(link, {**request, "trial": self.trial, "word": self._word})
             sent = connected
             for size in self._frames:
                 sent += size / self._rate_bps
@@ -89,7 +89,7 @@ class Client:
         if answer is None or answer["stored"] != chunk:
             raise ConnectionError(f"{chunk} was not stored")
         self._recorder.note(
-            module="client", operation="write", trial=self.trial, connect=connected - begun
+            module="client", operation="write", trial=self.trial, connect=connected - begin_s
         )
 
     def _call(self, message: Message) -> Message:
@@ -99,11 +99,11 @@ class Client:
             raise ConnectionError(f"the manager has left {self.name}")
         return answer
 
-    def _note(self, operation: str, begun: float) -> None:
+    def _note(self, operation: str, begin_s: float) -> None:
         self._recorder.note(
             module="client",
             operation=operation,
             trial=self.trial,
-            begun=begun,
+            begun=begin_s,
             ended=time.monotonic(),
         )

@@ -1,7 +1,7 @@
-"""What the store should take: its service times identified with one client, then predicted by penstock.
+"""Expected times of the store: service times identified with one client, and penstock's predictions.
 
-`expected` is the file that `penstock check` holds a run against. It knows nothing of the bugs: locks, dropped
-connection requests and orders that are no fresh ones are not in the model.
+`expected` is the file with which `penstock check` compares a run. The model has none of the bugs: locks,
+dropped connection requests, and orders that are reused.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from penstock.platform.hosts import Platform
 from tests.chunkstore.store import Load, Rows, Settings, Store
 
 CONTROL_BYTES = 1024
-#: seeds of the model, each of which is one trial that might be
+#: seeds of the model; each is one simulated trial
 SEEDS = range(1, 25)
 
 
 @dataclass(frozen=True)
 class Seeded:
-    """The settings with the service times that were found, and what a message takes between two hosts."""
+    """The settings with the identified service times, and the latency of a message between two hosts."""
 
     settings: Settings
     latency_s: float
 
 
-#: chunks of the two sizes of file that tell the time of a chunk from the rest
+#: numbers of chunks of two files, whose difference gives the time of a chunk
 _SIZES = (1, 4)
 
 
@@ -47,8 +47,8 @@ def seed(store: Store, trials: int = 10) -> None:
 def identified(rows: Rows, settings: Settings) -> Seeded:
     """Service times from the servers' own rows and the client's, by the closed forms of a lone client.
 
-    A chunk takes S/B + F/B + 2c/B + 2L + μ_sm: the difference between files of two sizes gives L, in which
-    is what sockets, threads and connecting take. An open takes 4c/B + 2L + μ_ma.
+    A chunk takes S/B + F/B + 2c/B + 2L + μ_sm: the difference between files of two sizes gives L, which
+    includes the cost of sockets, threads and connections. An open takes 4c/B + 2L + μ_ma.
     """
 
     def middle(module: str, operation: str, begin: str, chunks: int) -> float:
@@ -69,8 +69,10 @@ def identified(rows: Rows, settings: Settings) -> Seeded:
     more_s = middle("client", "write", "begun", large) - middle("client", "write", "begun", small)
     latency_s = (more_s / (large - small) - moved_s - 2 * control_s - storage_s) / 2
     manager_s = middle("client", "open", "begun", small) - 4 * control_s - 2 * latency_s
-    found = replace(settings, storage_service_s=storage_s, manager_service_s=max(manager_s, 1e-6))
-    return Seeded(found, max(latency_s, 0.0))
+    settings_ = replace(
+        settings, storage_service_s=storage_s, manager_service_s=max(manager_s, 1e-6)
+    )
+    return Seeded(settings_, max(latency_s, 0.0))
 
 
 def platform(seeded: Seeded, load: Load) -> Platform:
@@ -100,7 +102,7 @@ def platform(seeded: Seeded, load: Load) -> Platform:
             "store": {
                 "chunk": f"{settings.chunk_bytes}B",
                 "stripe": min(load.width, settings.nodes),
-                # groups, of which a client has one of its own, go to one server after the other
+                # each client has its own group; groups are placed on the servers in turn
                 "shuffle": "none" if load.apart else "fresh",
                 "window": 1,
             },
@@ -119,7 +121,7 @@ def workload(settings: Settings, load: Load) -> Workload:
         return {"hints": {"placement": "collocate", "group": f"g{client if load.apart else 0}"}}
 
     def last(client: int) -> list[dict[str, Any]]:
-        """What gathers, by the name of its file."""
+        """The gathering operations, by the name of their file."""
         if load.gather is None:
             return []
         nbytes = settings.chunk_bytes
@@ -132,7 +134,7 @@ def workload(settings: Settings, load: Load) -> Workload:
         {
             "schema": "penstock/workload/1",
             "name": "chunkstore",
-            # an open comes before the write: files are there, and empty
+            # files are opened before they are written, so they exist, and are empty
             "files": [
                 {"name": f, "size_bytes": 0, "preloaded": True, **hints(c)}
                 for c, own in enumerate(names)
@@ -148,9 +150,9 @@ def workload(settings: Settings, load: Load) -> Workload:
                     "name": f"t{c}",
                     "machine": f"c-{c}",
                     "operations": [
-                        one
+                        operation
                         for f in own
-                        for one in (
+                        for operation in (
                             {"op": "open", "file": f},
                             {"op": "write", "file": f, "size_bytes": nbytes},
                         )
@@ -164,12 +166,12 @@ def workload(settings: Settings, load: Load) -> Workload:
 
 
 def predicted(seeded: Seeded, load: Load, seeds: Sequence[int] = SEEDS) -> list[Prediction]:
-    """A prediction for each seed: what one trial takes."""
-    work, where = workload(seeded.settings, load), platform(seeded, load)
-    return [predict(work, where, seeds=[s]) for s in seeds]
+    """A prediction of one trial for each seed."""
+    work, platform_ = workload(seeded.settings, load), platform(seeded, load)
+    return [predict(work, platform_, seeds=[s]) for s in seeds]
 
 
-#: modules and operations with the metric that is expected of them
+#: modules and operations with their expected metric
 Wanted = Sequence[tuple[str, str, str]]
 EVERYTHING: Wanted = (
     ("workflow", "run", "makespan"),
@@ -183,10 +185,10 @@ EVERYTHING: Wanted = (
 
 
 def expected(
-    seeded: Seeded, load: Load, name: str, wanted: Wanted = EVERYTHING, *, at_least: int = 15
+    seeded: Seeded, load: Load, name: str, metrics: Wanted = EVERYTHING, *, at_least: int = 15
 ) -> dict[str, Any]:
-    """The file of expected values: means over the seeds, one seed being one trial."""
-    made = predicted(seeded, load)
+    """The file of expected values: means over the seeds; each seed is a trial."""
+    predictions = predicted(seeded, load)
     return {
         "penstock_expected": 1,
         "name": name,
@@ -196,21 +198,23 @@ def expected(
                 "module": module,
                 "operation": operation,
                 "metric": metric,
-                "predicted": statistics.fmean(_of(one, module, operation) for one in made),
+                "predicted": statistics.fmean(
+                    _of(prediction, module, operation) for prediction in predictions
+                ),
                 "unit": "s",
             }
-            for module, operation, metric in wanted
+            for module, operation, metric in metrics
         ],
     }
 
 
-def _of(one: Prediction, module: str, operation: str) -> float:
-    """What one run of the model says of an operation of a module [s]."""
+def _of(prediction: Prediction, module: str, operation: str) -> float:
+    """Time of an operation of a module in one run of the model [s]."""
     if module == "workflow":
-        return one.makespan_s
+        return prediction.makespan_s
     if module == "client":
-        return float(one.operations[operation]["mean_s"])
-    stations = [s for s in one.stations if s["kind"] == module and s["requests"]]
+        return float(prediction.operations[operation]["mean_s"])
+    stations = [s for s in prediction.stations if s["kind"] == module and s["requests"]]
     spent = sum(s["busy_s"] + s["requests"] * s["wait_mean_s"] for s in stations)
     return float(spent / sum(s["requests"] for s in stations))
 

@@ -1,4 +1,4 @@
-"""The engines on a grid that the simulator itself computed."""
+"""Search engines on a grid of simulated results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ AXES = (
     "store.window=1,2,4,unlimited",
     "network.bandwidth=1 Gbit/s,2 Gbit/s",
 )
-#: time and cost both matter: cost x time is the product of hosts and squared time
+#: time and cost are both minimised: cost x time is the product of hosts and squared time
 OBJECTIVE = "min cost * makespan_s"
 SHARE, SEEDS = 0.02, 10
 Start = Callable[[Space, np.random.Generator], Engine]
@@ -52,9 +52,9 @@ def record() -> Record:
     space = make_space([parse_axis(a) for a in AXES])
     platform = read_platform(PLATFORM.encode(), Path("platform.yaml"))
     workload = reduce(Shape(width=12, file_bytes=1 << 20, compute_s=0.05))
-    made = Record(space, Simulated(workload, platform, space))
-    made.evaluate(list(space), [1])
-    return made
+    grid = Record(space, Simulated(workload, platform, space))
+    grid.evaluate(list(space), [1])
+    return grid
 
 
 @pytest.fixture(scope="module")
@@ -66,20 +66,20 @@ def losses(record: Record) -> dict[Candidate, float]:
 def regrets(start: Start, record: Record, losses: dict[Candidate, float]) -> list[float]:
     """Loss over the exhaustive optimum after 2 % of the evaluations, for each of ten seeds."""
     best, budget = min(losses.values()), round(SHARE * len(losses))
-    found = []
+    losses_over_best = []
     for seed in range(SEEDS):
-        got: list[float] = []
+        answers: list[float] = []
 
-        def answer(batch: list[Candidate], got: list[float] = got) -> list[float]:
+        def answer(batch: list[Candidate], answers: list[float] = answers) -> list[float]:
             values = [losses.get(c, math.inf) for c in batch]
-            got += values
+            answers += values
             return values
 
         assert (
             drive(start(record.space, np.random.default_rng(seed)), answer, set(), budget) <= budget
         )
-        found.append(min(got) / best - 1)
-    return found
+        losses_over_best.append(min(answers) / best - 1)
+    return losses_over_best
 
 
 def test_the_grid_is_large_and_its_optimum_rare(
@@ -121,20 +121,20 @@ def eager(space: Space, rng: np.random.Generator) -> Engine:
 
 
 @pytest.mark.parametrize("broken", [random_search, uncentred, eager])
-def test_planted_failures_are_found(
+def test_planted_failures_are_detected(
     broken: Start, record: Record, losses: dict[Candidate, float]
 ) -> None:
     assert max(regrets(broken, record, losses)) > 0.05
 
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))
-def test_the_whole_exploration_keeps_to_the_budget_and_finds_it(
+def test_an_exploration_finds_the_optimum_within_its_budget(
     engine: str, record: Record, losses: dict[Candidate, float]
 ) -> None:
     budget = round(SHARE * len(losses))
-    mine = Record(record.space, record.evaluator)
+    searched = Record(record.space, record.evaluator)
     settings = Settings(engine=engine, budget=budget, most_seeds=5)
-    found = explore(mine, Question(parse_objective(OBJECTIVE)), settings, Quiet())
-    assert len(mine.measures) <= budget
-    assert found.selection is not None
-    assert losses[found.selection.best.candidate] <= 1.05 * min(losses.values())
+    exploration = explore(searched, Question(parse_objective(OBJECTIVE)), settings, Quiet())
+    assert len(searched.measures) <= budget
+    assert exploration.selection is not None
+    assert losses[exploration.selection.best.candidate] <= 1.05 * min(losses.values())

@@ -1,12 +1,12 @@
-"""A second opinion on the simulator: SimGrid on the exported platform, optional.
+"""The simulator compared with SimGrid on the exported platform (optional).
 
-SimGrid's flows share a link fairly and arrive as they are sent; penstock's frames wait in line and are
-forwarded whole. Both keep a busy link busy, so where one link is the bottleneck the makespans agree: single
-flows and incast, within 5 %. Elsewhere they differ by tens of percent, in both directions, and only the order
-of a workload's configurations is compared:
+SimGrid's flows share a link fairly and arrive continuously; penstock's frames queue and are forwarded as a
+unit. Both use a busy link fully, so the makespans agree if one link is the bottleneck: single flows and
+incast, within 5 %. In other cases they differ by tens of percent, in both directions, and only the order of a
+workload's configurations is compared:
 
-- what is sent at once arrives at once in SimGrid, at the end, so that neither a disk nor a chain of replicas
-  works while the rest is on its way (so configurations with more replicas are left out);
+- in SimGrid, a transfer counts as arrived only at its end, so that neither a disk nor a chain of replicas
+  works before (so configurations with more replicas are excluded);
 - a small control message passes a long transfer in SimGrid, and waits behind it in a FIFO;
 - chunks that meet at one receiver in FIFO order leave other receivers idle; shares do not.
 """
@@ -68,12 +68,12 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> simgrid.SimGrid:
 
 
 @pytest.fixture(scope="module")
-def theirs(peer: simgrid.SimGrid) -> dict[str, float]:
+def simgrid_s(peer: simgrid.SimGrid) -> dict[str, float]:
     return {n: peer.simulate(c.workload, c.network).makespan_s for n, c in SCENARIOS.items()}
 
 
 @pytest.fixture(scope="module")
-def ours() -> dict[str, float]:
+def penstock_s() -> dict[str, float]:
     from bench.simulation.penstock_engine import Simulator
 
     return {
@@ -95,40 +95,40 @@ def swapped(a: Mapping[str, float], b: Mapping[str, float]) -> list[tuple[str, s
 
 @pytest.mark.parametrize("name", [n for n, c in SCENARIOS.items() if c.alike])
 def test_flows_and_incast_agree(
-    name: str, ours: dict[str, float], theirs: dict[str, float]
+    name: str, penstock_s: dict[str, float], simgrid_s: dict[str, float]
 ) -> None:
-    assert theirs[name] == pytest.approx(ours[name], rel=WITHIN)
+    assert simgrid_s[name] == pytest.approx(penstock_s[name], rel=WITHIN)
 
 
 def test_the_order_of_configurations_agrees(
-    ours: dict[str, float], theirs: dict[str, float]
+    penstock_s: dict[str, float], simgrid_s: dict[str, float]
 ) -> None:
     assert len(SCENARIOS) >= 10
-    assert swapped(ours, theirs) == []
+    assert swapped(penstock_s, simgrid_s) == []
     for better, worse in (
         ("pipeline: local", "pipeline: striped"),
         ("reduce: collocated", "reduce: striped"),
         ("broadcast: striped", "broadcast: width 2"),
         ("broadcast: width 2", "broadcast: width 1"),
     ):
-        assert ours[better] < ours[worse]
-        assert theirs[better] < theirs[worse]
+        assert penstock_s[better] < penstock_s[worse]
+        assert simgrid_s[better] < simgrid_s[worse]
 
 
-def test_a_platform_exported_wrong_would_be_found(
-    peer: simgrid.SimGrid, ours: dict[str, float]
+def test_a_wrongly_exported_platform_is_detected(
+    peer: simgrid.SimGrid, penstock_s: dict[str, float]
 ) -> None:
-    """Planted: SimGrid is given links 10 % slower than ours."""
+    """Planted: SimGrid's links are 10 % slower than penstock's."""
     case = SCENARIOS["flows: incast of 5"]
     wrong = peer.simulate(case.workload, case.network, on=apart(5, out_bps=12.5e6 / 1.1))
-    assert wrong.makespan_s != pytest.approx(ours["flows: incast of 5"], rel=WITHIN)
+    assert wrong.makespan_s != pytest.approx(penstock_s["flows: incast of 5"], rel=WITHIN)
 
 
-def test_a_wrong_order_would_be_found(ours: dict[str, float]) -> None:
+def test_a_wrong_order_is_detected(penstock_s: dict[str, float]) -> None:
     """Planted: two configurations exchanged."""
     a, b = "reduce: striped", "reduce: collocated"
-    wrong = {**ours, a: ours[b], b: ours[a]}
-    assert (a, b) in swapped(ours, wrong)
+    wrong = {**penstock_s, a: penstock_s[b], b: penstock_s[a]}
+    assert (a, b) in swapped(penstock_s, wrong)
 
 
 def test_where_storage_is_the_bottleneck_the_models_differ(peer: simgrid.SimGrid) -> None:

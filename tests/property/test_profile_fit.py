@@ -1,4 +1,4 @@
-"""A profile fitted from a simulated fio of a known device is that device again."""
+"""A profile fitted to simulated fio results of a known device reproduces the device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _P = [(i + 0.5) / 1000 for i in range(1000)]
 
 
 def simulated_fio(profile: StorageProfile, grid: Grid, seed: int) -> list[dict[str, Any]]:
-    """What fio would report of each cell on this device, from the station in virtual time."""
+    """Simulated fio results of each cell on this device, from the station in virtual time."""
     documents = []
     for cell in grid.cells():
         jobs, rw, block = int(cell.get("numjobs", 1)), str(cell["rw"]), int(cell["bs"])
@@ -65,12 +65,12 @@ def device(kind: str) -> StorageProfile:
     }
     stream, random, rate, servers = classes[kind]
 
-    def one(mean: float, sigma: float) -> dict[str, Any]:
-        drawn = {"kind": "lognormal", "mean_s": mean, "sigma": sigma}
+    def access(mean: float, sigma: float) -> dict[str, Any]:
+        distribution = {"kind": "lognormal", "mean_s": mean, "sigma": sigma}
         constant = {"kind": "constant", "value_s": mean}
-        return {"overhead": drawn if sigma else constant, "rate_bps": rate}
+        return {"overhead": distribution if sigma else constant, "rate_bps": rate}
 
-    direction = {"sequential": one(*stream), "random": one(*random)}
+    direction = {"sequential": access(*stream), "random": access(*random)}
     return StorageProfile.from_dict(
         {
             "schema": "penstock/storage-profile/1",
@@ -85,7 +85,7 @@ def device(kind: str) -> StorageProfile:
 
 
 @pytest.mark.parametrize("kind", ["disk", "flash", "flat"])
-def test_a_known_device_is_found_again(kind: str) -> None:
+def test_a_known_device_is_recovered(kind: str) -> None:
     truth = device(kind)
     measured = cells_from_fio(simulated_fio(truth, FULL, seed=3))
     fit = fit_profile(measured, "fitted", [])
@@ -105,14 +105,14 @@ def test_a_known_device_is_found_again(kind: str) -> None:
     assert streams == {"disk": 1, "flash": 16, "flat": 16}[kind]
 
 
-def test_caps_of_the_interface_are_found() -> None:
+def test_limits_of_the_interface_are_recovered() -> None:
     truth = StorageProfile.from_dict(
         device("flash").to_dict() | {"interface_iops": 20000.0, "interface_rate_bps": 4.0e8}
     )
     fit = fit_profile(cells_from_fio(simulated_fio(truth, FULL, seed=5)), "fitted", [])
-    found = fit.profile.to_dict()
-    assert found["interface_iops"] == pytest.approx(20000, rel=0.05)
-    assert found["interface_rate_bps"] == pytest.approx(4.0e8, rel=0.05)
+    fitted = fit.profile.to_dict()
+    assert fitted["interface_iops"] == pytest.approx(20000, rel=0.05)
+    assert fitted["interface_rate_bps"] == pytest.approx(4.0e8, rel=0.05)
 
 
 def test_a_wrong_device_is_noticed() -> None:

@@ -1,4 +1,4 @@
-"""Round trips of any workload, and that both sides refuse the same ones."""
+"""Round trips of any workload; check and simulator refuse the same ones."""
 
 from __future__ import annotations
 
@@ -69,36 +69,38 @@ def workloads(draw: st.DrawFn) -> Workload:
 QUICK = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
 
-#: the only writer of a file reads it first
+#: the only writer of a file reads it before
 READ_FIRST = Task("t0", (Operation("read", "a", 0, 0), Operation("write", "a", 0, 0)), "t0")
 
 
 @QUICK
 @given(workloads())
 @example(Workload("w", (), (READ_FIRST,)))
-def test_the_simulator_takes_exactly_what_the_check_lets_pass(workload: Workload) -> None:
-    found = problems(workload)
+def test_the_simulator_accepts_exactly_the_workloads_that_pass_the_check(
+    workload: Workload,
+) -> None:
+    problems_ = problems(workload)
     try:
         native.NetworkWorkload(workload.to_json())
         refused = ""
     except ValueError as error:
         refused = str(error)
-    # opening what no one writes is a mistake here, and no event there
-    if all("opens" in p.found or "closes" in p.found for p in found):
+    # opening a file that no task writes is an error for the check, and no event for the simulator
+    if all("opens" in p.found or "closes" in p.found for p in problems_):
         assert not refused, refused
     else:
-        assert refused, [str(problem) for problem in found]
+        assert refused, [str(problem) for problem in problems_]
 
 
 @QUICK
 @given(workloads())
-def test_what_can_be_run_survives_its_text_and_wfformat(workload: Workload) -> None:
+def test_valid_workloads_survive_text_and_wfformat(workload: Workload) -> None:
     if problems(workload):
         try:
             workload_from_dict(workload.to_dict())
         except BadInput:
             return
-        raise AssertionError("refused by check, taken from its text")
+        raise AssertionError("refused by the check, but accepted from its text")
     assert workload_from_dict(workload.to_dict()) == workload
     text = json.dumps(instance_of(workload))
     assert workload_of_instance(document_of(text.encode(), "w.json")) == workload
@@ -130,7 +132,7 @@ JSON = st.recursive(
 
 @QUICK
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=4), st.sampled_from([None, 0, 1, 3]))
-def test_positions_in_any_json_are_those_of_the_values(
+def test_positions_in_any_json_point_to_the_values(
     value: dict[str, Any], indent: int | None
 ) -> None:
     if not value:
@@ -139,13 +141,13 @@ def test_positions_in_any_json_are_those_of_the_values(
     document = document_of(text.encode(), "any.json")
     lines = text.splitlines()
 
-    def walk(found: Any, path: tuple[str | int, ...]) -> None:
+    def walk(expected: Any, path: tuple[str | int, ...]) -> None:
         place = document.at(path)
         offset = sum(len(line) + 1 for line in lines[: place.line - 1]) + place.column - 1
         parsed, _ = json.JSONDecoder().raw_decode(text, offset)
-        assert parsed == found
-        if isinstance(found, dict | list):
-            steps = found.items() if isinstance(found, dict) else enumerate(found)
+        assert parsed == expected
+        if isinstance(expected, dict | list):
+            steps = expected.items() if isinstance(expected, dict) else enumerate(expected)
             for step, inner in steps:
                 walk(inner, (*path, step))
 
@@ -155,9 +157,9 @@ def test_positions_in_any_json_are_those_of_the_values(
 @QUICK
 @given(st.text(max_size=40) | st.sampled_from(["{", "[{", '{"a":1,}', '{"schema":', "{}", "[]"]))
 def test_any_text_is_a_workload_or_one_clear_error(text: str) -> None:
-    said = "expected"
+    message = "expected"
     try:
         workload_from_dict(document_of(text.encode("utf-8", "surrogatepass"), "any").value)
     except BadInput as error:
-        said = str(error)
-    assert "expected" in said
+        message = str(error)
+    assert "expected" in message
