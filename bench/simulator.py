@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from bench.simulation import published
-from bench.simulation.bars import judged
+from bench.simulation.bars import with_verdicts
 from bench.simulation.cases import CASES, FULL, NORMAL, QUICK, Scale, planted
 from bench.simulation.figure import draw
 from bench.simulation.measure import host_row
@@ -82,12 +82,12 @@ def main() -> int:
     else:
         table(rows)
     detected = {
-        failure: any(row.get("verdict") == record.MISSED for row in judged(planted_rows))
+        failure: any(row.get("verdict") == record.MISSED for row in with_verdicts(planted_rows))
         for failure, planted_rows in planted().items()
     }
     for failure, seen in detected.items():
         print(f"planted, {failure}: {'found' if seen else 'NOT FOUND'}", file=sys.stderr)
-    rows = rows if arguments.quick else judged(rows)
+    rows = rows if arguments.quick else with_verdicts(rows)
     for row in rows:
         if "bar" in row:
             result = f"{row['case']}, {row['engine']}: {row['metric']} {row['value']} {row['unit']}"

@@ -209,7 +209,7 @@ def killed(ground: Ground, number: int, *, plant: bool = False) -> list[str]:
     entries = 3 + WIDTH if plant else source.randrange(2, 2 * WIDTH + 3 + WIDTH)
     while len(journal_lines(place)) < entries and child.poll() is None:
         if time.monotonic() > until:
-            return ["the run did not begin"]
+            return ["the run did not start"]
         time.sleep(0.002)
     time.sleep(source.uniform(0, 0.1))
     child.send_signal(signal.SIGKILL)
@@ -242,7 +242,7 @@ def with_death(ground: Ground, copies: int) -> list[str]:
     until = time.monotonic() + PATIENCE_S
     while not any('"task"' in line for line in journal_lines(ground.where / "death")):
         if time.monotonic() > until or child.poll() is not None:
-            return ["the run did not begin"]
+            return ["the run did not start"]
         time.sleep(0.01)
     for pid, name in processes("node-2"):
         if name == "mfschunkserver":

@@ -167,7 +167,7 @@ def killed(server: Server, place: Path, number: int) -> tuple[int, list[str]]:
             time.sleep(0.002)
         server.end(signal.SIGKILL)
         before = server_less(live)
-        server.again()
+        server.start()
         if pushing.wait(300):
             raise PenstockError(f"the push ended with status {pushing.returncode}")
     finally:

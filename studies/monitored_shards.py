@@ -252,7 +252,7 @@ class Live:
         began = None
         while not self._stop.wait(1.0):
             answer = httpx.get(
-                address, params={"metric": POWER}, headers=self._server.right, timeout=60
+                address, params={"metric": POWER}, headers=self._server.headers, timeout=60
             )
             now = time.time()
             if not answer.is_success or answer.headers.get("X-Penstock-State") != "running":

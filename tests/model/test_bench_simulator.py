@@ -132,4 +132,4 @@ def test_a_missed_goal_is_reported() -> None:
 
 
 def verdicts(row: Row, *values: float) -> list[str]:
-    return [bars.judged([{**row, "value": value}])[0]["verdict"] for value in values]
+    return [bars.with_verdicts([{**row, "value": value}])[0]["verdict"] for value in values]
