@@ -141,12 +141,12 @@ def _rate(transport: str, runtime_s: float) -> float:
             return float(fio(mount / "f", True, runtime_s, options, f"{BYTES}")["iops"])
 
 
-def serial_share(one: float, two: float) -> float:
+def serial_share(one_processor: float, two_processors: float) -> float:
     """Share of the work that only one processor at a time can do, from the rates with one and with two.
 
     Amdahl's law: rate(n) = rate(1) n / (1 + share (n - 1)).
     """
-    return min(1.0, max(0.0, 2 * one / two - 1))
+    return min(1.0, max(0.0, 2 * one_processor / two_processors - 1))
 
 
 def planted(runtime_s: float) -> bool:
@@ -158,9 +158,9 @@ def planted(runtime_s: float) -> bool:
             (base / name).mkdir()
         (base / "backing" / "f").write_bytes(b"\1" * BYTES)
         slow = {"overhead": {"kind": "constant", "value_s": PLANTED_S}}
-        both = {"sequential": slow, "random": slow}
+        slow_read = {"sequential": slow, "random": slow}
         with DiskServer(Journal(), base / "state") as server:
-            for name, profile in (("device", PROFILE), ("io_uring", PROFILE | {"read": both})):
+            for name, profile in (("device", PROFILE), ("io_uring", PROFILE | {"read": slow_read})):
                 server.add(
                     "d", base / "mount", base / "backing", profile, calibrate=False, transport=name
                 )
@@ -188,22 +188,22 @@ def programs(rounds: int) -> Figures:
                 random.shuffle(turns)
                 for service_s, name in turns:
                     constant = {"overhead": {"kind": "constant", "value_s": service_s}}
-                    both = {"sequential": constant, "random": constant}
+                    accesses = {"sequential": constant, "random": constant}
                     profile = PROFILE | {
                         "servers": THREADS,
-                        "read": both,
-                        "write": both,
+                        "read": accesses,
+                        "write": accesses,
                         "flush": constant,
                     }
                     server.add("d", mount, backing, profile, transport=name)
                     reads = _native.disk_closed_loop(mount / "f", BYTES, THREADS, LOOP_S)
                     writes = _native.disk_flushed_writes([mount / n for n in own], 1 << 20, LOOP_S)
                     server.remove("d")
-                    for what, done, takes_s in (
+                    for operation, done, takes_s in (
                         ("reads", reads, service_s),
                         ("flushed writes", writes, 2 * service_s),
                     ):
-                        case = f"{what}, 16 programs, {service_s * 1e6:.0f} us"
+                        case = f"{operation}, 16 programs, {service_s * 1e6:.0f} us"
                         share = done / LOOP_S * takes_s / THREADS
                         figures.setdefault((case, name, "share of the promised rate"), []).append(
                             share
@@ -222,9 +222,9 @@ def _extrapolated(scaling: Figures, transport: str) -> str:
     rates = [values for (_, name, _), values in sorted(scaling.items()) if name == transport]
     if len(rates) < len(PROCESSORS):
         return f"{transport}: one processor only; no serial share"
-    one, two = (statistics.median(values) for values in rates)
-    share = serial_share(one, two)
-    larger = (f"{n}: {one * n / (1 + share * (n - 1)):,.0f}/s" for n in LARGER)
+    one_processor, two_processors = (statistics.median(values) for values in rates)
+    share = serial_share(one_processor, two_processors)
+    larger = (f"{n}: {one_processor * n / (1 + share * (n - 1)):,.0f}/s" for n in LARGER)
     return f"{transport}: serial share {share:.2f}; by Amdahl's law with {', '.join(larger)}"
 
 
@@ -239,8 +239,8 @@ def main() -> int:
     )
     record.option(parser)
     arguments = parser.parse_args()
-    if why := missing():
-        print(f"io_uring: {why}", file=sys.stderr)
+    if reason := missing():
+        print(f"io_uring: {reason}", file=sys.stderr)
         return 1
     rounds, runtime_s = (2, 0.5) if arguments.quick else (arguments.rounds, arguments.runtime)
     figures = ceilings(rounds, runtime_s, arguments.libfuse) | programs(rounds)
@@ -265,9 +265,9 @@ def main() -> int:
         times = f"{row['value']:.2f} times the rate of /dev/fuse"
         print(f"{case}: {times} ({row['bar']}: {row['verdict']})")
     if arguments.libfuse:
-        both = zip(figures[ONE, "io_uring", "p50"], figures[ONE, LIBFUSE, "p50"], strict=True)
+        pairs = zip(figures[ONE, "io_uring", "p50"], figures[ONE, LIBFUSE, "p50"], strict=True)
         latency = record.row(
-            ONE, "io_uring", "p50 by that of libfuse", [o / t for o, t in both], "1"
+            ONE, "io_uring", "p50 by that of libfuse", [o / t for o, t in pairs], "1"
         )
         rows.append(record.at_most(latency, 1.0))
         failed |= rows[-1]["value"] > 1.0

@@ -28,7 +28,7 @@ sys.path.insert(0, str(HERE.parent))
 
 import running  # noqa: E402
 from disks import run_study  # noqa: E402
-from shares import WINDOWS, Asked, asked  # noqa: E402
+from shares import WINDOWS, ClientRun, client_runs  # noqa: E402
 from steps import mean_interval  # noqa: E402
 
 from bench import record  # noqa: E402
@@ -53,7 +53,7 @@ SHARES = (
 )
 
 
-def balance_claims(clients: list[Asked]) -> list[Claim]:
+def balance_claims(clients: list[ClientRun]) -> list[Claim]:
     """Shares of the requests, and their number while one disk is slow."""
     aware = [a for a in clients if a.client == "aware"]
     blind = [a for a in clients if a.client == "blind"]
@@ -87,13 +87,13 @@ def _within(shares: list[float], low: float, high: float) -> Finding:
     return met_if(all(low <= share <= high for share in shares), _percent(shares))
 
 
-def _more(aware: list[Asked], blind: list[Asked]) -> Finding:
+def _more(aware: list[ClientRun], blind: list[ClientRun]) -> Finding:
     completed = [[a.requests("first", "second") for a in runs] for runs in (aware, blind)]
     evidence = " and ".join(f"{np.mean(requests):.0f}" for requests in completed)
     return met_if(min(completed[0]) > max(completed[1]), evidence)
 
 
-def planted(clients: list[Asked]) -> bool | None:
+def planted(clients: list[ClientRun]) -> bool | None:
     """True if exchanged clients would be detected; None without both kinds."""
     opposite = {"aware": "blind", "blind": "aware"}
     if {a.client for a in clients} != set(opposite):
@@ -107,7 +107,7 @@ def _percent(shares: list[float]) -> str:
     return f"{interval} %, {100 * min(shares):.1f} to {100 * max(shares):.1f}, n = {len(shares)}"
 
 
-def draw(clients: list[Asked]) -> Figure:
+def draw(clients: list[ClientRun]) -> Figure:
     """Share of s-1 over time, a line per run."""
     fig = style.figure(style.WIDE_INCHES, 2.9)
     axes = fig.subplots(1, 1)
@@ -147,7 +147,7 @@ def main() -> int:
         if not arguments.compare:
             overrides = ["--quick", *(w for change in QUICK for w in ("--set", change))]
             run_study(STUDY, out, overrides if arguments.quick else [])
-        clients, excluded = asked(out, invalid=arguments.invalid)
+        clients, excluded = client_runs(out, invalid=arguments.invalid)
     except PenstockError as error:
         print(f"load-balance: {error}", file=sys.stderr)
         return 1

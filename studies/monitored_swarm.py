@@ -278,8 +278,8 @@ def watched(
     early.loc[early.iloc[:, 0] == 100, early.columns[0]] = np.nan
     lost.loc[lost.iloc[:, 0].dropna().index[-8:-3], lost.columns[0]] = np.nan
     planted = {
-        "a series that goes down": bool(swarm.not_whole(down)),
-        "a series that ends early": bool(swarm.not_whole(early)),
+        "a series that goes down": bool(swarm.incomplete(down)),
+        "a series that ends early": bool(swarm.incomplete(early)),
         "scrapes that are lost": bool(swarm.missing(lost, end_ns)),
         "monitoring on the network of the peers": planted_packets > 0,
     }
@@ -290,7 +290,7 @@ def swarm_lines(
     frame: pd.DataFrame, progress: pd.DataFrame, end_ns: int, size: Size
 ) -> list[record.Row]:
     """Lines of one swarm."""
-    complete = size.peers - len(swarm.not_whole(progress))
+    complete = size.peers - len(swarm.incomplete(progress))
     complete -= size.peers - len(progress.columns)
     floor_s = swarm.earliest_s(size.size_bytes, SEEDER_BPS, BURST)
     done = frame["done"]

@@ -1,10 +1,10 @@
-"""Predictions of workflows on real shared stores beside runs of scenarios that the model has never seen.
+"""Predictions of workflows on real shared stores, compared with runs of scenarios unknown to the model.
 
     python studies/predictions.py [--engine NAME …] [--only TEXT …] [--quick] [-o OUT] [--record]
     python studies/predictions.py --compare [-o OUT]     evaluates OUT, measures nothing
 
 Access patterns of Costa 2014 run as real processes on MooseFS, CephFS and GlusterFS on virtual nodes, whose
-links of 20 Mbit/s are what a run waits for; disks have 40 MB/s. For each engine: service times are measured
+links of 20 Mbit/s are the bottleneck; disks have 40 MB/s. For each engine: service times are measured
 on three nodes, and once more with the slow disk; the default model predicts every scenario; then each runs
 eight times in blocks of random order, after a run that does not count. The scenarios are those of
 `studies/prediction_study/scenarios.json`, whose checksum is in OUT before anything is predicted.
@@ -67,7 +67,7 @@ PLANT = "links of half the rate in the model"
 
 @dataclass
 class Results:
-    """Results by engine with the scenarios that were asked for, and those of the faults."""
+    """Results by engine with the requested scenarios, and those of the faults."""
 
     size: Size
     scenarios: Scenarios
@@ -82,9 +82,11 @@ class Results:
     def counts(self, engine: str) -> dict[str, int]:
         """Number of valid runs of each scenario."""
         return {
-            f"{name}: {one}": len(self.parts[name].valid(one)) if name in self.parts else 0
+            f"{name}: {scenario}": len(self.parts[name].valid(scenario))
+            if name in self.parts
+            else 0
             for name in (self.scenarios if engine == ALL else [engine])
-            for one in self.scenarios[name]
+            for scenario in self.scenarios[name]
         }
 
     def void(self) -> int:
@@ -119,7 +121,7 @@ def file_of(out: Path, name: str) -> Path:
 
 
 def results(options: argparse.Namespace) -> Results:
-    """Results of all parts that were asked for: measured, or read from OUT."""
+    """Results of all requested parts: measured, or read from OUT."""
     size = QUICK if options.quick else FULL
     everything = QUICK_SCENARIOS if options.quick else frozen()
     out, sum_of_list = options.out.resolve(), checksum(everything)
@@ -155,24 +157,24 @@ def measure_faults(measured: Results, size: Size) -> None:
     faults.measure(measured.faults, size)
 
 
-def judged(measured: Results) -> tuple[list[record.Row], list[Claim]]:
+def rows_and_claims(measured: Results) -> tuple[list[record.Row], list[Claim]]:
     """Rows and claims of each engine, of all of them, and of the faults."""
     rows: list[record.Row] = []
     claims: list[Claim] = []
-    names = [name for name, some in measured.scenarios.items() if some]
+    names = [name for name, scenarios in measured.scenarios.items() if scenarios]
     for name in [*names, *([ALL] if len(names) > 1 else [])]:
         cases, needs = measured.cases(name), measured.counts(name)
         own = list(evaluation.rows(cases, name)) if cases else []
         if not own:
             claims.append(checks.claim(name, "predicted", needs, _never, least=measured.size.runs))
-        marked, more = evaluation.evaluated(own, needs, measured.size.runs)
+        marked, more_claims = evaluation.evaluated(own, needs, measured.size.runs)
         rows += [row | {"quoted": True} for row in marked]
-        claims += more
+        claims += more_claims
     if measured.faults is not None:
         suspected = faults.named(measured.faults, measured.size)
-        more = faults.claims_of(suspected, measured.size)
-        rows += checks.rows(more, quoted=True) + faults.rows_of(suspected)
-        claims += more
+        more_claims = faults.claims_of(suspected, measured.size)
+        rows += checks.rows(more_claims, quoted=True) + faults.rows_of(suspected)
+        claims += more_claims
     for engine in measured.parts:
         for case in measured.cases(engine):
             rows += evaluation.scenario_rows(case, engine, {f"{engine}, predicted": case.predicted})
@@ -205,8 +207,8 @@ def keep(
     counts = measured.counts(ALL)
     lacking = [name for name, valid in counts.items() if valid < measured.size.runs]
     if lacking or measured.size is not FULL or options.only or options.engine:
-        why = f"{len(lacking)} scenarios lack valid runs" if lacking else "not the full size"
-        print(f"predictions: not recorded: {why}", file=sys.stderr)
+        reason = f"{len(lacking)} scenarios lack valid runs" if lacking else "not the full size"
+        print(f"predictions: not recorded: {reason}", file=sys.stderr)
         return
     about = (
         f"{len(counts)} scenarios, frozen before the first prediction: "
@@ -243,7 +245,7 @@ def main() -> int:
     options = parser().parse_args()
     try:
         measured = results(options)
-        rows, claims = judged(measured)
+        rows, claims = rows_and_claims(measured)
     except PenstockError as error:
         print(f"predictions: {error}", file=sys.stderr)
         return error.exit_status

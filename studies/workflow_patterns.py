@@ -62,8 +62,8 @@ def read_part(file: Path) -> Part:
     return read_result(file, PARTS, "results of this study")
 
 
-def begun(file: Path, ground: str, size: Size) -> Part:
-    """Results to be continued. Raises BadInput if they are of another size."""
+def read_or_new(file: Path, ground: str, size: Size) -> Part:
+    """Stored results to be continued, or an empty part. Raises BadInput if they are of another size."""
     if not file.is_file():
         return Part(ground, size)
     part = read_part(file)
@@ -75,13 +75,13 @@ def begun(file: Path, ground: str, size: Size) -> Part:
 
 def measured(ground: str, size: Size, out: Path, resume: bool) -> Part:
     """Measure a ground. Its file has the results so far."""
-    part = begun(file_of(out, ground), ground, size) if resume else Part(ground, size)
-    where = ground_of(ground, size)
-    lacking = STORE_ENGINES.load(where.engine)().missing()
-    if lacking:
-        print(f"{ground}: not measured: {lacking}", file=sys.stderr)
+    part = read_or_new(file_of(out, ground), ground, size) if resume else Part(ground, size)
+    ground_ = ground_of(ground, size)
+    reason = STORE_ENGINES.load(ground_.engine)().missing()
+    if reason:
+        print(f"{ground}: not measured: {reason}", file=sys.stderr)
         return part
-    return measure(where, part, lambda one: store_part(out, one))
+    return measure(ground_, part, lambda part_: store_part(out, part_))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -133,8 +133,12 @@ def main() -> int:
     except PenstockError as error:
         print(f"workflow_patterns: {error}", file=sys.stderr)
         return error.exit_status
-    claims = [one for part in parts for one in evaluation.claims_of(part)]
-    planted = {what: seen for part in parts for what, seen in evaluation.planted(part).items()}
+    claims = [claim for part in parts for claim in evaluation.claims_of(part)]
+    planted = {
+        failure: detected
+        for part in parts
+        for failure, detected in evaluation.planted(part).items()
+    }
     lines = [line for part in parts for line in evaluation.lines(part)]
     rows = [row for part in parts for row in evaluation.rows_of(part)]
     if options.json:

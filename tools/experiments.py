@@ -1,4 +1,4 @@
-"""Writes docs/experiments.md, published experiments and their results here, from bench/results.
+"""Write docs/experiments.md, published experiments and their results, from bench/results.
 
 `python tools/experiments.py > docs/experiments.md`; with --check it compares the page and ends with 1 if it
 is out of date. An experiment without a recorded result is *not measured*, whatever its program would print.
@@ -392,11 +392,11 @@ def key(row: record.Row) -> str:
 
 
 def matching(files: Sequence[Result], pattern: str) -> Iterator[tuple[Result, record.Row]]:
-    """Rows whose `key` matches, with their results; relaxed criteria are left out."""
-    for one in files:
-        for row in one["rows"]:
+    """Rows whose `key` matches, with their results; relaxed criteria are omitted."""
+    for result in files:
+        for row in result["rows"]:
             if re.search(pattern, key(row)) and not row["metric"].endswith("(relaxed)"):
-                yield one, row
+                yield result, row
 
 
 def verdict(experiment: Experiment, verdicts: Sequence[str], *, complete: bool) -> str:
@@ -416,30 +416,32 @@ def line(experiment: Experiment, by_script: Mapping[str, list[Result]]) -> list[
     """Cells of one experiment, from the results of each script."""
     files = by_script.get(experiment.script, [])
     by_goal = [
-        [(one, row) for one, row in matching(files, goal) if row.get("verdict")]
+        [(result_, row) for result_, row in matching(files, goal) if row.get("verdict")]
         for goal in experiment.rows
     ]
     decisive = [pair for pairs in by_goal for pair in pairs]
-    used = [one for one, _ in decisive]
+    used = [result_ for result_, _ in decisive]
     verdicts = [row["verdict"] for _, row in decisive]
-    here = ""
+    measured = ""
     if decisive:
         shown = [row for _, row in matching(used[:1], experiment.shown)] if experiment.shown else []
         shown = list({key(row): row for row in shown or [row for _, row in decisive]}.values())
-        here = "; ".join(f"{_short(key(row))}: {figure(row)}" for row in shown[:MOST_SHOWN])
+        measured = "; ".join(f"{_short(key(row))}: {figure(row)}" for row in shown[:MOST_SHOWN])
         met = verdicts.count(record.MET)
-        here += f" ({met} of {len(verdicts)} goals met)"
-    here = ". ".join(filter(None, [here, experiment.note[:1].upper() + experiment.note[1:]]))
+        measured += f" ({met} of {len(verdicts)} goals met)"
+    measured = ". ".join(
+        filter(None, [measured, experiment.note[:1].upper() + experiment.note[1:]])
+    )
     runs = sorted({row["n"] for _, row in decisive if isinstance(row.get("n"), int)})
     n = "" if not runs else str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]:,}"
-    dates = sorted({_date(one) for one in used})
-    commands = list(dict.fromkeys(one["command"] for one in used))
+    dates = sorted({_date(result_) for result_ in used})
+    commands = list(dict.fromkeys(result_["command"] for result_ in used))
     if not commands and experiment.script:
         commands = [_script(experiment.script)]
     command = ", ".join(f"`{text}`" for text in commands)
-    what = f"{experiment.where}: {experiment.what}"
+    title = f"{experiment.where}: {experiment.what}"
     result = verdict(experiment, verdicts, complete=all(by_goal))
-    return [what, experiment.published, here, result, n, ", ".join(dates), command]
+    return [title, experiment.published, measured, result, n, ", ".join(dates), command]
 
 
 def _script(name: str) -> str:
@@ -447,9 +449,9 @@ def _script(name: str) -> str:
     return f"{folder}/{name}.py"
 
 
-def _date(one: Result) -> str:
-    by_hand = "" if one["recorded"] == "by the command" else " by hand"
-    return f"{one['date']}{by_hand}"
+def _date(result: Result) -> str:
+    by_hand = "" if result["recorded"] == "by the command" else " by hand"
+    return f"{result['date']}{by_hand}"
 
 
 def _short(text: str) -> str:
@@ -462,7 +464,7 @@ def page(folder: Path = RESULTS) -> str:
     parts: list[str] = []
     count: Counter[str] = Counter()
     for text, experiments in EXPERIMENTS.items():
-        rows = [line(one, by_script) for one in experiments]
+        rows = [line(experiment, by_script) for experiment in experiments]
         count.update(row[3] for row in rows)
         head = ["experiment", "published", "here", "result", "n", "date", "command"]
         table = [head, ["---"] * len(head), *rows]

@@ -82,21 +82,21 @@ def streams(
     """k chains, each in its own range, and the chain of each request."""
     match turns:
         case "round":
-            whose = np.arange(n) % k
+            stream_of = np.arange(n) % k
         case "random":
-            whose = draws.integers(0, k, n)
+            stream_of = draws.integers(0, k, n)
         case _:  # uneven: some chains get twice as many requests as others
-            whose = np.minimum(draws.integers(0, 2 * k, n), draws.integers(0, 2 * k, n)) % k
+            stream_of = np.minimum(draws.integers(0, 2 * k, n), draws.integers(0, 2 * k, n)) % k
     offsets = np.zeros(n, np.int64)
     begin = draws.permutation(k).astype(np.int64) * (1 << 33) + draws.integers(0, 1000, k) * size
     for stream in range(k):
-        mine = whose == stream
-        offsets[mine] = begin[stream] + np.arange(mine.sum()) * size
-    return offsets, whose
+        selected = stream_of == stream
+        offsets[selected] = begin[stream] + np.arange(selected.sum()) * size
+    return offsets, stream_of
 
 
 def noisy(draws: np.random.Generator, offsets: Offsets, share: float, size: int) -> Offsets:
-    """A part of the requests goes elsewhere, in between."""
+    """Move some requests to other offsets, between the rest."""
     hit = draws.random(len(offsets)) < share
     hit[0] = False
     out = offsets.copy()
@@ -168,11 +168,11 @@ def many(seed: int, n: int, size: int) -> Iterator[Case]:
         if n < 40 * k:
             continue
         for turns in ("round", "random", "uneven"):
-            offsets, whose = streams(draws, n, size, k, turns)
+            offsets, stream_of = streams(draws, n, size, k, turns)
             tag = f"k{k} {turns} n{n} s{size} #{seed}"
             yield case(f"one thread {tag}", "interleaved", offsets, size, k=k)
             if k <= 8:
-                yield case(f"threads {tag}", "interleaved", offsets, size, whose + 1, k=k)
+                yield case(f"threads {tag}", "interleaved", offsets, size, stream_of + 1, k=k)
 
 
 UNEQUAL = (
@@ -187,14 +187,14 @@ def unequal(seed: int, n: int, size: int, *, threads: bool) -> Iterator[Case]:
     """Streams of different kinds that alternate at random: of one thread, or of one thread each."""
     draws = np.random.default_rng([seed, n, size, 5])
     for kinds in UNEQUAL:
-        whose = draws.choice(len(kinds), n, p=[share for _, share in kinds])
+        stream_of = draws.choice(len(kinds), n, p=[share for _, share in kinds])
         offsets = np.zeros(n, np.int64)
         for number, (kind, _) in enumerate(kinds):
-            mine = whose == number
+            selected = stream_of == number
             step = {"adjacent": size, "reverse": -size, "strided": 65 * size}[kind]
-            offsets[mine] = ((number + 1) << 42) + np.arange(int(mine.sum())) * step
+            offsets[selected] = ((number + 1) << 42) + np.arange(int(selected.sum())) * step
         name = ", ".join(f"{share:.0%} {kind}" for kind, share in kinds)
-        tids = whose + 1 if threads else None
+        tids = stream_of + 1 if threads else None
         tag = f"{'threads' if threads else 'one thread'} n{n} s{size} #{seed}"
         yield case(f"{name} {tag}", "interleaved", offsets, size, tids, k=len(kinds), streams=kinds)
 
@@ -223,11 +223,11 @@ def hot(seed: int, n: int, size: int) -> Iterator[Case]:
     blocks = 2000
     if n >= 8 * blocks:
         often = draws.random(n) < 0.93
-        where = np.where(often, draws.integers(0, blocks // 8, n), draws.integers(0, blocks, n))
+        blocks_ = np.where(often, draws.integers(0, blocks // 8, n), draws.integers(0, blocks, n))
         yield case(
             f"93 % to an eighth n{n} s{size} #{seed}",
             "hot-set",
-            draws.permutation(blocks)[where] * size,
+            draws.permutation(blocks)[blocks_] * size,
             size,
         )
 
@@ -260,8 +260,8 @@ def guards(seed: int, n: int, size: int) -> Iterator[Case]:
     tag = f"n{n} s{size} #{seed}"
     yield case(f"31 requests {tag}", "insufficient", consecutive(31, size), size)
     yield case(f"one of 1 GiB {tag}", "insufficient", np.zeros(1, np.int64), 1 << 30)
-    halves, whose = streams(draws, n, size, 2, "random")
-    yield case(f"two threads, own halves {tag}", "interleaved", halves, size, whose + 1, k=2)
+    halves, stream_of = streams(draws, n, size, 2, "random")
+    yield case(f"two threads, own halves {tag}", "interleaved", halves, size, stream_of + 1, k=2)
     tenth = noisy(draws, consecutive(n, size), 0.10, size)
     yield case(f"a tenth at random {tag}", "irregular", tenth, size)
     yield case(

@@ -13,7 +13,7 @@ Json = dict[str, Any]
 def network(rng: random.Random) -> Json:
     """Two to eight different workers and a manager; every option that both engines have."""
     workers = rng.randint(2, 8)
-    found = s.platform(
+    platform = s.platform(
         workers + 1,
         shuffle="none",
         replicas=rng.randint(1, min(3, workers)),
@@ -25,12 +25,12 @@ def network(rng: random.Random) -> Json:
         latency_s=rng.choice([0.0, rng.uniform(0, 1e-3)]),
         manager_s=rng.uniform(0, 1e-3),
     )
-    found["store"]["window"] = rng.choice([None, 1, 3])
+    platform["store"]["window"] = rng.choice([None, 1, 3])
     if rng.random() < 0.3:
-        found["fabric"]["capacity_bps"] = rng.uniform(2e7, 5e8)
+        platform["fabric"]["capacity_bps"] = rng.uniform(2e7, 5e8)
     if rng.random() < 0.3:
-        found["fabric"]["rack_uplink_bps"] = rng.uniform(2e7, 5e8)
-    for host in found["hosts"]:
+        platform["fabric"]["rack_uplink_bps"] = rng.uniform(2e7, 5e8)
+    for host in platform["hosts"]:
         host["rack"] = rng.randint(0, 2)
         if host["client"]:
             host["client"]["slots"] = rng.choice([1, 1, 2])
@@ -41,16 +41,16 @@ def network(rng: random.Random) -> Json:
             "latency_s": rng.choice([0.0, rng.uniform(0, 1e-3)]),
         }
         if host["storage"]:
-            ways = {
-                way: {"overhead": rng.uniform(0, 1e-3), "s_per_byte": rng.uniform(0, 3e-8)}
-                for way in ("read", "write")
+            services = {
+                operation: {"overhead": rng.uniform(0, 1e-3), "s_per_byte": rng.uniform(0, 3e-8)}
+                for operation in ("read", "write")
             }
-            host["storage"] = {**ways, "servers": rng.randint(1, 3), "capacity_bytes": None}
-    return found
+            host["storage"] = {**services, "servers": rng.randint(1, 3), "capacity_bytes": None}
+    return platform
 
 
 def scenario(seed: int) -> tuple[Json, Json]:
-    """Workload and platform. With replicas nothing is read: each engine samples a remote replica."""
+    """Workload and platform. With replicas, nothing is read: each engine samples a remote replica."""
     rng = random.Random(seed)
     platform = network(rng)
     workers, replicas = len(platform["hosts"]) - 1, platform["store"]["replicas"]

@@ -1,7 +1,7 @@
 """The store's protocol unrolled into activities for SimGrid: transfers, disk requests and times, with their
 dependencies.
 
-Tasks must name their machine, as there is no scheduler here. Chain, parallel and client replication by
+Tasks must name their machine, because there is no scheduler. Chain, parallel and client replication by
 complete chunks; random choice of a remote replica by `seed`.
 """
 
@@ -57,20 +57,20 @@ class Unrolled:
     def ask_manager(self, client: str, after: list[int]) -> list[int]:
         if self.manager is None or self.rules["allocation"] == "none":
             return after
-        asked = self.control(client, self.manager, after)
-        served = self.add(f"exec {self.manager} {self.manager_s!r}", [asked])
+        request = self.control(client, self.manager, after)
+        served = self.add(f"exec {self.manager} {self.manager_s!r}", [request])
         return [self.control(self.manager, client, [served])]
 
     def write_chunk(self, client: str, hosts: list[str], size: int, after: list[int]) -> int:
         """The activity that ends with the client's acknowledgement."""
-        way = self.rules["replication"]
-        if way == "client":
+        replication = self.rules["replication"]
+        if replication == "client":
             return self.join(client, [self.copy(client, h, size, after) for h in hosts])
         sent = self.flow(client, hosts[0], size, after)
         stored = [self.add(f"write {hosts[0]} {size}", [sent])]
-        if way == "chain" and len(hosts) > 1:
+        if replication == "chain" and len(hosts) > 1:
             stored = [self.write_chunk(hosts[0], hosts[1:], size, stored)]
-        elif way == "parallel" and len(hosts) > 1:
+        elif replication == "parallel" and len(hosts) > 1:
             stored = [self.copy(hosts[0], h, size, stored) for h in hosts[1:]]
         return self.control(hosts[0], client, stored)
 
@@ -81,8 +81,8 @@ class Unrolled:
 
     def read_chunk(self, client: str, hosts: list[str], size: int, after: list[int]) -> int:
         source = client if client in hosts else self.random.choice(hosts)
-        asked = self.control(client, source, after)
-        served = self.add(f"read {source} {size}", [asked])
+        request = self.control(client, source, after)
+        served = self.add(f"read {source} {size}", [request])
         return self.flow(source, client, size, [served])
 
     def operation(self, client: str, step: Json, after: list[int]) -> list[int]:

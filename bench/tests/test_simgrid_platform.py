@@ -1,4 +1,4 @@
-"""The platform as SimGrid's file: every number where SimGrid looks for it, and what does not fit is named."""
+"""The platform as SimGrid's file: the place of every number, and the report of omitted properties."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def network() -> dict[str, Any]:
     }
 
 
-def parsed(given: dict[str, Any]) -> ElementTree.Element:
-    zone = ElementTree.fromstring(platform_xml(given).xml.encode()).find("zone")
+def parsed(platform: dict[str, Any]) -> ElementTree.Element:
+    zone = ElementTree.fromstring(platform_xml(platform).xml.encode()).find("zone")
     assert zone is not None
     return zone
 
@@ -76,33 +76,33 @@ def test_hosts_have_speed_and_slots() -> None:
 
 
 def test_the_fabric_is_the_backbone() -> None:
-    given = network()
-    backbone = parsed(given).find("backbone")
+    platform = network()
+    backbone = parsed(platform).find("backbone")
     assert backbone is not None
     assert backbone.get("latency") == "0.001s"
     assert rate(backbone.get("bandwidth")) > 1e15
-    given["fabric"]["capacity_bps"] = 1e9
-    limited = parsed(given).find("backbone")
+    platform["fabric"]["capacity_bps"] = 1e9
+    limited = parsed(platform).find("backbone")
     assert limited is not None
     assert rate(limited.get("bandwidth")) == 1e9
 
 
-def test_what_fits_leaves_nothing_out() -> None:
+def test_nothing_is_omitted_from_a_supported_platform() -> None:
     assert platform_xml(network()).omitted == ()
 
 
-@pytest.mark.parametrize("what", ["overhead", "profile", "racks", "client"])
-def test_what_does_not_fit_is_named(what: str) -> None:
-    given = network()
-    host = given["hosts"][0]
-    if what == "overhead":
+@pytest.mark.parametrize("feature", ["overhead", "profile", "racks", "client"])
+def test_unsupported_features_are_named(feature: str) -> None:
+    platform = network()
+    host = platform["hosts"][0]
+    if feature == "overhead":
         host["storage"]["write"]["overhead"] = {"kind": "exponential", "mean_s": 1e-3}
-    elif what == "profile":
+    elif feature == "profile":
         host["storage"] = {"profile": {}, "capacity_bytes": None}
-    elif what == "racks":
-        given["fabric"]["rack_uplink_bps"] = 1e9
+    elif feature == "racks":
+        platform["fabric"]["rack_uplink_bps"] = 1e9
     else:
         host["client"]["service"] = {"overhead": 1e-4}
-    export = platform_xml(given)
+    export = platform_xml(platform)
     assert len(export.omitted) == 1
     ElementTree.fromstring(export.xml.encode())

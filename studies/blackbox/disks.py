@@ -15,25 +15,25 @@ from penstock.errors import PenstockError
 TIME_LIMIT = 0.03
 
 
-def penstock(*words: str | Path, quiet: bool = False) -> str:
+def penstock(*arguments: str | Path, quiet: bool = False) -> str:
     """stdout of a penstock command; raises PenstockError with its status."""
-    line = [sys.executable, "-m", "penstock", *map(str, words)]
-    done = subprocess.run(
+    line = [sys.executable, "-m", "penstock", *map(str, arguments)]
+    result = subprocess.run(
         line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL if quiet else None, text=True
     )
-    if done.returncode not in (0, 3):
-        raise PenstockError(f"penstock {words[0]} ended with status {done.returncode}")
-    return done.stdout
+    if result.returncode not in (0, 3):
+        raise PenstockError(f"penstock {arguments[0]} ended with status {result.returncode}")
+    return result.stdout
 
 
-def run_study(study: Path, out: Path, words: Sequence[str]) -> None:
+def run_study(study: Path, out: Path, options: Sequence[str]) -> None:
     """Execute `study` in `out`; a campaign that exists there continues.
 
     Raises PenstockError if it fails. A study that ends without a valid run counts as ended: its claims are
     not measured.
     """
     try:
-        penstock("run", study, "-o", out, *words, *_resume(out))
+        penstock("run", study, "-o", out, *options, *_resume(out))
     except PenstockError:
         if not (out / "runs.parquet").exists():
             raise
@@ -44,16 +44,16 @@ def _resume(out: Path) -> list[str]:
     return ["--resume"] if (out / "campaign.json").exists() else []
 
 
-def finish(study: Path, out: Path, words: Sequence[str] = (), *, quiet: bool = False) -> None:
-    """Make the missing runs of `study` in `out`; an interrupted campaign continues.
+def finish(study: Path, out: Path, options: Sequence[str] = (), *, quiet: bool = False) -> None:
+    """Execute the missing runs of `study` in `out`; an interrupted campaign continues.
 
-    A study that ends without a valid run counts as ended, too. Raises PenstockError if it did not end.
+    A study that ends without a valid run counts as ended as well. Raises PenstockError if it did not end.
     """
     ended = out / "report.html"  # a finished campaign writes it last
     if ended.exists():
         return
     try:
-        penstock("run", study, "-o", out, *words, *_resume(out), quiet=quiet)
+        penstock("run", study, "-o", out, *options, *_resume(out), quiet=quiet)
     except PenstockError:
         if not ended.exists():
             raise
@@ -62,7 +62,7 @@ def finish(study: Path, out: Path, words: Sequence[str] = (), *, quiet: bool = F
 def learnt(
     name: str, profile: str, time_scale: float, out: Path, options: Sequence[str]
 ) -> dict[str, Any]:
-    """Learn the disk `name` in `out`; returns its fidelity: `time_ratio` is the time that its requests spent
+    """Learn the disk `name` in `out`; return its fidelity: `time_ratio` is the time that its requests spent
     in it, divided by the specified time.
 
     An existing model is not learnt again. Raises PenstockError if a command fails.
@@ -73,8 +73,8 @@ def learnt(
         backing, mount = ground / "files", ground / "mount"
         for directory in (backing, mount):
             directory.mkdir(parents=True, exist_ok=True)
-        words = ["--backing", backing, "--mount", mount, "--time-scale", str(time_scale)]
-        penstock("disk", "up", profile, *words)
+        up_options = ["--backing", backing, "--mount", mount, "--time-scale", str(time_scale)]
+        penstock("disk", "up", profile, *up_options)
         try:
             penstock("learn", mount, "-o", out, *options, *_resume(out))
             (disk,) = json.loads(penstock("disk", "status", mount, "--json"))["disks"]
@@ -82,9 +82,9 @@ def learnt(
             penstock("disk", "down", mount)
         stats = disk["stats"]
         requests = stats["reads"] + stats["writes"] + stats["flushes"]
-        said = {"profile": profile, "time_scale": time_scale, "requests": requests}
+        report = {"profile": profile, "time_scale": time_scale, "requests": requests}
         time = stats["delivered_time_ns"] / max(1, stats["asked_time_ns"])
         late = stats["late_count"] / max(1, requests)
-        served.write_text(json.dumps({**said, "time_ratio": time, "late_share": late}))
-    found: dict[str, Any] = json.loads(served.read_text())
-    return found
+        served.write_text(json.dumps({**report, "time_ratio": time, "late_share": late}))
+    fidelity: dict[str, Any] = json.loads(served.read_text())
+    return fidelity

@@ -24,22 +24,22 @@ class Observed:
     moved: dict[str, int]
     cpu_s: float
     delivered_bps: float
-    """what the disk delivered while it had something to do, by its certificate"""
+    """rate of the disk while it had requests, by its certificate"""
 
 
 def observed(out: Path) -> tuple[list[Observed], list[str]]:
     """Valid runs of the study in `out`, and reasons why others are excluded."""
     runs = pd.read_parquet(out / "runs.parquet").sort_values("run_id")
-    found, left_out = [], []
+    observed_, excluded = [], []
     for row in runs.to_dict("records"):
         name = f"{row['disk']} {row['program']} {row['size']} #{row['replicate']}"
         if not row["valid"]:
-            left_out.append(f"{name}: {row['reason']}")
+            excluded.append(f"{name}: {row['reason']}")
             continue
         bundle = Bundle.open(out / "runs" / str(row["run_id"]))
         task = json.loads((bundle.path / "workload" / "task.json").read_text())
         certificate = bundle.table("fidelity").to_pandas().set_index("metric")
-        found.append(
+        observed_.append(
             Observed(
                 disk=str(row["disk"]),
                 program=str(row["program"]),
@@ -51,18 +51,20 @@ def observed(out: Path) -> tuple[list[Observed], list[str]]:
                 delivered_bps=float(certificate.loc["rate", "delivered"]),
             )
         )
-    return found, left_out
+    return observed_, excluded
 
 
 def group_cpu_s(bundle: Bundle, begin_ns: int, end_ns: int) -> float:
-    """Processor time [s] of the run's group between two moments [CLOCK_REALTIME ns], by the monitor."""
+    """Processor time [s] of the run's group between two times [CLOCK_REALTIME ns], by the monitor."""
     clocks = bundle.table("clocks").to_pandas().set_index("point").loc["start"]
     phases = bundle.table("phases").to_pandas().set_index("phase_id")
     samples = bundle.table("samples").to_pandas()
-    one = samples[(samples["source"] == "cgroup") & (samples["metric"] == "cpu_time")]
-    t_ns = [*one["t_ns"], phases.loc["workload", "end_ns"]]
-    cpu_ns = [*one["value"], bundle.manifest["cpu_ns"]]
-    known = pd.Series(cpu_ns, index=t_ns).sort_index().cummax()
+    cpu_time = samples[(samples["source"] == "cgroup") & (samples["metric"] == "cpu_time")]
+    t_ns = [*cpu_time["t_ns"], phases.loc["workload", "end_ns"]]
+    cpu_ns = [*cpu_time["value"], bundle.manifest["cpu_ns"]]
+    cumulative = pd.Series(cpu_ns, index=t_ns).sort_index().cummax()
     shift = int(clocks["monotonic_ns"]) - int(clocks["realtime_ns"])
-    at = np.interp([begin_ns + shift, end_ns + shift], known.index, known.to_numpy(dtype=float))
+    at = np.interp(
+        [begin_ns + shift, end_ns + shift], cumulative.index, cumulative.to_numpy(dtype=float)
+    )
     return float(at[1] - at[0]) / 1e9

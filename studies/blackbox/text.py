@@ -10,22 +10,22 @@ WORDS, LINE_WORDS, BLOCK_LINES = 20_000, 10, 100_000
 
 def block(seed: int) -> bytes:
     """Lines of words of 2 to 10 letters, with a newline at the end."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     letters = "abcdefghijklmnopqrstuvwxyz"
-    words = ["".join(chance.choices(letters, k=chance.randint(2, 10))) for _ in range(WORDS)]
+    words = ["".join(rng.choices(letters, k=rng.randint(2, 10))) for _ in range(WORDS)]
     weights = [1 / (rank + 1) for rank in range(WORDS)]
-    drawn = chance.choices(words, weights, k=LINE_WORDS * BLOCK_LINES)
-    lines = (" ".join(drawn[i : i + LINE_WORDS]) for i in range(0, len(drawn), LINE_WORDS))
+    sampled = rng.choices(words, weights, k=LINE_WORDS * BLOCK_LINES)
+    lines = (" ".join(sampled[i : i + LINE_WORDS]) for i in range(0, len(sampled), LINE_WORDS))
     return ("\n".join(lines) + "\n").encode()
 
 
 def main() -> None:
     """The command line."""
     path, size, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) if sys.argv[3:] else 1
-    whole, left = block(seed), size
+    content, remaining = block(seed), size
     with open(path, "wb") as file:
-        while left > 0:
-            left -= file.write(whole[:left])
+        while remaining > 0:
+            remaining -= file.write(content[:remaining])
 
 
 if __name__ == "__main__":

@@ -24,11 +24,11 @@ TOO_HIGH = 1.3
 
 @dataclass(frozen=True)
 class Point:
-    """One case: published values, and values measured or computed here by name."""
+    """One case: published values, and measured or computed values by name."""
 
     label: str
     published: Sequence[float]
-    here: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    measured: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 def save(fig: Figure, file: Path) -> None:
@@ -38,17 +38,21 @@ def save(fig: Figure, file: Path) -> None:
     file.write_text(re.sub(r"-?\d+\.\d{3,}", lambda n: f"{float(n[0]):.2f}", text))
 
 
-def comparison_figure(panels: Mapping[str, Sequence[Point]], unit: str, *, log: bool = False) -> Figure:
-    """A panel for each title: published values and those here, case by case."""
+def comparison_figure(
+    panels: Mapping[str, Sequence[Point]], unit: str, *, log: bool = False
+) -> Figure:
+    """A panel for each title: published and measured values, case by case."""
     fig = style.figure(style.WIDE_INCHES, 3.2)
     grid = fig.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    names = list(dict.fromkeys(name for some in panels.values() for p in some for name in p.here))
+    names = list(
+        dict.fromkeys(name for points_ in panels.values() for p in points_ for name in p.measured)
+    )
     for number, (axes, (title, points)) in enumerate(zip(grid, panels.items(), strict=True)):
         for at, name in enumerate(["published", *names]):
-            one, shift = style.SERIES[at], 0.22 * (at - len(names) / 2)
+            series, shift = style.SERIES[at], 0.22 * (at - len(names) / 2)
             xs, ys = _values(points, name, shift)
-            look = {"ls": "", "ms": 5 if at == 0 else 4, "color": one.colour}
-            axes.plot(xs, ys, one.mark, label=name, **look)
+            look = {"ls": "", "ms": 5 if at == 0 else 4, "color": series.colour}
+            axes.plot(xs, ys, series.mark, label=name, **look)
         axes.set_xticks(range(len(points)), [p.label for p in points], rotation=60, ha="right")
         axes.set_title(title)
         if log:
@@ -62,7 +66,7 @@ def comparison_figure(panels: Mapping[str, Sequence[Point]], unit: str, *, log: 
 
 
 def _of(point: Point, name: str) -> Sequence[float]:
-    return point.published if name == "published" else point.here.get(name, ())
+    return point.published if name == "published" else point.measured.get(name, ())
 
 
 def _values(points: Sequence[Point], name: str, shift: float) -> tuple[list[float], list[float]]:
@@ -91,7 +95,7 @@ def rate_ratios(rates: Iterable[Rate]) -> Figure:
         zip(fig.subplots(1, len(backends), squeeze=False, sharey=True)[0], backends, strict=True)
     ):
         for kind in kinds:
-            one = style.SERIES[kinds.index(kind) % len(style.SERIES)]
+            series = style.SERIES[kinds.index(kind) % len(style.SERIES)]
             for bound in (False, True):
                 cells = [
                     r for r in finite if (r.backend, r.kind, r.bound) == (backend, kind, bound)
@@ -99,9 +103,14 @@ def rate_ratios(rates: Iterable[Rate]) -> Figure:
                 x = [r.limit_bps / 1e6 for r in cells]
                 y = [100 * r.ratio for r in cells]
                 label = "" if bound else kind
-                face = "none" if bound else one.colour
-                look = {"ls": "", "ms": 4, "markeredgecolor": one.colour, "markerfacecolor": face}
-                axes.plot(x, y, one.mark, alpha=0.7, label=label, **look)
+                face = "none" if bound else series.colour
+                look = {
+                    "ls": "",
+                    "ms": 4,
+                    "markeredgecolor": series.colour,
+                    "markerfacecolor": face,
+                }
+                axes.plot(x, y, series.mark, alpha=0.7, label=label, **look)
         axes.axhline(100, color=style.MUTED, lw=0.8)
         axes.axhline(100 * TOO_HIGH, color=style.INK, lw=0.9, ls="--")
         axes.set_title(backend)
@@ -164,16 +173,16 @@ def _lines(axes: Axes, runs: pd.DataFrame, of: Cells) -> None:
     names = zip(runs[of.lines[0]].astype(str), runs[of.lines[1]].astype(str), strict=True)
     places = {level: at for at, level in enumerate(of.along)}
     for number, name in enumerate(sorted(set(names))):
-        one = style.SERIES[number % len(style.SERIES)]
+        series = style.SERIES[number % len(style.SERIES)]
         chosen = runs[
             (runs[of.lines[0]].astype(str) == name[0]) & (runs[of.lines[1]].astype(str) == name[1])
         ]
         x = chosen[of.factor].astype(str).map(places).to_numpy(float)
         y = chosen[of.response].to_numpy(float)
-        axes.plot(x, y, one.mark, ms=3, alpha=0.6, color=one.colour)
+        axes.plot(x, y, series.mark, ms=3, alpha=0.6, color=series.colour)
         levels = np.unique(x[np.isfinite(x)])
         means = [float(y[x == level].mean()) for level in levels]
-        axes.plot(levels, means, ls=one.line, color=one.colour, label=" ".join(name))
+        axes.plot(levels, means, ls=series.line, color=series.colour, label=" ".join(name))
 
 
 def effect_sizes(sizes: Mapping[str, Mapping[str, float]], marked: Sequence[str]) -> Figure:

@@ -82,15 +82,15 @@ def samples(random: np.random.Generator, size: int) -> npt.NDArray[np.int64]:
 
 
 def pairs(run: CellRun, contender: str, base: str = OFF) -> Pairs | None:
-    """Times of a contender and of another one, of the versions that both wrote; None without any."""
-    others = {one.number: one.time_s for one in run.of(base)}
-    both = [one for one in run.of(contender) if one.number in others]
-    if not both:
+    """Times of a contender and of `base` for the versions that both wrote; None without any."""
+    base_s = {write.number: write.time_s for write in run.of(base)}
+    common = [write for write in run.of(contender) if write.number in base_s]
+    if not common:
         return None
     return Pairs(
-        np.array([one.similarity for one in both]),
-        np.array([one.time_s for one in both]),
-        np.array([others[one.number] for one in both]),
+        np.array([write.similarity for write in common]),
+        np.array([write.time_s for write in common]),
+        np.array([base_s[write.number] for write in common]),
     )
 
 
@@ -116,7 +116,11 @@ def estimate(value: float, of_samples: Iterable[float]) -> Estimate:
 
 def break_even(runs: Sequence[CellRun], contender: str) -> Estimate | None:
     """Similarity from which a configuration takes no longer than none; None without two measured cells."""
-    cells = [one for one in (pairs(run, contender) for run in runs) if one is not None]
+    cells = [
+        cell_pairs
+        for cell_pairs in (pairs(run, contender) for run in runs)
+        if cell_pairs is not None
+    ]
     if len(cells) < 2:
         return None
     value = crossing(
@@ -154,10 +158,10 @@ class Rates:
 def rates(runs: Iterable[CellRun], contender: str) -> Rates | None:
     """Times per byte of a configuration over all cells; None if one was not measured."""
     cells = list(runs)
-    writes = [one for run in cells for one in run.of(contender)]
-    hashing = [one.hash_s / one.bytes for one in writes if one.bytes]
+    writes = [write for run in cells for write in run.of(contender)]
+    hashing = [write.hash_s / write.bytes for write in writes if write.bytes]
     sending = send_time_of(writes)
-    off = send_time_of(one for run in cells for one in run.of(OFF))
+    off = send_time_of(write for run in cells for write in run.of(OFF))
     if not hashing or sending is None or off is None:
         return None
     return Rates(float(np.median(hashing)), sending, off)
@@ -165,4 +169,4 @@ def rates(runs: Iterable[CellRun], contender: str) -> Rates | None:
 
 def mean_time(writes: Sequence[Write]) -> float:
     """Mean seconds of writes."""
-    return float(np.mean([one.time_s for one in writes]))
+    return float(np.mean([write.time_s for write in writes]))

@@ -29,7 +29,7 @@ from studies.dedup_study.ground import Calibration, Ground, calibrated, hash_tim
 
 #: goals: points of similarity, excess of the controller anywhere and on average
 POINTS, WORST, MEAN = 0.05, 1.05, 1.03
-#: least writes for the controller's excess with its first probes; versions that these may take
+#: minimum writes for the controller's excess with its first probes; versions that these may take
 LEAST_WRITES, PROBED = 100, 12
 #: goals: deviation of stored bytes, of times without deduplication, and of the ratio
 STORED_OFF, LEVEL_OFF, RATIO_OFF = 0.01, 0.05, 0.10
@@ -128,18 +128,18 @@ def _note(text: str) -> None:
 
 def claims_of(result: WriteResult) -> list[Claim]:
     """Claims of all ratios."""
-    return [one for run in result.runs for one in _claims(run, result.size)]
+    return [claim_ for run in result.runs for claim_ in _claims(run, result.size)]
 
 
 def _claims(run: RatioRun, size: Size) -> list[Claim]:
     needs = {
         f"{run.case}, similarity {similarity:.0%}": sum(
-            one.cell.similarity == similarity for one in run.cells
+            cell_run.cell.similarity == similarity for cell_run in run.cells
         )
         for similarity in size.similarities
     }
     cells, case = run.cells, run.case
-    every = [
+    claims = [
         claim(
             case,
             "off takes the same time at all similarities",
@@ -171,7 +171,7 @@ def _claims(run: RatioRun, size: Size) -> list[Claim]:
         *_controller(case, cells, size, needs),
     ]
     if run.calibration.ratio:
-        every.insert(
+        claims.insert(
             0,
             claim(
                 case,
@@ -181,7 +181,7 @@ def _claims(run: RatioRun, size: Size) -> list[Claim]:
                 criterion=f"within {RATIO_OFF:.0%}",
             ),
         )
-    return every
+    return claims
 
 
 def _controller(
@@ -218,19 +218,19 @@ def _ratio(run: RatioRun) -> Finding:
 def _level(cells: Sequence[CellRun]) -> Finding:
     times = [mean_time(run.of(OFF)) for run in cells]
     mean = sum(times) / len(times)
-    off = max(abs(one / mean - 1) for one in times)
+    off = max(abs(time_s / mean - 1) for time_s in times)
     return met_if(off <= LEVEL_OFF, f"{1e3 * mean:.1f} ms, at most {off:.1%} off")
 
 
 def _stored(cells: Sequence[CellRun]) -> Finding:
-    """Bytes of chunk files compared with what the exact similarity requires: the records play no part."""
+    """Bytes of chunk files compared with those that follow from the exact similarity, without the records."""
     worst = 0.0
     for run in cells:
         cell = run.cell
         extents = cell.size_bytes // cell.extent_bytes
         similar = 1 - round((1 - cell.similarity) * extents) / extents
-        numbers = [one.number for one in run.writes if one.contender == FIXED]
-        # versions since the one before, of which the first has none
+        numbers = [write.number for write in run.writes if write.contender == FIXED]
+        # versions since the previous write; the first has none
         gaps = [math.inf, *(later - number for number, later in pairwise(numbers))]
         shares = [1.0 if math.isinf(gap) else 1 - similar**gap for gap in gaps]
         off = abs(run.stored_bytes[FIXED] / cell.size_bytes - sum(shares)) / len(shares)
@@ -255,7 +255,9 @@ def _as_predicted(cells: Sequence[CellRun]) -> Finding:
     predicted = measured.break_even
     evidence = f"{at.text(100, '%')}; predicted {100 * predicted:.1f} %"
     if math.isinf(at.value):
-        highest = max(float(one.similarity.mean()) for run in cells if (one := pairs(run, SEQCDC)))
+        highest = max(
+            float(pairs_.similarity.mean()) for run in cells if (pairs_ := pairs(run, SEQCDC))
+        )
         agrees = predicted > highest - POINTS if at.value > 0 else predicted < POINTS
         return met_if(agrees, evidence)
     return _near(at.value, at.within(predicted - POINTS, predicted + POINTS), evidence)
@@ -273,12 +275,12 @@ def excess(run: CellRun, after: int, contender: str = AUTO) -> float:
 
     Static configurations are those versions that they wrote.
     """
-    own = mean_time([one for one in run.of(contender) if one.number > after])
+    own = mean_time([write for write in run.of(contender) if write.number > after])
     return own / min(mean_time(_later(run, name, after)) for name in STATIC)
 
 
 def _later(run: CellRun, contender: str, after: int) -> list[Write]:
-    return [one for one in run.of(contender) if one.number > after]
+    return [write for write in run.of(contender) if write.number > after]
 
 
 def _excess(cells: Sequence[CellRun], after: int) -> Finding:
@@ -291,30 +293,30 @@ def _excess(cells: Sequence[CellRun], after: int) -> Finding:
 
 def final_choice(run: CellRun, contender: str = AUTO) -> str:
     """Configuration of most of the last writes of a controller."""
-    last = [one.configuration for one in run.of(contender)[-LAST:]]
+    last = [write.configuration for write in run.of(contender)[-LAST:]]
     return max(dict.fromkeys(last), key=last.count)
 
 
 def _choices(cells: Sequence[CellRun]) -> Finding:
-    right, judged, wrong = 0, 0, []
+    correct, evaluated, wrong = 0, 0, []
     for run in cells:
         times = {normal_chunking(name): mean_time(run.of(name)) for name in STATIC}
         chosen, least = final_choice(run), min(times.values())
         if sum(time <= WORST * least for time in times.values()) > 1:
-            # several are equally good: only a slower one is wrong
-            good = times[chosen] <= WORST * least
+            # several choices are equally good: only a slower one is wrong
+            acceptable = times[chosen] <= WORST * least
         else:
-            good = times[chosen] == least
-        judged += 1
-        right += good
-        if not good:
+            acceptable = times[chosen] == least
+        evaluated += 1
+        correct += acceptable
+        if not acceptable:
             wrong.append(f"{run.cell.similarity:.0%}: {chosen}")
-    evidence = f"{right} of {judged}" + (f"; {', '.join(wrong)}" if wrong else "")
-    return met_if(right == judged, evidence)
+    evidence = f"{correct} of {evaluated}" + (f"; {', '.join(wrong)}" if wrong else "")
+    return met_if(correct == evaluated, evidence)
 
 
 def planted(result: WriteResult) -> bool | None:
-    """True if a controller that takes the slowest configuration would be noticed; None without writes."""
+    """True if a controller that uses the slowest configuration would be detected; None without writes."""
     runs = [run for run in result.runs if run.cells]
     if not runs:
         return None
@@ -322,16 +324,16 @@ def planted(result: WriteResult) -> bool | None:
         result,
         runs=tuple(replace(run, cells=tuple(_slowest(cell) for cell in run.cells)) for run in runs),
     )
-    missed = [one for one in claims_of(spoilt) if one.wording.startswith("auto: time")]
-    return bool(missed) and all(one.result is Result.NOT_MET for one in missed)
+    missed = [claim_ for claim_ in claims_of(spoilt) if claim_.wording.startswith("auto: time")]
+    return bool(missed) and all(claim_.result is Result.NOT_MET for claim_ in missed)
 
 
 def _slowest(run: CellRun) -> CellRun:
     """The run, with the writes of the slowest configuration in place of the controller's."""
     slow = max(STATIC, key=lambda name: mean_time(run.of(name)))
-    own = [one for one in run.writes if one.contender != AUTO]
-    taken = [replace(one, contender=AUTO) for one in run.writes if one.contender == slow]
-    return replace(run, writes=(*own, *taken))
+    own = [write for write in run.writes if write.contender != AUTO]
+    replaced = [replace(write, contender=AUTO) for write in run.writes if write.contender == slow]
+    return replace(run, writes=(*own, *replaced))
 
 
 def rows_of(result: WriteResult) -> list[record.Row]:
@@ -367,8 +369,8 @@ def _cell_rows(case: str, run: CellRun) -> list[record.Row]:
     rows = []
     for contender in run.cell.contenders:
         name = contender.name
-        times = [1e3 * one.time_s for one in run.of(name)]
-        written = sum(one.bytes for one in run.writes if one.contender == name)
+        times = [1e3 * write.time_s for write in run.of(name)]
+        written = sum(write.bytes for write in run.writes if write.contender == name)
         rows.append(record.row(of, name, "time of a version", times, "ms"))
         share = 100 * run.stored_bytes[name] / written
         rows.append(record.row(of, name, "stored share of the versions", [share], "%"))

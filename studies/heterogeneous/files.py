@@ -26,12 +26,12 @@ def pieces(path: Path, begin: int, end: int, *, direct: bool) -> Iterator[memory
     try:
         at = begin
         while at < end:
-            wanted = min(PIECE_BYTES, end - at)
-            got = os.preadv(fd, [memoryview(buffer)[:wanted]], at)
-            if got == 0:
-                raise EOFError(f"{path} ends at {at}, {end} was asked for")
-            yield memoryview(buffer)[:got]
-            at += got
+            count = min(PIECE_BYTES, end - at)
+            received = os.preadv(fd, [memoryview(buffer)[:count]], at)
+            if received == 0:
+                raise EOFError(f"{path} ends at {at}; expected {end}")
+            yield memoryview(buffer)[:received]
+            at += received
         if not direct:
             os.posix_fadvise(fd, begin, end - begin, os.POSIX_FADV_DONTNEED)
     finally:
@@ -76,10 +76,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         size = path.stat().st_size
         begin, end = 0, size
-        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        if found:
-            begin, end = int(found[1]), min(int(found[2]) + 1, size)
-        self.send_response(206 if found else 200)
+        requested = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if requested:
+            begin, end = int(requested[1]), min(int(requested[2]) + 1, size)
+        self.send_response(206 if requested else 200)
         self.send_header("Content-Length", str(max(0, end - begin)))
         self.end_headers()
         if not body:
@@ -97,9 +97,11 @@ def main() -> None:
     options.add_argument("directory", type=Path)
     options.add_argument("address")
     options.add_argument("port", type=int)
-    options.add_argument("--direct", action="store_true", help="pass the page cache by")
-    given = options.parse_args()
-    FileServer(given.directory, given.address, given.port, direct=given.direct).serve_forever()
+    options.add_argument("--direct", action="store_true", help="bypass the page cache")
+    arguments = options.parse_args()
+    FileServer(
+        arguments.directory, arguments.address, arguments.port, direct=arguments.direct
+    ).serve_forever()
 
 
 if __name__ == "__main__":

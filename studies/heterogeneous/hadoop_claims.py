@@ -16,7 +16,7 @@ from penstock.report import style
 from studies.claims import Claim, Finding, Result, claim, met_if, valid_runs
 from studies.common.published_figures import Point, comparison_figure
 
-#: from fast to slow
+#: settings from fast to slow
 ORDER = ("all-fast", "all-half", "half-half", "all-quarter")
 #: published times [min]
 PUBLISHED = {
@@ -43,23 +43,21 @@ PREDICTED_LIMIT, STORAGE_LIMIT = 0.15, 0.10
 STRAGGLERS = {"one-slow": {"n2"}, "half-half": {"n4", "n5", "n6"}}
 
 
-def _of(found: Iterable[Run], storage: str, setting: str) -> list[Run]:
-    return [r for r in found if (r.storage, r.setting) == (storage, setting)]
+def _of(runs: Iterable[Run], storage: str, setting: str) -> list[Run]:
+    return [r for r in runs if (r.storage, r.setting) == (storage, setting)]
 
 
-def _time(found: list[Run], storage: str, setting: str) -> Interval:
-    return mean_interval(r.time_s for r in _of(found, storage, setting))
+def _time(runs: list[Run], storage: str, setting: str) -> Interval:
+    return mean_interval(r.time_s for r in _of(runs, storage, setting))
 
 
-def _needs(
-    found: Iterable[Run], storages: Iterable[str], settings: Iterable[str]
-) -> dict[str, int]:
+def _needs(runs: Iterable[Run], storages: Iterable[str], settings: Iterable[str]) -> dict[str, int]:
     """Runs of each setting on each storage."""
     treatments = [f"{storage} {setting}" for storage in storages for setting in settings]
-    return valid_runs(treatments, (f"{r.storage} {r.setting}" for r in found))
+    return valid_runs(treatments, (f"{r.storage} {r.setting}" for r in runs))
 
 
-def order_claims(name: str, found: list[Run]) -> list[Claim]:
+def order_claims(name: str, runs: list[Run]) -> list[Claim]:
     """Order of the times, and one checksum."""
     claims = []
     for storage in STORAGES[name]:
@@ -69,18 +67,18 @@ def order_claims(name: str, found: list[Run]) -> list[Claim]:
                 claim(
                     f"{name}, {storage}",
                     f"{first} is faster than {second}",
-                    _needs(found, [storage], [first, second]),
+                    _needs(runs, [storage], [first, second]),
                     lambda storage=storage, first=first, second=second: _faster(
-                        _time(found, storage, first), _time(found, storage, second)
+                        _time(runs, storage, first), _time(runs, storage, second)
                     ),
                     published=f"{minutes[first]:g} and {minutes[second]:g} min",
                     criterion="95 % intervals apart",
                     relaxed="means in this order",
                 )
             )
-    needs = _needs(found, STORAGES[name], SETTINGS)
-    same = "the output is the same in all runs"
-    return [*claims, claim(name, same, needs, lambda: _one_checksum(found))]
+    needs = _needs(runs, STORAGES[name], SETTINGS)
+    wording = "the output is the same in all runs"
+    return [*claims, claim(name, wording, needs, lambda: _one_checksum(runs))]
 
 
 def _faster(first: Interval, second: Interval) -> Finding:
@@ -92,16 +90,16 @@ def _faster(first: Interval, second: Interval) -> Finding:
     return met_if(first.high < second.low, evidence, relaxed=True)
 
 
-def _one_checksum(found: Sequence[Run]) -> Finding:
-    sums = {r.checksum for r in found}
-    return met_if(len(sums) == 1, f"{len(sums)} checksum in {len(found)} runs")
+def _one_checksum(runs: Sequence[Run]) -> Finding:
+    sums = {r.checksum for r in runs}
+    return met_if(len(sums) == 1, f"{len(sums)} checksum in {len(runs)} runs")
 
 
-def slow_node_ratios(name: str, found: list[Run]) -> list[tuple[str, Interval, float]]:
+def slow_node_ratios(name: str, runs: list[Run]) -> list[tuple[str, Interval, float]]:
     """Time of one-slow over that of all-half: storage, ratio, published ratio. No goal was stated."""
     ratios = []
     for storage in STORAGES[name]:
-        slow, half = _of(found, storage, "one-slow"), _of(found, storage, "all-half")
+        slow, half = _of(runs, storage, "one-slow"), _of(runs, storage, "all-half")
         first, second = _paired(slow, half)
         if first:
             published = PUBLISHED[storage]["one-slow"] / PUBLISHED[storage]["all-half"]
@@ -109,26 +107,26 @@ def slow_node_ratios(name: str, found: list[Run]) -> list[tuple[str, Interval, f
     return ratios
 
 
-def job_claims(found: list[Run]) -> list[Claim]:
+def job_claims(runs: list[Run]) -> list[Claim]:
     """Claims on the map-reduce job only: predictions, storage, stragglers."""
     claims = []
     storages = STORAGES["job"]
     for setting in SETTINGS:
-        needs = _needs(found, storages, [setting])
-        runs = [r for r in found if r.setting == setting]
+        needs = _needs(runs, storages, [setting])
+        setting_runs = [r for r in runs if r.setting == setting]
         flash, disk = PUBLISHED["flash"][setting], PUBLISHED["hard-disk"][setting]
         claims += [
             claim(
                 "job",
                 f"{setting}: time over that predicted from the disks' bytes, 0.85 to 1.15",
                 needs,
-                lambda runs=runs: _as_predicted(runs),
+                lambda setting_runs=setting_runs: _as_predicted(setting_runs),
             ),
             claim(
                 "job",
                 f"{setting}: hard disk over flash, 0.9 to 1.1",
                 needs,
-                lambda setting=setting: _alike(found, setting),
+                lambda setting=setting: _alike(runs, setting),
                 published=f"{disk / flash:.2f}",
             ),
         ]
@@ -139,7 +137,7 @@ def job_claims(found: list[Run]) -> list[Claim]:
                     "job",
                     f"{setting}: the straggler is one of {', '.join(sorted(nodes))}",
                     needs,
-                    lambda runs=runs, nodes=nodes: _straggles(runs, nodes),
+                    lambda setting_runs=setting_runs, nodes=nodes: _straggles(setting_runs, nodes),
                 )
             )
     return claims
@@ -153,8 +151,8 @@ def _as_predicted(runs: Sequence[Run]) -> Finding:
     return met_if(all(abs(ratio - 1) <= PREDICTED_LIMIT for ratio in ratios), evidence)
 
 
-def _alike(found: list[Run], setting: str) -> Finding:
-    first, second = _paired(_of(found, "hard-disk", setting), _of(found, "flash", setting))
+def _alike(runs: list[Run], setting: str) -> Finding:
+    first, second = _paired(_of(runs, "hard-disk", setting), _of(runs, "flash", setting))
     if not first:
         return Finding(Result.NOT_MEASURED, "no replicate with valid runs of both storages")
     ratio = ratio_interval(first, second)
@@ -170,49 +168,49 @@ def _paired(first: list[Run], second: list[Run]) -> tuple[list[float], list[floa
     """Times of common replicates, in one order."""
     a = {r.replicate: r.time_s for r in first}
     b = {r.replicate: r.time_s for r in second}
-    both = sorted(a.keys() & b.keys())
-    return [a[r] for r in both], [b[r] for r in both]
+    replicates = sorted(a.keys() & b.keys())
+    return [a[r] for r in replicates], [b[r] for r in replicates]
 
 
-def planted(found: list[Run]) -> list[Run]:
+def planted(runs: list[Run]) -> list[Run]:
     """The planted failure: every time of half-half a third too short."""
-    return [replace(r, time_s=r.time_s * 2 / 3) if r.setting == "half-half" else r for r in found]
+    return [replace(r, time_s=r.time_s * 2 / 3) if r.setting == "half-half" else r for r in runs]
 
 
-def ratios_figure(found: list[Run]) -> Figure:
-    """Time over that of all-fast by setting, here (a dot per run) and published; a panel per storage."""
+def ratios_figure(runs: list[Run]) -> Figure:
+    """Time over that of all-fast by setting, measured (a dot per run) and published; a panel per storage."""
     panels = {}
-    for storage in sorted({r.storage for r in found}, reverse=True):
-        fast = _time(found, storage, "all-fast").value
-        theirs = PUBLISHED[storage]
+    for storage in sorted({r.storage for r in runs}, reverse=True):
+        fast = _time(runs, storage, "all-fast").value
+        minutes = PUBLISHED[storage]
         panels[storage.replace("-", " ")] = [
             Point(
                 setting,
-                [theirs[setting] / theirs["all-fast"]],
-                {"here": [r.time_s / fast for r in _of(found, storage, setting)]},
+                [minutes[setting] / minutes["all-fast"]],
+                {"here": [r.time_s / fast for r in _of(runs, storage, setting)]},
             )
             for setting in SETTINGS
         ]
     return comparison_figure(panels, "time (times that of all-fast)", log=True)
 
 
-def times_figure(found: list[Run]) -> Figure:
+def times_figure(runs: list[Run]) -> Figure:
     """Time by setting; a dot per run, a line for the mean, a tick for the prediction."""
     fig = style.figure(style.WIDE_INCHES, 2.8)
     axes = fig.subplots(1, 1)
-    storages = sorted({r.storage for r in found}, reverse=True)
+    storages = sorted({r.storage for r in runs}, reverse=True)
     for i, storage in enumerate(storages):
         series = style.SERIES[i]
         for x, setting in enumerate(SETTINGS):
-            mine = _of(found, storage, setting)
-            if not mine:
+            setting_runs = _of(runs, storage, setting)
+            if not setting_runs:
                 continue
             at = x + (i - (len(storages) - 1) / 2) * 0.26
             name = storage.replace("-", " ") if x == 0 else ""
-            times = [r.time_s for r in mine]
+            times = [r.time_s for r in setting_runs]
             axes.bar(at, sum(times) / len(times), 0.22, color=series.colour, alpha=0.35, label=name)
             axes.plot([at] * len(times), times, series.mark, color=series.colour, ms=4)
-            predicted = [r.predicted_s for r in mine if r.predicted_s]
+            predicted = [r.predicted_s for r in setting_runs if r.predicted_s]
             if predicted:
                 label = "predicted from bytes" if x == 0 and i == 0 else ""
                 mean = sum(predicted) / len(predicted)

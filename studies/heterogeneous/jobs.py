@@ -36,17 +36,17 @@ def _runs(
     out: Path, invalid: bool, read: Callable[[Bundle, dict[str, Any]], Run]
 ) -> tuple[list[Run], list[str]]:
     """Valid runs (with `invalid`, all that ended normally), and reasons why others are excluded."""
-    found, left_out = [], []
+    runs, excluded = [], []
     if not (out / "runs.parquet").exists():
-        return found, ["no run"]
+        return runs, ["no run"]
     for row in pd.read_parquet(out / "runs.parquet").sort_values("run_order").to_dict("records"):
         values = {str(k): v for k, v in row.items()}
         bundle = Bundle.open(out / "runs" / str(row["run_id"]))
         if not row["valid"]:
-            left_out.append(f"{row['run_id']} ({row['setting']}): {row['reason']}")
+            excluded.append(f"{row['run_id']} ({row['setting']}): {row['reason']}")
         if row["valid"] or (invalid and bundle.manifest["exit_status"] == 0):
-            found.append(read(bundle, values))
-    return found, left_out
+            runs.append(read(bundle, values))
+    return runs, excluded
 
 
 def job_runs(out: Path, *, invalid: bool) -> tuple[list[Run], list[str]]:
@@ -60,11 +60,11 @@ def terasort_runs(out: Path, *, invalid: bool) -> tuple[list[Run], list[str]]:
 
 
 def _job(bundle: Bundle, row: dict[str, Any]) -> Run:
-    said = json.loads((bundle.path / "workload" / "job.json").read_text())
+    report = json.loads((bundle.path / "workload" / "job.json").read_text())
     setting = str(row["setting"])
     slowest = needed(
         bundle.table("device_requests").to_pandas(),
-        said["stages"],
+        report["stages"],
         lambda node: limit_bps(setting, node),
     )
     times: dict[str, float] = {}
@@ -76,9 +76,9 @@ def _job(bundle: Bundle, row: dict[str, Any]) -> Run:
         setting=str(row["setting"]),
         replicate=int(row["replicate"]),
         valid=bool(row["valid"]),
-        time_s=float(said["seconds"]),
-        last_reducer=said["last_reducer"],
-        checksum=said["checksum"],
+        time_s=float(report["seconds"]),
+        last_reducer=report["last_reducer"],
+        checksum=report["checksum"],
         straggler=max(times, key=lambda n: times[n]),
         predicted_s=sum(times.values()),
         slowest=slowest,
@@ -94,37 +94,37 @@ def needed(
     reads, and of its writes [B/s]. A task reads before it writes, so the times of both directions add up. A
     request counts where it was answered.
     """
-    asked = requests[requests["op"].astype(str) != "flush"]
-    node = asked["disk_id"].astype(str).str.split(".").str[0]
-    done = asked["done_ns"].to_numpy()
-    found = {}
+    data_requests = requests[requests["op"].astype(str) != "flush"]
+    node = data_requests["disk_id"].astype(str).str.split(".").str[0]
+    done = data_requests["done_ns"].to_numpy()
+    by_stage = {}
     for stage, (begin, end) in stages.items():
-        mine = (done > begin) & (done <= end)
-        size = asked["size_bytes"][mine].groupby(node[mine]).sum()
+        in_stage = (done > begin) & (done <= end)
+        size = data_requests["size_bytes"][in_stage].groupby(node[in_stage]).sum()
         times = {str(n): float(b) / limit(str(n)) for n, b in size.items()}
-        found[stage] = max(times.items(), key=lambda item: item[1]) if times else ("", 0.0)
-    return found
+        by_stage[stage] = max(times.items(), key=lambda item: item[1]) if times else ("", 0.0)
+    return by_stage
 
 
 def _terasort(bundle: Bundle, row: dict[str, Any]) -> Run:
-    said = json.loads((bundle.path / "workload" / "terasort.json").read_text())
+    report = json.loads((bundle.path / "workload" / "terasort.json").read_text())
     return Run(
         run_id=str(row["run_id"]),
         storage="flash",
         setting=str(row["setting"]),
         replicate=int(row["replicate"]),
         valid=bool(row["valid"]),
-        time_s=float(said["seconds"]),
-        last_reducer=said["last_reduce"],
-        checksum=said["checksum"],
-        straggler=busiest(bundle.table("device_requests").to_pandas(), said),
+        time_s=float(report["seconds"]),
+        last_reducer=report["last_reduce"],
+        checksum=report["checksum"],
+        straggler=busiest(bundle.table("device_requests").to_pandas(), report),
     )
 
 
-def busiest(requests: pd.DataFrame, said: dict[str, Any]) -> str:
+def busiest(requests: pd.DataFrame, report: dict[str, Any]) -> str:
     """The node whose disk had outstanding requests for longest during the job."""
-    mine = requests[
-        (requests["done_ns"] > said["began_ns"]) & (requests["t_ns"] < said["ended_ns"])
+    in_job = requests[
+        (requests["done_ns"] > report["began_ns"]) & (requests["t_ns"] < report["ended_ns"])
     ]
-    served = (mine["service_ns"] + mine["wait_ns"]).groupby(mine["disk_id"].astype(str)).sum()
+    served = (in_job["service_ns"] + in_job["wait_ns"]).groupby(in_job["disk_id"].astype(str)).sum()
     return str(served.idxmax()).split(".")[0]

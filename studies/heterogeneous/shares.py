@@ -18,8 +18,8 @@ SETTLES_S = 1.0
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Requests of one run. `at_s`: start of each, after the first change; `to_second`: True for s-1."""
+class ClientRun:
+    """Requests of one run's clients. `at_s`: start of each, after the first change; `to_second`: True for s-1."""
 
     run_id: str
     client: str
@@ -54,24 +54,24 @@ class Asked:
         return np.array([edges + step_s / 2, np.where(n > 0, share, np.nan)])
 
 
-def asked(out: Path, *, invalid: bool) -> tuple[list[Asked], list[str]]:
+def client_runs(out: Path, *, invalid: bool) -> tuple[list[ClientRun], list[str]]:
     """Valid runs of the study in `out` (`invalid`: all that ended normally), and reasons why others are
     excluded.
     """
-    found, left_out = [], []
+    runs, excluded = [], []
     if not (out / "runs.parquet").exists():
-        return found, ["no run"]
+        return runs, ["no run"]
     for row in pd.read_parquet(out / "runs.parquet").sort_values("run_order").to_dict("records"):
         bundle = Bundle.open(out / "runs" / str(row["run_id"]))
         usable = row["valid"] or (invalid and bundle.manifest["exit_status"] == 0)
         if not row["valid"]:
-            left_out.append(f"{row['run_id']} ({row['client']}): {row['reason']}")
+            excluded.append(f"{row['run_id']} ({row['client']}): {row['reason']}")
         if usable:
-            found.append(_one(bundle, str(row["client"]), bool(row["valid"])))
-    return found, left_out
+            runs.append(_read_run(bundle, str(row["client"]), bool(row["valid"])))
+    return runs, excluded
 
 
-def _one(bundle: Bundle, client: str, valid: bool) -> Asked:
+def _read_run(bundle: Bundle, client: str, valid: bool) -> ClientRun:
     events = bundle.table("events").to_pandas()
     changes = np.array(sorted(events.groupby("planned_ns")["applied_ns"].max()))
     lines = pd.read_csv(
@@ -80,7 +80,7 @@ def _one(bundle: Bundle, client: str, valid: bool) -> Asked:
         names=["t_ns", "server", "latency_ns"],
     )
     zero = changes[0]
-    return Asked(
+    return ClientRun(
         bundle.path.name,
         client,
         valid,

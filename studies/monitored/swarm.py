@@ -8,29 +8,29 @@ import numpy as np
 import pandas as pd
 
 
-def not_whole(progress: pd.DataFrame) -> list[str]:
+def incomplete(progress: pd.DataFrame) -> list[str]:
     """Series [%] that decrease, or do not end at 100."""
-    found = []
+    names = []
     for name, column in progress.items():
         values = column.dropna().to_numpy()
         if not len(values) or (np.diff(values) < 0).any() or values[-1] != 100:
-            found.append(str(name))
-    return found
+            names.append(str(name))
+    return names
 
 
 def missing(progress: pd.DataFrame, end_ns: int, interval_s: float = 1.0) -> dict[str, int]:
     """Series with a wrong number of stored scrapes from their first one to the end; the difference."""
-    found = {}
+    differences = {}
     for name, column in progress.items():
-        there = column.dropna()
-        if there.empty:
-            found[str(name)] = 0
+        scrapes = column.dropna()
+        if scrapes.empty:
+            differences[str(name)] = 0
             continue
-        life_s = (end_ns - int(there.index[0].value)) / 1e9
+        life_s = (end_ns - int(scrapes.index[0].value)) / 1e9
         expected = math.floor(life_s / interval_s) + 1
-        if abs(len(there) - expected) > 1:
-            found[str(name)] = len(there) - expected
-    return found
+        if abs(len(scrapes) - expected) > 1:
+            differences[str(name)] = len(scrapes) - expected
+    return differences
 
 
 def earliest_s(size_bytes: int, rate_bps: float, burst_bytes: int) -> float:

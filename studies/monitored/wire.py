@@ -9,7 +9,7 @@ import struct
 _ALL = 0x0003
 _ATTACH_FILTER = 26
 _SOL_PACKET, _STATISTICS = 263, 6
-#: of filters (linux/filter.h): where ancillary values begin; the type of a packet that leaves
+#: constants of filters (linux/filter.h): offset of ancillary values; type of an outgoing packet
 _TYPE, _LEAVES = 0xFFFFF000 + 4, 4
 
 
@@ -42,22 +42,22 @@ def program(port: int | None) -> list[tuple[int, int, int, int]]:
 
 
 class Packets:
-    """Counts since its creation, in the network namespace of the caller; `count` may be called repeatedly."""
+    """Count packets since its creation, in the caller's network namespace; `count` may be called repeatedly."""
 
     def __init__(self, interface: str, port: int | None) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        words = b"".join(struct.pack("=HBBI", *one) for one in program(port))
-        kept = ctypes.create_string_buffer(words, len(words))
-        described = struct.pack("@HL", len(words) // 8, ctypes.addressof(kept))
+        instructions = b"".join(struct.pack("=HBBI", *instruction) for instruction in program(port))
+        buffer = ctypes.create_string_buffer(instructions, len(instructions))
+        described = struct.pack("@HL", len(instructions) // 8, ctypes.addressof(buffer))
         self._socket.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, described)
         self._socket.bind((interface, _ALL))
         self._total = 0
 
     def count(self) -> int:
         """Packets so far."""
-        said = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8)
+        statistics = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8)
         # the kernel resets its counter at each call; it includes packets without space in the buffer
-        self._total += struct.unpack("=II", said)[0]
+        self._total += struct.unpack("=II", statistics)[0]
         return self._total
 
     def close(self) -> None:

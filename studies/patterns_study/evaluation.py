@@ -22,7 +22,7 @@ from studies.patterns_study.treatments import (
     ground_of,
 )
 
-#: broadcast with several copies: most difference from one copy that counts as none
+#: broadcast with several copies: largest difference from one copy that counts as none
 FLAT = 0.10
 #: published: largest error of a prediction (text 003, line 1084)
 ERROR = 0.14
@@ -30,7 +30,7 @@ ERROR = 0.14
 SPEED_UP = 0.15
 #: patterns whose sign on the workflow-aware store is published: lines of text 003
 PUBLISHED = {"pipeline": "faster (L1092-1094)", "reduce": "faster (L1104-1110)"}
-#: those that stay faster on more nodes
+#: patterns that stay faster on more nodes
 SCALED = {"pipeline": "faster (L1133-1140)", "reduce": ""}
 GAIN = "95 % interval of the gain above 0"
 EXCHANGED = "the results of both stores exchanged"
@@ -101,10 +101,10 @@ def _faster(part: Part, pair: Pair) -> Claim:
 
 
 def _order(part: Part, pair: Pair) -> Claim:
-    both = (pair.default, pair.aware)
+    treatments = (pair.default, pair.aware)
 
     def evaluate() -> Finding:
-        gains = (measured_gain(part, *both), simulated_gain(part, *both))
+        gains = (measured_gain(part, *treatments), simulated_gain(part, *treatments))
         text = f"gain measured {_text(gains[0])}, simulated {_text(gains[1])}"
         if any(gain.low is None or gain.low <= 0 <= (gain.high or 0.0) for gain in gains):
             return Finding(Result.UNDECIDED, text)
@@ -113,7 +113,7 @@ def _order(part: Part, pair: Pair) -> Claim:
     return claim(
         _of(pair.aware),
         f"{pair.aware.name}: the simulation has the measured order of the stores",
-        measured_counts(part, both) | simulated_counts(part, both),
+        measured_counts(part, treatments) | simulated_counts(part, treatments),
         evaluate,
         criterion="same sign, both 95 % intervals without 0",
         least=LEAST,
@@ -121,7 +121,7 @@ def _order(part: Part, pair: Pair) -> Claim:
 
 
 def _speed_up(part: Part, pair: Pair) -> Claim:
-    both = (pair.default, pair.aware)
+    treatments = (pair.default, pair.aware)
 
     def evaluate() -> Finding:
         measured, simulated = (
@@ -134,7 +134,7 @@ def _speed_up(part: Part, pair: Pair) -> Claim:
     return claim(
         _of(pair.aware),
         f"{pair.aware.name}: the speed-up is the simulated one",
-        measured_counts(part, both) | simulated_counts(part, both),
+        measured_counts(part, treatments) | simulated_counts(part, treatments),
         evaluate,
         criterion=f"within {SPEED_UP:.0%}",
         least=LEAST,
@@ -145,31 +145,31 @@ def _broadcast(part: Part, treatments: Sequence[Treatment]) -> list[Claim]:
     """More copies help if each is on one node, and make no difference if chunks are spread."""
     if not treatments:
         return []
-    one, *more = treatments
-    if one.engine == "cephfs":
+    single_copy, *several_copies = treatments
+    if single_copy.engine == "cephfs":
         wording = "spread over all nodes, copies make no difference"
         return [
             claim(
-                _of(one),
-                f"{one.name}: {wording}",
+                _of(single_copy),
+                f"{single_copy.name}: {wording}",
                 measured_counts(part, treatments),
-                lambda: _flat(part, one, more),
+                lambda: _flat(part, single_copy, several_copies),
                 published="1-3 % between them (L1112-1121)",
                 criterion=f"95 % intervals of the differences within {FLAT:.0%}",
                 least=LEAST,
             )
         ]
-    most = treatments[-1]
+    most_copies = treatments[-1]
 
     def evaluate() -> Finding:
-        mean_s = statistics.fmean(part.makespans(one))
-        return _positive(measured_gain(part, one, most), mean_s)
+        mean_s = statistics.fmean(part.makespans(single_copy))
+        return _positive(measured_gain(part, single_copy, most_copies), mean_s)
 
     return [
         claim(
-            _of(one),
-            f"{one.name}: on one node per copy, {COPIES[-1]} copies are faster than one",
-            measured_counts(part, (one, most)),
+            _of(single_copy),
+            f"{single_copy.name}: on one node per copy, {COPIES[-1]} copies are faster than one",
+            measured_counts(part, (single_copy, most_copies)),
             evaluate,
             published="less pressure on a node (L1121)",
             criterion=GAIN,
@@ -178,17 +178,17 @@ def _broadcast(part: Part, treatments: Sequence[Treatment]) -> list[Claim]:
     ]
 
 
-def _flat(part: Part, one: Treatment, more: Sequence[Treatment]) -> Finding:
-    """Finding that differences from one copy are small: undecided where an interval reaches out."""
-    mean_s = statistics.fmean(part.makespans(one))
+def _flat(part: Part, single_copy: Treatment, several_copies: Sequence[Treatment]) -> Finding:
+    """Finding that differences from one copy are small: undecided if an interval exceeds the limit."""
+    mean_s = statistics.fmean(part.makespans(single_copy))
     texts, results = [], []
-    for other in more:
-        change = measured_gain(part, other, one)
+    for treatment in several_copies:
+        change = measured_gain(part, treatment, single_copy)
         assert change.low is not None
         assert change.high is not None
         low, high = change.low / mean_s, change.high / mean_s
         texts.append(
-            f"{other.copies} copies {change.mean / mean_s:+.1%} ({low:+.1%} to {high:+.1%})"
+            f"{treatment.copies} copies {change.mean / mean_s:+.1%} ({low:+.1%} to {high:+.1%})"
         )
         inside = low >= -FLAT and high <= FLAT
         outside = low > FLAT or high < -FLAT
@@ -203,19 +203,19 @@ def _scaled(part: Part, ground: Ground) -> list[Claim]:
     """Signs on clusters that are simulated only."""
     result = []
     for pair in ground.pairs(part.size.scaled):
-        both, pattern = (pair.default, pair.aware), pair.aware.pattern
+        treatments, pattern = (pair.default, pair.aware), pair.aware.pattern
         if pattern not in SCALED:
             continue
 
-        def evaluate(both: tuple[Treatment, Treatment] = both) -> Finding:
-            mean_s = statistics.fmean(part.simulations(both[0]))
-            return _positive(simulated_gain(part, *both), mean_s)
+        def evaluate(treatments: tuple[Treatment, Treatment] = treatments) -> Finding:
+            mean_s = statistics.fmean(part.simulations(treatments[0]))
+            return _positive(simulated_gain(part, *treatments), mean_s)
 
         result.append(
             claim(
                 f"{_of(pair.aware)}, simulated",
                 f"{pair.aware.name}: the workflow-aware store is faster",
-                simulated_counts(part, both),
+                simulated_counts(part, treatments),
                 evaluate,
                 published=SCALED[pattern],
                 criterion=GAIN,
@@ -267,7 +267,7 @@ def planted(part: Part) -> dict[str, bool | None]:
     ]
     slow: bool | None = None
     if len(part.planted) == 2:
-        default, aware = (statistics.fmean(one.makespans_s) for one in part.planted)
+        default, aware = (statistics.fmean(simulation.makespans_s) for simulation in part.planted)
         slow = aware > default
     return {
         f"{part.ground}: {EXCHANGED}": all(changed) if changed else None,
@@ -277,10 +277,10 @@ def planted(part: Part) -> dict[str, bool | None]:
 
 def _exchanged(run: Run) -> Run:
     """The run as one on the other store; those of broadcast differ by copies instead."""
-    one = run.treatment
-    if not isinstance(one, Treatment) or one.pattern == "broadcast":
+    treatment = run.treatment
+    if not isinstance(treatment, Treatment) or treatment.pattern == "broadcast":
         return run
-    return replace(run, treatment=replace(one, store=DEFAULT if one.aware else AWARE))
+    return replace(run, treatment=replace(treatment, store=DEFAULT if treatment.aware else AWARE))
 
 
 #: metrics of a run: name, unit, value
@@ -290,7 +290,7 @@ METRICS: tuple[tuple[str, str, Callable[[Run], float]], ...] = (
     ("throughput", "MB/s", lambda run: run.moved_bytes / run.makespan_s / 1e6),
     ("bytes over links", "MB", lambda run: run.remote_bytes / 1e6),
     ("footprint", "MB", lambda run: run.stored_bytes / 1e6),
-    # with the manager's node
+    # including the manager's node
     ("cost", "node s", lambda run: (run.treatment.nodes + 1) * run.makespan_s),
     ("energy by the emulated meter", "J", lambda run: run.energy_j),
 )
@@ -312,8 +312,8 @@ def rows_of(part: Part) -> list[record.Row]:
             name = "turn-around, simulated"
             rows.append(record.row(case, part.ground, name, simulated, "s"))
     if part.runs:
-        others = [run.others_cpus for run in part.runs]
-        load = record.row("all runs", part.ground, "processors used by others", others, "1")
+        others_cpus = [run.others_cpus for run in part.runs]
+        load = record.row("all runs", part.ground, "processors used by others", others_cpus, "1")
         rows.append(load | {"quoted": True})
     return rows
 
@@ -338,12 +338,16 @@ def everything(part: Part) -> list[AnyTreatment]:
 def required(part: Part) -> list[AnyTreatment]:
     """Treatments that are to be measured."""
     clusters = ground_of(part.ground, part.size).clusters
-    return [one for cluster in clusters for one in cluster.treatments]
+    return [treatment for cluster in clusters for treatment in cluster.treatments]
 
 
 def incomplete(part: Part) -> list[str]:
     """Treatments with fewer valid runs than the size of the study."""
-    return [str(one) for one in required(part) if len(part.valid(one)) < part.size.repeat]
+    return [
+        str(treatment)
+        for treatment in required(part)
+        if len(part.valid(treatment)) < part.size.repeat
+    ]
 
 
 def others_text(parts: Sequence[Part]) -> str:

@@ -1,4 +1,4 @@
-"""Seeding, predictions and runs of the scenarios of an engine, each stored as soon as it is there."""
+"""Seeding, predictions and runs of the scenarios of an engine, each stored as soon as it is complete."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CLUSTER = Path(__file__).parent / "cluster.platform.yaml"
 SLOW_LINK, SLOW_DISK = "10 Mbit/s", "20MB/s"
 #: number of a run that is not counted: the first of a scenario on a store, which may create pools
 WARM_UP = -1
-#: planted: predictions of a model whose links have this rate, and how many scenarios have them
+#: planted: predictions of a model whose links have this rate, and the number of scenarios that have them
 PLANTED_LINKS, PLANTED_SCENARIOS = "10 Mbit/s", 4
 #: time of a run over its predicted time, before the first run is measured
 _PACE = 1.5
@@ -87,7 +87,7 @@ class Run:
     """A run. `label`: the fault that was made, empty for a scenario; `number`: WARM_UP, or from 0.
 
     `hosts`: host of each task; `operations`: rows of the table `workflow_operations`; `places`: locations of
-    the files, as `penstock predict --placement` reads them; `reason`: why the run is not valid, or empty.
+    the files, as `penstock predict --placement` reads them; `reason`: the reason why the run is not valid, or empty.
     """
 
     scenario: Scenario
@@ -236,11 +236,11 @@ def workload_of(scenario: Scenario, platform: Platform) -> Workload:
 
 
 def predict_all(part: Part, scenarios: Sequence[Scenario]) -> None:
-    """Predict what has no prediction yet, by the default model; some remote ones also with slow links."""
+    """Predict scenarios without a prediction by the default model; some remote ones also with slow links."""
     assert part.seeds is not None
     engine = part.head.engine
     platform, started = platform_of(engine, part.seeds), cluster(engine)
-    remote = [one for one in scenarios if not one.hints][:PLANTED_SCENARIOS]
+    remote = [scenario_ for scenario_ in scenarios if not scenario_.hints][:PLANTED_SCENARIOS]
     for scenario in scenarios:
         for planted in (False, True)[: 1 + (scenario in remote)]:
             if part.predicted(scenario, planted=planted) is not None:
@@ -263,28 +263,32 @@ def measure(
     """
     if part.seeds is None:
         note(f"{part.head.engine}: service times")
-        slow = any(one.slow_disk for one in scenarios)
+        slow = any(scenario.slow_disk for scenario in scenarios)
         part.add(seeded(part.head.engine, size.budget_s, slow_disk=slow))
     predict_all(part, scenarios)
     remaining = Remaining(part, scenarios, size.runs)
-    for key in dict.fromkeys(one.cluster for one in scenarios):
-        here = [one for one in scenarios if one.cluster == key]
-        platform = cluster_of(part.head.engine, here[0])
-        while any(lacking(part, one, n, size.runs) for one in here for n in range(size.runs)):
+    for key in dict.fromkeys(scenario.cluster for scenario in scenarios):
+        on_cluster = [scenario for scenario in scenarios if scenario.cluster == key]
+        platform = cluster_of(part.head.engine, on_cluster[0])
+        while any(
+            lacking(part, scenario, n, size.runs)
+            for scenario in on_cluster
+            for n in range(size.runs)
+        ):
             before = len(part.runs)
             try:
                 with store_of(platform, part.head.engine) as store:
                     runner = Runner(store, platform, limits or Limits())
-                    blocks(part, here, size.runs, runner, remaining)
+                    blocks(part, on_cluster, size.runs, runner, remaining)
             except PenstockError as error:
                 if len(part.runs) == before:
                     raise
-                note(f"{part.head.engine}: {error}; what lacks is measured on a new store")
+                note(f"{part.head.engine}: {error}; the missing runs are measured on a new store")
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs scenarios on a store."""
+    """Run scenarios on a store."""
 
     store: Store
     platform: Platform
@@ -326,10 +330,11 @@ def blocks(
     numbers = range(runs)
     for number in (WARM_UP, *numbers):
         order = [
-            one
-            for one in scenarios
+            scenario_
+            for scenario_ in scenarios
             if any(
-                lacking(part, one, n, runs) for n in (numbers if number == WARM_UP else (number,))
+                lacking(part, scenario_, n, runs)
+                for n in (numbers if number == WARM_UP else (number,))
             )
         ]
         Random(f"{part.head.engine} {scenarios[0].cluster} {number}").shuffle(order)
@@ -362,14 +367,16 @@ class Remaining:
         self.predicted_s += self._predicted(run.scenario)
         spent = time.monotonic() - self.begin
         pace = spent / self.predicted_s if self.predicted_s else _PACE
-        lack = {one: self.lacking(one) for one in self.scenarios}
-        left_s = pace * sum(count * self._predicted(one) for one, count in lack.items())
+        missing = {scenario: self.lacking(scenario) for scenario in self.scenarios}
+        remaining_s = pace * sum(
+            count * self._predicted(scenario) for scenario, count in missing.items()
+        )
         total = self.runs * len(self.scenarios)
-        what = "warm-up" if run.number == WARM_UP else f"run {run.number + 1} of {self.runs}"
+        name = "warm-up" if run.number == WARM_UP else f"run {run.number + 1} of {self.runs}"
         reason = f"; not valid: {run.reason}" if run.reason and run.number != WARM_UP else ""
         note(
-            f"{self.part.head.engine} [{total - sum(lack.values())}/{total}, {left_s / 60:.0f} min left] "
-            f"{run.scenario}, {what}: {run.makespan_s:.2f} s{reason}"
+            f"{self.part.head.engine} [{total - sum(missing.values())}/{total}, {remaining_s / 60:.0f} min left] "
+            f"{run.scenario}, {name}: {run.makespan_s:.2f} s{reason}"
         )
 
     def lacking(self, scenario: Scenario) -> int:

@@ -48,25 +48,27 @@ def dots(axes: Any, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
     axes.set_ylim(-0.04 * float(np.max(y)), 1.04 * float(np.max(y)))
 
 
-def offsets(out: Path, found: list[Step]) -> Figure:
+def offsets(out: Path, steps: list[Step]) -> Figure:
     """Offset against request number; a row per disk, before on the left and after on the right."""
-    disks = disks_of(found)
+    disks = disks_of(steps)
     fig = style.figure(style.WIDE_INCHES, 2.3 * len(disks) + 0.2)
     grid = fig.subplots(len(disks), 2, squeeze=False, sharey="row")
     for row, disk in enumerate(disks):
         for column, step in enumerate(TITLES):
-            one = by_replicate(found, disk=disk, step=step)
+            by_number = by_replicate(steps, disk=disk, step=step)
             axes = grid[row][column]
-            if not one:
+            if not by_number:
                 axes.text(0.5, 0.5, "no valid run", transform=axes.transAxes, ha="center")
                 continue
-            run = one[min(one)]
-            mine = reads(Bundle.open(out / "runs" / run.run_id), run.table)
-            y = mine["offset_bytes"].to_numpy(float) / 2**20
-            kept = chosen(y)
-            dots(axes, kept + 1, y[kept])
+            run = by_number[min(by_number)]
+            table_reads = reads(Bundle.open(out / "runs" / run.run_id), run.table)
+            y = table_reads["offset_bytes"].to_numpy(float) / 2**20
+            plotted = chosen(y)
+            dots(axes, plotted + 1, y[plotted])
             axes.set_title(f"{WORDS[disk]}, {TITLES[step]}: {run.verdict}, {run.time_s:.3g} s")
-            axes.set_xlabel(f"request number (shown {len(kept):,} of {len(y):,} reads)", fontsize=8)
+            axes.set_xlabel(
+                f"request number (shown {len(plotted):,} of {len(y):,} reads)", fontsize=8
+            )
             axes.xaxis.set_major_formatter(FuncFormatter(style.plain_number))
             axes.xaxis.set_major_locator(MaxNLocator(5))
             if column == 0:
@@ -75,12 +77,12 @@ def offsets(out: Path, found: list[Step]) -> Figure:
     return fig
 
 
-def disorder(found: list[Step]) -> Figure:
+def disorder(steps: list[Step]) -> Figure:
     """Time of the scan by the share of its consecutive reads, a panel per disk."""
-    disks = disks_of(found)
+    disks = disks_of(steps)
     fig = style.figure(style.WIDE_INCHES, 2.7)
     for axes, disk in zip(fig.subplots(1, len(disks), squeeze=False)[0], disks, strict=True):
-        loads = by_load(found, disk)
+        loads = by_load(steps, disk)
         x = loads["consecutive_share"]
         spread = [loads["time_s"] - loads["low_s"], loads["high_s"] - loads["time_s"]]
         axes.errorbar(x, loads["time_s"], yerr=spread, fmt="o", ms=4, color=style.BLUE, lw=1)

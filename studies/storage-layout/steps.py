@@ -35,31 +35,31 @@ class Step:
 
 
 def steps(out: Path) -> tuple[list[Step], list[str]]:
-    """The valid runs of the study in `out`, and the reasons for which others are left out."""
-    found, left_out = [], []
+    """Valid runs of the study in `out`, and the reasons why others are excluded."""
+    valid, excluded = [], []
     if not (out / "runs.parquet").exists():
-        return found, ["no run"]
+        return valid, ["no run"]
     names = [f["name"] for f in json.loads((out / "plan.json").read_text())["factors"]]
     for row in pd.read_parquet(out / "runs.parquet").sort_values("run_id").to_dict("records"):
         levels = {name: str(row[name]) for name in names}
         if not row["valid"]:
-            left_out.append(f"{' '.join(levels.values())} #{row['replicate']}: {row['reason']}")
+            excluded.append(f"{' '.join(levels.values())} #{row['replicate']}: {row['reason']}")
             continue
         bundle = Bundle.open(out / "runs" / str(row["run_id"]))
-        said = dict(
+        output = dict(
             line.split(": ", 1)
             for line in (bundle.path / "stdout.txt").read_text().splitlines()
             if ": " in line
         )
         table = (bundle.path / "workload" / "table").read_text().strip()
         read = read_pattern(bundle, table)
-        found.append(
+        valid.append(
             Step(
                 run_id=str(row["run_id"]),
                 levels=levels,
                 replicate=int(row["replicate"]),
                 time_s=float(row["time"]),
-                checksum=said.get("checksum", ""),
+                checksum=output.get("checksum", ""),
                 table=table,
                 verdict=str(read["class"]),
                 consecutive_share=float(read["consecutive_share"]),
@@ -69,19 +69,21 @@ def steps(out: Path) -> tuple[list[Step], list[str]]:
                 sentence=str(read["sentence"]),
             )
         )
-    return found, left_out
+    return valid, excluded
 
 
 def read_pattern(bundle: Bundle, table: str) -> dict[str, Any]:
-    """Row of `patterns` on the reads of the file whose path ends in `table`: all threads, all of the run."""
+    """Row of `patterns` on the reads of the file whose path ends in `table`: all threads, complete run."""
     rows = bundle.table("patterns").to_pandas()
-    mine = rows[rows["path"].str.endswith("/" + table, na=False) & (rows["direction"] == "read")]
+    table_rows = rows[
+        rows["path"].str.endswith("/" + table, na=False) & (rows["direction"] == "read")
+    ]
     for part in ("tid", "phase_id"):
-        if part in mine:
-            mine = mine[mine[part].isna()]
-    if "basis" in mine:
-        mine = mine[mine["basis"] == "calls"]
-    (row,) = mine.to_dict("records")
+        if part in table_rows:
+            table_rows = table_rows[table_rows[part].isna()]
+    if "basis" in table_rows:
+        table_rows = table_rows[table_rows["basis"] == "calls"]
+    (row,) = table_rows.to_dict("records")
     return {str(k): v for k, v in row.items()}
 
 
@@ -91,10 +93,14 @@ def reads(bundle: Bundle, table: str) -> pd.DataFrame:
     (number,) = files.loc[files["path"].str.endswith("/" + table, na=False), "file_id"]
     events = bundle.table("io_events").to_pandas()
     chosen = (events["file_id"] == number) & (events["direction"] == "read")
-    mine = events[chosen & (events["done_bytes"] > 0)].sort_values("t_ns", kind="stable")
-    t_s = (mine["t_ns"] - mine["t_ns"].min()) / 1e9
+    table_reads = events[chosen & (events["done_bytes"] > 0)].sort_values("t_ns", kind="stable")
+    t_s = (table_reads["t_ns"] - table_reads["t_ns"].min()) / 1e9
     return pd.DataFrame(
-        {"t_s": t_s, "offset_bytes": mine["offset_bytes"], "size_bytes": mine["done_bytes"]}
+        {
+            "t_s": t_s,
+            "offset_bytes": table_reads["offset_bytes"],
+            "size_bytes": table_reads["done_bytes"],
+        }
     ).reset_index(drop=True)
 
 
@@ -133,10 +139,10 @@ def ratio_interval(first: Iterable[float], second: Iterable[float]) -> Interval:
     return Interval(float(np.exp(logs.value)), float(np.exp(logs.low)), float(np.exp(logs.high)))
 
 
-def by_replicate(found: list[Step], **levels: str) -> dict[int, Step]:
+def by_replicate(steps_: list[Step], **levels: str) -> dict[int, Step]:
     """The steps at these levels, by replicate."""
     return {
-        s.replicate: s for s in found if all(s.levels[name] == at for name, at in levels.items())
+        s.replicate: s for s in steps_ if all(s.levels[name] == at for name, at in levels.items())
     }
 
 

@@ -28,11 +28,11 @@ def main() -> None:
     wait(store / "ready")
     begin = time.monotonic()
     if number < split:
-        words = ["blastn", "-db", store / "db", "-query", store / f"queries.{number}"]
-        words += ["-outfmt", "6 qseqid", "-evalue", "1e-20", "-max_target_seqs", "1"]
-        done = subprocess.run(words, check=True, capture_output=True, text=True)
-        found = sorted(set(done.stdout.split()))
-        write(store / f"hits.{number}", "".join(f"{name}\n" for name in found))
+        argv = ["blastn", "-db", store / "db", "-query", store / f"queries.{number}"]
+        argv += ["-outfmt", "6 qseqid", "-evalue", "1e-20", "-max_target_seqs", "1"]
+        result = subprocess.run(argv, check=True, capture_output=True, text=True)
+        matched = sorted(set(result.stdout.split()))
+        write(store / f"hits.{number}", "".join(f"{name}\n" for name in matched))
     if number == 0:
         hits = 0
         for part in range(split):
@@ -42,11 +42,11 @@ def main() -> None:
 
 
 def make(store: Path, mebibases: int, queries: int, split: int) -> None:
-    """The database's files as makeblastdb writes them, and the queries in N parts."""
-    chance = random.Random(1)
-    whole = chance.randbytes(mebibases << 20).translate(b"ACGT" * 64).decode()
-    each = 1 << 20
-    pieces = (whole[i : i + each] for i in range(0, len(whole), each))
+    """Create the database by makeblastdb, and the queries in N parts."""
+    rng = random.Random(1)
+    bases = rng.randbytes(mebibases << 20).translate(b"ACGT" * 64).decode()
+    piece_bases = 1 << 20
+    pieces = (bases[i : i + piece_bases] for i in range(0, len(bases), piece_bases))
     text = "".join(f">s{i}\n{piece}\n" for i, piece in enumerate(pieces))
     subprocess.run(
         ["makeblastdb", "-dbtype", "nucl", "-title", "made", "-out", store / "db"],
@@ -57,14 +57,13 @@ def make(store: Path, mebibases: int, queries: int, split: int) -> None:
     parts: list[list[str]] = [[] for _ in range(split)]
     for i in range(queries):
         if i % 4 == 0:
-            at = chance.randrange(len(whole) - LONG)
-            word = [
-                chance.choice("ACGT") if chance.random() < MUTATED else c
-                for c in whole[at : at + LONG]
+            at = rng.randrange(len(bases) - LONG)
+            query = [
+                rng.choice("ACGT") if rng.random() < MUTATED else c for c in bases[at : at + LONG]
             ]
         else:
-            word = chance.choices("ACGT", k=LONG)
-        parts[i % split].append(f">q{i}\n{''.join(word)}\n")
+            query = rng.choices("ACGT", k=LONG)
+        parts[i % split].append(f">q{i}\n{''.join(query)}\n")
     for i, part in enumerate(parts):
         write(store / f"queries.{i}", "".join(part))
     for path in store.iterdir():

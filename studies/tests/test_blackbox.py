@@ -37,16 +37,16 @@ def _treatments(compare: Any) -> Any:
 
 
 def rows(compare: Any, share: float = 1.0) -> list[Any]:
-    """A run of each treatment; the storage takes `share` of what was measured, computing the rest."""
-    found = []
+    """A run of each treatment; the storage takes `share` of the measured time, computing the rest."""
+    all_rows = []
     for program in compare.TASKS:
         for disk, disk_s in DISKS.items():
             for size, size_s in SIZES.items():
                 time_s = disk_s * size_s
                 run = compare.Observed(disk, program, size, 1, time_s, {}, 0.0, 1e6)
-                one = compare.Compared(run, share * time_s, time_s, 0.9 * time_s, 1.1 * time_s)
-                found.append(one)
-    return found
+                row = compare.Compared(run, share * time_s, time_s, 0.9 * time_s, 1.1 * time_s)
+                all_rows.append(row)
+    return all_rows
 
 
 def test_exact_predictions_meet_every_claim(compare: Any, treatments: Any) -> None:
@@ -58,36 +58,36 @@ def test_exact_predictions_meet_every_claim(compare: Any, treatments: Any) -> No
 
 
 def test_each_treatment_that_is_removed_is_not_measured(compare: Any, treatments: Any) -> None:
-    every = rows(compare)
-    for gone in every:
-        claims = compare.claims([r for r in every if r is not gone], treatments)
+    all_rows = rows(compare)
+    for removed in all_rows:
+        claims = compare.claims([r for r in all_rows if r is not removed], treatments)
         missing = [c for c in claims if c.result is Result.NOT_MEASURED]
         of_program = [
-            c for c in claims if c.wording.split(":")[0].split(",")[0] == gone.run.program
+            c for c in claims if c.wording.split(":")[0].split(",")[0] == removed.run.program
         ]
         assert missing == of_program != []
-        treatment = f"{gone.run.program} {gone.run.disk} {gone.run.size}"
+        treatment = f"{removed.run.program} {removed.run.disk} {removed.run.size}"
         assert {c.missing for c in missing} == {(treatment,)}
         assert status(claims) == 3
 
 
 def test_coverage_is_calibrated_by_the_other_programs(compare: Any) -> None:
-    """One program takes twice as long as predicted: the others do not know, and it widens their intervals."""
+    """One program takes twice as long as predicted, which widens the intervals of the others only."""
     late = compare.coverage([], "word-count")
     assert (late.runs, late.level) == (0, None)
-    each = [
+    rows_ = [
         replace(r, run=replace(r.run, time_s=2 * r.run.time_s))
         if r.run.program == "word-count"
         else r
         for r in rows(compare)
     ]
-    each = [replace(r, low_s=np.float64(r.low_s)) for r in each]  # as a model gives them
-    late = compare.coverage(each, "word-count")
+    rows_ = [replace(r, low_s=np.float64(r.low_s)) for r in rows_]  # the type that a model returns
+    late = compare.coverage(rows_, "word-count")
     assert (late.runs, late.inside, late.calibrated) == (4, 0, 0)
     assert json.loads(json.dumps(vars(late))) == vars(late)
     assert late.level == pytest.approx(0.75, abs=1e-5)  # three other programs
-    other = compare.coverage(each, "grep-fixed")
-    assert (other.inside, other.calibrated) == (4, 4)
+    grep = compare.coverage(rows_, "grep-fixed")
+    assert (grep.inside, grep.calibrated) == (4, 4)
     far = [replace(r, run=replace(r.run, time_s=1.5 * r.run.time_s)) for r in rows(compare)]
     assert compare.coverage(far, "grep-fixed").inside == 0
     assert compare.coverage(far, "grep-fixed").calibrated == 4

@@ -152,7 +152,7 @@ def clients(parts: dict[str, Any], *names: str) -> list[Any]:
     for name in names:
         times, second = (at, aware) if name == "aware" else (at[::2], blind[: len(at[::2])])
         clients_.append(
-            parts["shares"].Asked("r", name, True, (0.0, 10.0, 20.0), times, second, times * 0)
+            parts["shares"].ClientRun("r", name, True, (0.0, 10.0, 20.0), times, second, times * 0)
         )
     return clients_
 
@@ -194,7 +194,7 @@ def test_time_that_bytes_need(parts: dict[str, Any]) -> None:
 def test_shares_between_changes(parts: dict[str, Any]) -> None:
     at = np.array([-1.0, -0.5, 0.0, 5.0, 10.0, 15.0, 20.5, 22.0])
     second = np.array([True, False, True, True, False, False, True, False])
-    client = parts["shares"].Asked("r", "aware", True, (0.0, 10.0, 20.0), at, second, at * 0)
+    client = parts["shares"].ClientRun("r", "aware", True, (0.0, 10.0, 20.0), at, second, at * 0)
     assert [client.share(w) for w in ("before", "first", "second", "after")] == [0.5, 1.0, 0.0, 0.0]
     assert client.requests("first", "second") == 4
 

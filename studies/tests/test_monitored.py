@@ -86,16 +86,16 @@ def test_incomplete_series_of_a_swarm_are_reported() -> None:
     early = pd.DataFrame({"a": np.minimum(100.0, np.arange(21) * 6.0)}, index=times(21))
     late = early["a"].where(np.arange(21) >= 4)
     both = early.assign(late=late)
-    assert swarm.not_whole(both) == []
+    assert swarm.incomplete(both) == []
     assert swarm.missing(both, end_ns) == {}
     down = both.copy()
     down.iloc[10, 0] = 3.0
-    assert swarm.not_whole(down) == ["a"]
+    assert swarm.incomplete(down) == ["a"]
     lost = both.copy()
     lost.iloc[8:11, 1] = np.nan
     assert swarm.missing(lost, end_ns) == {"late": -3}
     assert swarm.missing(both, end_ns + 3 * SECOND) == {"a": -3, "late": -3}
-    assert swarm.not_whole(both.iloc[:10]) == ["a", "late"]
+    assert swarm.incomplete(both.iloc[:10]) == ["a", "late"]
     assert swarm.earliest_s(5_000_000, 50_000, 3028) == pytest.approx(99.94, abs=0.01)
 
 

@@ -370,16 +370,16 @@ class TestProgram:
     def test_a_scenario_without_its_runs_is_not_measured(
         self, measured: predictions.Results
     ) -> None:
-        rows, claims = predictions.judged(measured)
+        rows, claims = predictions.rows_and_claims(measured)
         assert {c.result for c in claims} == {Result.MET, Result.NOT_MET}  # wide intervals
         assert [r["value"] for r in rows if r["metric"] == "predicted"] == [2.0, 2.0]
         measured.parts["moosefs"].runs.remove(measured.parts["moosefs"].valid(HINTED)[0])
-        rows, claims = predictions.judged(measured)
+        rows, claims = predictions.rows_and_claims(measured)
         assert {c.result for c in claims} == {Result.NOT_MEASURED}
         assert {c.missing for c in claims} == {(f"moosefs: {HINTED}",)}
         assert status(claims) == 3
         measured.parts["moosefs"].runs.clear()
-        assert [c.result for c in predictions.judged(measured)[1]] == [Result.NOT_MEASURED]
+        assert [c.result for c in predictions.rows_and_claims(measured)[1]] == [Result.NOT_MEASURED]
         assert predictions.planted(measured) == {predictions.PLANT: None}
 
     def test_links_of_half_the_rate_are_detected(self, measured: predictions.Results) -> None:
@@ -483,10 +483,7 @@ def test_simulated_faults_are_identified_and_nothing_else(
             seed += 1
             part.runs.append(simulated(platform, scenario, label, number, seed))
     suspected = faults.named(part, size)
-    first = {
-        label: [s[0].name if s else "" for s in trials]
-        for label, trials in suspected.items()
-    }
+    first = {label: [s[0].name if s else "" for s in trials] for label, trials in suspected.items()}
     assert first == {
         CLEAN: [""],
         "a link at 80 %": ["link of node-1"],
@@ -544,7 +541,7 @@ class TestPage:
         self, measured: predictions.Results, tmp_path: Path
     ) -> None:
         assert "Not measured yet" in accuracy.page(tmp_path)
-        rows, _ = predictions.judged(measured)
+        rows, _ = predictions.rows_and_claims(measured)
         facts = {"command": "c", "date": "d", "commit": "e", "about": "f", "rows": rows}
         (tmp_path / "predictions.json").write_text(json.dumps(facts))
         page = accuracy.page(tmp_path)

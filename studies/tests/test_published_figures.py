@@ -32,11 +32,11 @@ import ssd_patterns  # noqa: E402
 
 def marks(axes: Axes, label: str) -> list[float]:
     """Values of the series with this label."""
-    (line,) = [one for one in axes.get_lines() if one.get_label() == label]
+    (line,) = [series for series in axes.get_lines() if series.get_label() == label]
     return [float(y) for y in np.asarray(line.get_ydata())]
 
 
-def test_published_values_and_those_here_are_in_one_panel() -> None:
+def test_published_and_measured_values_are_in_one_panel() -> None:
     points = [Point("a", [90, 80], {"disk": [97.0]}), Point("b", [30], {"simulator": [58.0]})]
     (axes,) = comparison_figure({"accuracy": points}, "%").axes
     assert marks(axes, "published") == [90, 80, 30]
@@ -44,7 +44,7 @@ def test_published_values_and_those_here_are_in_one_panel() -> None:
     assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b"]
 
 
-def test_the_rates_of_both_drives_are_drawn_as_they_are() -> None:
+def test_the_rates_of_both_drives_are_plotted_unchanged() -> None:
     def rate(drive: str, ahead: str, pattern: str, block: str, jobs: int) -> float | None:
         return None if pattern == "write" else 100.0
 
@@ -65,10 +65,10 @@ def test_ratios_have_the_line_at_130_percent_and_hollow_marks_of_slow_devices() 
     cgroup1, fuse = rate_ratios(rates).axes
     assert marks(fuse, "read") == [101]
     assert marks(cgroup1, "buffered write") == pytest.approx([680])
-    drawn = [line for line in fuse.get_lines() if len(np.asarray(line.get_ydata()))]
-    hollow = [line for line in drawn if line.get_markerfacecolor() == "none"]
+    plotted = [line for line in fuse.get_lines() if len(np.asarray(line.get_ydata()))]
+    hollow = [line for line in plotted if line.get_markerfacecolor() == "none"]
     assert [float(np.asarray(line.get_ydata())[0]) for line in hollow] == [40]
-    assert 130 in [float(np.asarray(line.get_ydata())[0]) for line in drawn]
+    assert 130 in [float(np.asarray(line.get_ydata())[0]) for line in plotted]
 
 
 def runs() -> pd.DataFrame:

@@ -300,9 +300,9 @@ def test_a_quick_study_is_that_of_the_engines(monkeypatch: pytest.MonkeyPatch) -
 def test_results_of_another_size_are_not_continued(tmp_path: Path) -> None:
     workflow_patterns.store_part(tmp_path, modelled("moosefs", QUICK))
     file = workflow_patterns.file_of(tmp_path, "moosefs")
-    assert workflow_patterns.begun(file, "moosefs", QUICK).runs
+    assert workflow_patterns.read_or_new(file, "moosefs", QUICK).runs
     with pytest.raises(workflow_patterns.BadInput, match="results of the quick size"):
-        workflow_patterns.begun(file, "moosefs", FULL)
+        workflow_patterns.read_or_new(file, "moosefs", FULL)
 
 
 @pytest.fixture
@@ -349,7 +349,7 @@ def test_an_interrupted_study_continues_with_its_missing_runs(
     with pytest.raises(Interrupted):
         runs.measure(ground, Part("moosefs", QUICK), save)
     assert saved == list(range(8))
-    part = workflow_patterns.begun(tmp_path / "moosefs.json", "moosefs", QUICK)
+    part = workflow_patterns.read_or_new(tmp_path / "moosefs.json", "moosefs", QUICK)
     assert len(part.runs) == 7
     runs.measure(ground, part)
     # each treatment once in a block, that of the invalid run twice

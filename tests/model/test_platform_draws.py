@@ -1,4 +1,4 @@
-"""Draws of a platform as arrays give the networks, runs and costs of the platforms drawn one by one."""
+"""Draws of a platform as arrays give the networks, runs and costs of individually sampled platforms."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def platform(name: str) -> Platform:
     return load_platform(ROOT / "examples" / "platforms" / f"{name}.yaml")
 
 
-def one_by_one(drawn: Platform, count: int) -> list[Platform]:
+def one_by_one(platform_: Platform, count: int) -> list[Platform]:
     """The platforms of `sampled`, each with its own values in the file."""
     platforms = []
     for i in range(count):
         rng = np.random.default_rng([STREAM, i])
-        values = ranges(drawn.document, assumptions=True, chosen=drawn.chosen)
-        texts = {dotted(drawn.document, v.path): v.like.text(v.draw(rng)) for v in values}
-        platforms.append(drawn.with_values(texts))
+        values = ranges(platform_.document, assumptions=True, chosen=platform_.chosen)
+        texts = {dotted(platform_.document, v.path): v.like.text(v.draw(rng)) for v in values}
+        platforms.append(platform_.with_values(texts))
     return platforms
 
 
@@ -105,11 +105,11 @@ def leaves(value: Any) -> list[float]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_arrays_have_the_numbers_of_each_drawn_platform(name: str) -> None:
+def test_arrays_have_the_numbers_of_each_sampled_platform(name: str) -> None:
     expected = one_by_one(platform(name), COUNT)
     seen = []
-    for rows, drawn in sampled(platform(name), COUNT):
-        network, power, price = drawn.lower(), drawn.power, drawn.price
+    for rows, sample in sampled(platform(name), COUNT):
+        network, power, price = sample.lower(), sample.power, sample.price
         for draw, i in enumerate(rows):
             assert number(network, draw) == expected[i].lower()
             assert of_draw(power, draw) == expected[i].power
@@ -119,36 +119,36 @@ def test_arrays_have_the_numbers_of_each_drawn_platform(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_runs_of_draws_are_those_of_each_drawn_platform(name: str) -> None:
+def test_runs_of_draws_are_those_of_each_sampled_platform(name: str) -> None:
     simulator, seeds = Simulator(WORKLOAD, threads=2), range(11, 11 + COUNT)
     expected = one_by_one(platform(name), COUNT)
     alone = [simulator.runs(p.lower(), [s])[0] for p, s in zip(expected, seeds, strict=True)]
     fields = ("makespan_s", "error", "events", "stages", "hosts")
-    drawn = simulator.drawn(sampled(platform(name), COUNT), seeds, fields)
+    outcomes = simulator.drawn(sampled(platform(name), COUNT), seeds, fields)
     assert len({makespan(outcome) for outcome in alone}) > 2
-    assert list(map(makespan, drawn)) == pytest.approx(list(map(makespan, alone)), rel=1e-9)
+    assert list(map(makespan, outcomes)) == pytest.approx(list(map(makespan, alone)), rel=1e-9)
     # an ulp of a number's text may differ
     expected_numbers = leaves([{name: outcome[name] for name in fields} for outcome in alone])
-    assert leaves(drawn) == pytest.approx(expected_numbers, rel=1e-9, abs=1e-9)
+    assert leaves(outcomes) == pytest.approx(expected_numbers, rel=1e-9, abs=1e-9)
 
 
 def test_a_value_that_is_set_is_the_same_in_all_draws() -> None:
     changed = [
         (r, p.with_values({"network.payload": 0.5})) for r, p in sampled(platform("kinds"), COUNT)
     ]
-    for _, drawn in changed:
-        out = drawn.lower()["hosts"][0]["network"]["out_bps"]
-        bandwidth = drawn.value("network.bandwidth").numbers
+    for _, sample in changed:
+        out = sample.lower()["hosts"][0]["network"]["out_bps"]
+        bandwidth = sample.value("network.bandwidth").numbers
         assert list(out) == list(bandwidth * 0.5)
 
 
 def test_other_numbers_of_draws_give_other_runs() -> None:
-    """Planted: draws of which one comes in the place of another."""
+    """Planted: two exchanged draws."""
     simulator, seeds = Simulator(WORKLOAD), range(11, 11 + COUNT)
     draws = sampled(platform("tb20"), COUNT)
-    swapped = [([1, 0, *rows[2:]], drawn) for rows, drawn in draws]
-    right, wrong = (simulator.drawn(one, seeds) for one in (draws, swapped))
-    assert [makespan(a) == makespan(b) for a, b in zip(right, wrong, strict=True)] == [
+    swapped = [([1, 0, *rows[2:]], sample) for rows, sample in draws]
+    correct, wrong = (simulator.drawn(draws_, seeds) for draws_ in (draws, swapped))
+    assert [makespan(a) == makespan(b) for a, b in zip(correct, wrong, strict=True)] == [
         False,
         False,
         *[True] * (COUNT - 2),

@@ -1,7 +1,7 @@
-"""The simulator beside the same model written a second time, in SimPy, by its description alone.
+"""The simulator compared with an independent implementation of the same model in SimPy.
 
-On scenarios drawn at random both must give the same makespan, bytes, requests and number of services.
-They share no code but the placement of no shuffle.
+On random scenarios, both must have the same makespan, bytes, requests and number of services. They share no
+code except the placement without shuffle.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SEEDS = range(60)
 def test_to_m_9_a_second_implementation_agrees(seed: int) -> None:
     workload, network = scenario(seed)
     peer = simpy_model.simulate(workload, network)
-    ours = Simulator(workload).simulate(frames(network))
-    assert ours["makespan_s"] == pytest.approx(peer.makespan_s, rel=1e-7)
-    assert ours["events"] == peer.services
-    assert ours["requests"] == peer.requests
-    assert ours["bytes"]["network"] == peer.network_bytes
-    assert 0 < Simulator(workload).simulate(network)["events"] <= ours["events"]
+    outcome = Simulator(workload).simulate(frames(network))
+    assert outcome["makespan_s"] == pytest.approx(peer.makespan_s, rel=1e-7)
+    assert outcome["events"] == peer.services
+    assert outcome["requests"] == peer.requests
+    assert outcome["bytes"]["network"] == peer.network_bytes
+    assert 0 < Simulator(workload).simulate(network)["events"] <= outcome["events"]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -40,7 +40,7 @@ def test_trains_change_no_makespan_by_more_than_2_percent(seed: int) -> None:
 
 
 def test_the_scenarios_cover_every_option() -> None:
-    """Else the agreement says little: each policy occurs with more than one replica."""
+    """Coverage of the random scenarios: each policy occurs with more than one replica."""
     seen: Counter[str] = Counter()
     for seed in SEEDS:
         workload, network = scenario(seed)
@@ -57,21 +57,21 @@ def test_the_scenarios_cover_every_option() -> None:
     assert min(seen.values()) >= 2
 
 
-@pytest.mark.parametrize("what", ["storage", "manager", "link"])
-def test_a_wrong_parameter_of_the_peer_would_be_found(what: str) -> None:
-    """Planted: one parameter of one host 0.1 % off, somewhere on the way of every scenario."""
-    found = 0
+@pytest.mark.parametrize("part", ["storage", "manager", "link"])
+def test_a_wrong_parameter_of_the_peer_is_detected(part: str) -> None:
+    """Planted: one parameter of all hosts is 0.1 % off."""
+    detected = 0
     for seed in range(10):
         workload, network = scenario(seed)
         wrong = copy.deepcopy(network)
         for host in wrong["hosts"]:
-            if what == "storage" and host["storage"]:
+            if part == "storage" and host["storage"]:
                 host["storage"]["write"]["overhead"] *= 1.001
-            elif what == "manager" and host["manager"]:
+            elif part == "manager" and host["manager"]:
                 host["manager"]["service"]["overhead"] *= 1.001
-            elif what == "link":
+            elif part == "link":
                 host["network"]["in_bps"] /= 1.001
         peer = simpy_model.simulate(workload, wrong).makespan_s
-        ours = Simulator(workload).simulate(frames(network))["makespan_s"]
-        found += abs(peer / ours - 1) > 1e-7
-    assert found >= 8
+        makespan_s = Simulator(workload).simulate(frames(network))["makespan_s"]
+        detected += abs(peer / makespan_s - 1) > 1e-7
+    assert detected >= 8

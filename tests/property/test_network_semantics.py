@@ -1,4 +1,4 @@
-"""What holds for every prediction, of whatever workload and platform: books, bounds, order, repeatability."""
+"""Invariants of every prediction, for any workload and platform: balances, bounds, order, repeatability."""
 
 from __future__ import annotations
 
@@ -22,55 +22,55 @@ SLOW = settings(max_examples=250, derandomize=True, suppress_health_check=list(H
 
 @st.composite
 def workloads(draw: st.DrawFn, *, tasks: int = 8, hints: bool = True) -> Workload:
-    """Tasks that read inputs and what earlier tasks wrote, compute and write."""
+    """Tasks that read inputs and files of earlier tasks, compute and write."""
     sizes = st.integers(0, 600 * KIB)
 
     def tags() -> dict[str, Any]:
         if not hints or draw(st.booleans()):
             return {}
         placement = draw(st.sampled_from([p for p in PLACEMENTS if p != "host"]))
-        more = {"group": "g"} if placement == "collocate" else {}
-        more |= {"scatter": draw(st.integers(1, 3))} if placement == "scatter" else {}
-        return {"hints": {"placement": placement, **more}}
+        options = {"group": "g"} if placement == "collocate" else {}
+        options |= {"scatter": draw(st.integers(1, 3))} if placement == "scatter" else {}
+        return {"hints": {"placement": placement, **options}}
 
     files: list[dict[str, Any]] = [
         {"name": f"in{i}", "size_bytes": draw(sizes), "preloaded": True, **tags()}
         for i in range(draw(st.integers(1, 3)))
     ]
-    there = {f["name"]: f["size_bytes"] for f in files}
-    made = []
+    sizes_by_name = {f["name"]: f["size_bytes"] for f in files}
+    tasks_ = []
     for i in range(draw(st.integers(1, tasks))):
         operations: list[dict[str, Any]] = []
-        for name in draw(st.lists(st.sampled_from(sorted(there)), max_size=3, unique=True)):
+        for name in draw(st.lists(st.sampled_from(sorted(sizes_by_name)), max_size=3, unique=True)):
             operations += [
                 {"op": "open", "file": name},
-                {"op": "read", "file": name, "size_bytes": there[name]},
+                {"op": "read", "file": name, "size_bytes": sizes_by_name[name]},
             ]
         operations.append({"op": "compute", "seconds": draw(st.floats(0, 0.1))})
         own = f"out{i}"
-        there[own] = draw(sizes)
-        operations.append({"op": "write", "file": own, "size_bytes": there[own]})
+        sizes_by_name[own] = draw(sizes)
+        operations.append({"op": "write", "file": own, "size_bytes": sizes_by_name[own]})
         files.append({"name": own, **tags()})
-        made.append({"name": f"t{i}", "stage": f"s{i % 3}", "operations": operations})
+        tasks_.append({"name": f"t{i}", "stage": f"s{i % 3}", "operations": operations})
     return workload_from_dict(
-        {"schema": "penstock/workload/1", "name": "w", "files": files, "tasks": made}
+        {"schema": "penstock/workload/1", "name": "w", "files": files, "tasks": tasks_}
     )
 
 
 @st.composite
 def platforms(draw: st.DrawFn) -> dict[str, Any]:
-    """The document of a platform of both, clients alone, storage alone, and a manager."""
+    """The document of a platform: hosts with both roles, clients only, storage only, and a manager."""
     service = {"overhead": draw(st.sampled_from(["0s", "1ms"])), "per_byte": "1 ms/MiB"}
     storage = {"storage": {"read": service, "write": service, "servers": draw(st.integers(1, 3))}}
     slots = draw(st.integers(1, 3))
-    both = draw(st.integers(1, 4))
+    combined = draw(st.integers(1, 4))
     hosts: list[dict[str, Any]] = [
         {
             "group": "node",
-            "count": both,
+            "count": combined,
             "roles": ["client", "storage"],
             "slots": slots,
-            "rack": draw(st.sampled_from([0, [0, 1] if both > 1 else 0])),
+            "rack": draw(st.sampled_from([0, [0, 1] if combined > 1 else 0])),
             **storage,
         }
     ]
@@ -87,7 +87,7 @@ def platforms(draw: st.DrawFn) -> dict[str, Any]:
         network["rack_uplink"] = "10 MB/s"
     store = {
         "chunk": draw(st.sampled_from(["64KiB", "256KiB", "1MiB"])),
-        "replicas": draw(st.integers(1, both)),
+        "replicas": draw(st.integers(1, combined)),
         "replication": draw(st.sampled_from(["chain", "parallel", "client"])),
         "forward": draw(st.sampled_from(["chunk", "frame"])),
         "placement": draw(
@@ -138,8 +138,8 @@ PLANTED: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 
-@pytest.mark.parametrize("what", PLANTED)
-def test_planted_mistakes_are_seen(what: str):
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_planted_mistakes_are_detected(mistake: str):
     operations = [
         {"op": "read", "file": "in", "size_bytes": 10**6},
         {"op": "write", "file": "NAME", "size_bytes": 10**6},
@@ -170,7 +170,7 @@ def test_planted_mistakes_are_seen(what: str):
     }
     out = Simulator(work, 1).full(Platform.from_dict(document).lower(), 1)
     balance(work, document, out)
-    PLANTED[what](out)
+    PLANTED[mistake](out)
     with pytest.raises(AssertionError):
         balance(work, document, out)
 
@@ -231,7 +231,7 @@ def test_the_same_on_any_number_of_threads(
 
 @st.composite
 def lonely(draw: st.DrawFn) -> tuple[Workload, dict[str, Any]]:
-    """One client with one slot, storage elsewhere, nothing drawn at random."""
+    """One client with one slot, storage on other hosts, no random placement."""
     document = draw(platforms())
     hosts = [h for h in document["hosts"] if h["group"] == "boss"]
     storage = next(h for h in document["hosts"] if h["group"] == "node")
@@ -252,14 +252,14 @@ def _time(work: Workload, document: dict[str, Any]) -> float:
 
 @SLOW
 @given(lonely(), st.sampled_from(["bandwidth", "latency", "loopback", "fabric"]))
-def test_a_better_network_never_slows_one_client(case: tuple[Workload, Any], what: str):
+def test_a_better_network_never_slows_one_client(case: tuple[Workload, Any], parameter: str):
     work, document = case
     better = {
         "bandwidth": {"bandwidth": "25 MB/s"},
         "latency": {"latency": "0s"},
         "loopback": {"loopback": "1 GB/s"},
         "fabric": {"fabric": "40 MB/s"} if "fabric" in document["network"] else {},
-    }[what]
+    }[parameter]
     faster = {**document, "network": document["network"] | better}
     assert _time(work, faster) <= _time(work, document) * (1 + 1e-9)
 
@@ -271,5 +271,5 @@ def test_more_storage_hosts_never_slow_one_client_without_replicas(case: tuple[W
     document["store"] |= {"replicas": 1}
     app, data, boss = document["hosts"]
     more = {**document, "hosts": [app, {**data, "count": 2 * data["count"]}, boss]}
-    # two per cent: frames of messages to several hosts come in another order
+    # two per cent: frames of messages to several hosts arrive in another order
     assert _time(work, more) <= _time(work, document) * 1.02

@@ -1,9 +1,7 @@
-"""Hostile batches in every protocol: for each series, what was sent is stored, refused or outside of the
-experiment.
+"""Invalid batches in every protocol: each sent point is stored, refused, or outside of the experiment.
 
-A model of what a receiver has to do with each point (in order, once, of a finite value) says which reason
-each of them must be counted under; the account of `penstock.parts.monitoring.conformance` has to balance with
-it.
+A model of a receiver (points in order, once, with a finite value) determines the reason under which each point
+must be counted; the account of `penstock.parts.monitoring.conformance` must balance with it.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ LABELS: list[dict[str, str]] = [{}, {"host": "a"}, {"host": "b", "dev": "sda"}, 
 
 @dataclass(frozen=True)
 class Op:
-    """A point: of which series, how many seconds after the begin, its value."""
+    """A point: its series, seconds after the start, and value."""
 
     series: int
     at_s: int
@@ -48,12 +46,12 @@ class Op:
 
 @dataclass(frozen=True)
 class Hostile:
-    """Something that is no point, one of a protocol's `hostile`, by number."""
+    """An invalid point: the number of an entry of the protocol's `hostile`."""
 
     which: int
 
 
-#: within, an hour ahead and behind, a minute apart: what is sent twice and goes back is among them
+#: times within the experiment, and an hour before and after, a minute apart: duplicates and steps back occur
 _times = st.sampled_from([0, 1, 2, 3, 4, 59, 60, 61, 3600, 3601, -1, -3600])
 _values = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False, width=32).map(lambda v: v + 0.0),
@@ -66,7 +64,7 @@ _messages = st.lists(st.tuples(_message, st.booleans()), max_size=6)
 
 @dataclass
 class Model:
-    """What has to become of points that come in order: `replaces`, where a later value of a time counts."""
+    """Expected treatment of points in order of arrival; `replaces`: a later value of a time replaces it."""
 
     replaces: bool
     in_text: bool
@@ -87,13 +85,14 @@ class Model:
 
 @dataclass(frozen=True)
 class Protocol:
-    """How points are written. `hostile`: what is no point, and the reasons of the points that it would have
-    been. `breaks`: a message that is cut is refused as a whole."""
+    """Encoding of points. `hostile`: invalid points, with the reasons under which they are counted.
+    `breaks`: a truncated message is refused as a unit.
+    """
 
     read: str
     encode: Callable[[Sequence[Any]], bytes]
     hostile: Sequence[tuple[Any, Sequence[str]]]
-    words: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     replaces: bool
     breaks: bool
 
@@ -159,14 +158,14 @@ def _sample(op: Op) -> bytes:
 
 
 def _remote_write(parts: Sequence[Any]) -> bytes:
-    made = b""
+    message = b""
     for part in parts:
         if isinstance(part, Op):
             labels = {"__name__": "m", **LABELS[part.series]}
             pairs = ((_field(1, k.encode()), _field(2, v.encode())) for k, v in labels.items())
             part = b"".join(_field(1, k + v) for k, v in pairs) + _field(2, _sample(part))
-        made += _field(1, part)
-    return made + _field(3, b"metadata")
+        message += _field(1, part)
+    return message + _field(3, b"metadata")
 
 
 _NAME = _field(1, _field(1, b"__name__") + _field(2, b"m"))
@@ -175,7 +174,7 @@ _ONE = _field(2, _sample(Op(0, 0, 1.0)))
 
 def _remote_write2(parts: Sequence[Any]) -> bytes:
     symbols = ["", "__name__", "m"]
-    made = b""
+    message = b""
     for part in parts:
         if isinstance(part, Op):
             refs = [1, 2]
@@ -183,8 +182,8 @@ def _remote_write2(parts: Sequence[Any]) -> bytes:
                 symbols += [text] if text not in symbols else []
                 refs.append(symbols.index(text))
             part = _field(1, b"".join(map(_varint, refs))) + _field(2, _sample(part))
-        made += _field(5, part)
-    return b"".join(_field(4, s.encode()) for s in symbols) + made
+        message += _field(5, part)
+    return b"".join(_field(4, s.encode()) for s in symbols) + message
 
 
 def _exposition(parts: Sequence[Any]) -> bytes:
@@ -307,7 +306,7 @@ PROTOCOLS = [
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda p: p.read)
 @settings(max_examples=30)
 @given(messages=_messages)
-def test_what_was_sent_is_stored_refused_or_outside(
+def test_each_point_is_stored_refused_or_outside(
     protocol: Protocol, messages: list[tuple[list[Any], bool]]
 ) -> None:
     in_text = protocol.read in ("graphite", "line_protocol", "exposition")
@@ -325,15 +324,15 @@ def test_what_was_sent_is_stored_refused_or_outside(
                 for p in parts
             ]
             message = protocol.encode([p if isinstance(p, Op) else p[0] for p in chosen])
-            # protocol 0 of pickle is text, in which every NaN is the same
+            # protocol 0 of pickle is text, in which all NaNs are equal
             model.in_text = in_text or (protocol.read == "pickle" and _pickle_protocol(chosen) == 0)
-            words = protocol.words
+            arguments = protocol.arguments
             if protocol.read == "exposition":
-                words = (T0 + number * SECOND, True, False, {})
+                arguments = (T0 + number * SECOND, True, False, {})
             if breaks and protocol.breaks and message:
-                # cut, and then again: what was cut has left nothing
+                # a truncated message and its repetition: nothing of the truncated one is stored
                 with contextlib.suppress(ValueError):
-                    intake.read(protocol.read, message[:-2], *words)
+                    intake.read(protocol.read, message[:-2], *arguments)
                     raise AssertionError(message)
                 broken["malformed"] += 1
             for part in chosen:
@@ -343,8 +342,8 @@ def test_what_was_sent_is_stored_refused_or_outside(
                         at_ns = T0 + number * SECOND
                     points.append(model.sent(part, at_ns))
                 else:
-                    points += [Sent("?", {}, 0, why) for why in part[1]]
-            intake.read(protocol.read, message, *words)
+                    points += [Sent("?", {}, 0, reason) for reason in part[1]]
+            intake.read(protocol.read, message, *arguments)
         intake.write_pending()
-        made = recorded(spool.batches(), *WINDOW)
-    check_balance(Ledger(points, broken), made, intake.receipt, WINDOW)
+        account = recorded(spool.batches(), *WINDOW)
+    check_balance(Ledger(points, broken), account, intake.receipt, WINDOW)

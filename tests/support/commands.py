@@ -58,16 +58,18 @@ def popen(line: Sequence[object], **options: Any) -> subprocess.Popen[Any]:
 
 def run(line: Sequence[object], **options: Any) -> subprocess.CompletedProcess[Any]:
     """Run a line as `subprocess.run` does, with the same options, result and exceptions."""
-    how = dict(options)
-    content, timeout, check = (how.pop(name, None) for name in ("input", "timeout", "check"))
-    if how.pop("capture_output", False):
-        how["stdout"] = how["stderr"] = subprocess.PIPE
+    popen_options = dict(options)
+    content, timeout, check = (
+        popen_options.pop(name, None) for name in ("input", "timeout", "check")
+    )
+    if popen_options.pop("capture_output", False):
+        popen_options["stdout"] = popen_options["stderr"] = subprocess.PIPE
     if content is not None:
-        how["stdin"] = subprocess.PIPE
-    argv = _argv_after_start(line, how)
+        popen_options["stdin"] = subprocess.PIPE
+    argv = _argv_after_start(line, popen_options)
     if argv is None:
         return subprocess.run(line, **options)  # type: ignore[call-overload,no-any-return]
-    with Forked(line, argv, **how) as process:
+    with Forked(line, argv, **popen_options) as process:
         try:
             out, err = process.communicate(content, timeout)
         except BaseException as error:
@@ -76,20 +78,20 @@ def run(line: Sequence[object], **options: Any) -> subprocess.CompletedProcess[A
                 with contextlib.suppress(subprocess.TimeoutExpired):  # a descendant has the output
                     error.output, error.stderr = process.communicate(timeout=5)
             raise
-    done = subprocess.CompletedProcess(line, process.returncode, out, err)
+    result = subprocess.CompletedProcess(line, process.returncode, out, err)
     if check:
-        done.check_returncode()
-    return done
+        result.check_returncode()
+    return result
 
 
 def _argv_after_start(line: Sequence[object], options: Mapping[str, Any]) -> list[str] | None:
     """The arguments after a start of penstock, from `-c` for code; None if the line needs a real start."""
-    words = [os.fsdecode(w) if isinstance(w, os.PathLike | bytes) else str(w) for w in line]
-    start = next((s for s in (*STARTS, CODE) if tuple(words[: len(s)]) == s), None)
+    argv = [os.fsdecode(w) if isinstance(w, os.PathLike | bytes) else str(w) for w in line]
+    start = next((s for s in (*STARTS, CODE) if tuple(argv[: len(s)]) == s), None)
     forkable = options.keys() <= _KNOWN and _same_interpreter(options.get("env"))
     if start is None or not forkable or os.environ.get("PENSTOCK_TEST_REAL_START"):
         return None
-    arguments = words[len(start) :]
+    arguments = argv[len(start) :]
     return ["-c", *arguments] if start == CODE else arguments
 
 
@@ -104,7 +106,7 @@ def _same_interpreter(environment: Mapping[str, str] | None) -> bool:
 
 
 def _kind(environment: Mapping[str, str] | None) -> str:
-    """The kind of server for an environment: what it preloads.
+    """The kind of server for an environment, by the modules that it preloads.
 
     `penstock`; `plugins`: penstock with the packages of PLUGINS, whose rows are known when it is imported;
     `libraries`: none of penstock's modules, where PYTHONPATH is the folder of another copy of it.
@@ -128,9 +130,9 @@ class Forked(subprocess.Popen[Any]):
         self._status = socket.socket(socket.AF_UNIX)
         super().__init__(list(line), **options)  # type: ignore[call-overload]
 
-    def _execute_child(self, *given: Any) -> None:
-        cwd, env, start_new_session = given[5], given[6], given[-2]
-        ends = given[10:16]
+    def _execute_child(self, *arguments: Any) -> None:
+        cwd, env, start_new_session = arguments[5], arguments[6], arguments[-2]
+        ends = arguments[10:16]
         request = {
             "argv": self._argv,
             "cwd": os.fspath(cwd) if cwd is not None else os.getcwd(),
@@ -140,10 +142,10 @@ class Forked(subprocess.Popen[Any]):
             },
             "new_session": start_new_session,
         }
-        theirs = (ends[0], ends[3], ends[5])
+        child_ends = (ends[0], ends[3], ends[5])
         try:
             self._status.connect(_address(_kind(env)))
-            descriptors = (number if end == -1 else end for number, end in enumerate(theirs))
+            descriptors = (number if end == -1 else end for number, end in enumerate(child_ends))
             send(self._status, request, tuple(descriptors))
             self.pid: int = receive(self._status)[0]["pid"]
         finally:
@@ -151,7 +153,7 @@ class Forked(subprocess.Popen[Any]):
         self._child_created = True
 
     def __del__(self, *_: object) -> None:
-        # the fork server waits for it; `Popen` would resurrect it for its next start, with a closed socket
+        # the fork server waits for it; `Popen` would poll it again at its next start, with a closed socket
         self._status.close()
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
@@ -188,7 +190,7 @@ def _address(kind: str) -> str:
 
 
 def _started(kind: str) -> tuple[int, str, Any]:
-    # in a directory that no other user may enter: who reaches the socket runs commands as this user
+    # in a directory that no other user may enter: any client of the socket runs commands as this user
     scratch = Scratch("tests")
     address = f"{scratch.path}/s"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
@@ -197,7 +199,7 @@ def _started(kind: str) -> tuple[int, str, Any]:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
-        # in a session of its own: signals to the tests' group are not for the commands under test
+        # in its own session: signals to the tests' group must not reach the commands under test
         server = subprocess.Popen(
             [sys.executable, "-m", "tests.support.fork_server", str(listener.fileno()), kind],
             cwd=Path(__file__).parents[2],
