@@ -19,7 +19,7 @@ SETTLES_S = 1.0
 
 @dataclass(frozen=True)
 class ClientRun:
-    """Requests of one run's clients. `at_s`: start of each, after the first change; `to_second`: True for s-1."""
+    """Requests of one run. `at_s`: start of each, after the first change; `to_second`: True for s-1."""
 
     run_id: str
     client: str

@@ -42,7 +42,7 @@ def program(port: int | None) -> list[tuple[int, int, int, int]]:
 
 
 class Packets:
-    """Count packets since its creation, in the caller's network namespace; `count` may be called repeatedly."""
+    """Count packets since the creation, in the caller's network namespace; `count` may be repeated."""
 
     def __init__(self, interface: str, port: int | None) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)

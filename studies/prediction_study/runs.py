@@ -87,7 +87,7 @@ class Run:
     """A run. `label`: the fault that was made, empty for a scenario; `number`: WARM_UP, or from 0.
 
     `hosts`: host of each task; `operations`: rows of the table `workflow_operations`; `places`: locations of
-    the files, as `penstock predict --placement` reads them; `reason`: the reason why the run is not valid, or empty.
+    the files, as `penstock predict --placement` reads them; `reason` of an invalid run, or empty.
     """
 
     scenario: Scenario

@@ -1,7 +1,7 @@
 """Invalid batches in every protocol: each sent point is stored, refused, or outside of the experiment.
 
-A model of a receiver (points in order, once, with a finite value) determines the reason under which each point
-must be counted; the account of `penstock.parts.monitoring.conformance` must balance with it.
+A model of a receiver (points in order, once, with a finite value) determines the reason under which each
+point must be counted; the account of `penstock.parts.monitoring.conformance` must balance with it.
 """
 
 from __future__ import annotations
