@@ -26,7 +26,7 @@ class Client:
         chunk_bytes: int,
         frame_bytes: int,
         recorder: Recorder,
-        word: str,
+        token: str,
     ) -> None:
         self.name = name
         self.trial = ""
@@ -37,7 +37,7 @@ class Client:
             self._frames.append(rest)
         self._data = memoryview(bytes(max(self._frames)))
         self._recorder = recorder
-        self._word = word
+        self._token = token
         self._link = socket.create_connection(("127.0.0.1", manager))
         self._link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = Reader(self._link)
@@ -78,7 +78,7 @@ class Client:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             reader = Reader(link)
             request = {"chunk": chunk, "frames": self._frames}
-            send(link, {**request, "trial": self.trial, "word": self._word})
+            send(link, {**request, "trial": self.trial, "word": self._token})
             sent = connected
             for size in self._frames:
                 sent += size / self._rate_bps
@@ -93,7 +93,7 @@ class Client:
         )
 
     def _call(self, message: Message) -> Message:
-        send(self._link, {**message, "trial": self.trial, "word": self._word})
+        send(self._link, {**message, "trial": self.trial, "word": self._token})
         answer = self._reader.message()
         if answer is None:
             raise ConnectionError(f"the manager has left {self.name}")

@@ -1,9 +1,9 @@
 """The manager: `python -m tests.chunkstore.manager SETTINGS`, settings as one JSON object.
 
-It keeps which chunk of which file is where. A call takes `service_s` (its journal, which takes any number of
-calls at once) and, for a moment, the lock of the metadata; with `coarse_lock` it holds that all the time.
-`nodes` is how many storage servers there are, `constant_shuffle` the bug in the order of a stripe, `seed`
-what orders are drawn from, `record` a file for what it notes.
+It stores the location of each chunk of each file. A call takes `service_s` (its journal, which accepts any
+number of calls at once) and holds the lock of the metadata briefly; with `coarse_lock`, all the time. `nodes`
+is the number of storage servers, `constant_shuffle` the bug in the order of a stripe, `seed` that of random
+orders, `record` the file of its notes.
 """
 
 from __future__ import annotations
@@ -35,54 +35,54 @@ class Manager:
         self._next = 0
         self._random = random.Random(settings["seed"])
 
-    def one(self, link: socket.socket, reader: Reader) -> None:
-        """A connection: calls, one after the other."""
-        while (asked := reader.message()) is not None:
-            begun = time.monotonic()
-            call: Callable[[Message], Message] = getattr(self, f"do_{asked['call']}")
+    def handle(self, link: socket.socket, reader: Reader) -> None:
+        """Serve a connection: calls, one after the other."""
+        while (request := reader.message()) is not None:
+            begin_s = time.monotonic()
+            call: Callable[[Message], Message] = getattr(self, f"do_{request['call']}")
             if self.coarse_lock:
                 with self._lock:
                     locked = time.monotonic()
-                    answer = call(asked)
+                    answer = call(request)
                     until(locked + self.service_s)
-                waited = locked - begun
+                waited = locked - begin_s
             else:
                 before = time.monotonic()
                 with self._lock:
                     waited = time.monotonic() - before
-                    answer = call(asked)
-                until(begun + self.service_s)
+                    answer = call(request)
+                until(begin_s + self.service_s)
             send(link, answer)
             self.recorder.note(
                 module="manager",
-                operation=asked["call"],
-                trial=asked["trial"],
-                begun=begun,
+                operation=request["call"],
+                trial=request["trial"],
+                begun=begin_s,
                 ended=time.monotonic(),
                 lock_wait=waited,
             )
 
-    def do_open(self, asked: Message) -> Message:
-        return {"chunks": self._files.get(asked["file"], [])}
+    def do_open(self, request: Message) -> Message:
+        return {"chunks": self._files.get(request["file"], [])}
 
-    def do_alloc(self, asked: Message) -> Message:
-        """Places for so many chunks: the nodes of a stripe, in an order of its own for each request."""
-        if asked["node"] is not None:
-            return {"nodes": [asked["node"]] * asked["chunks"]}
-        stripe = sorted((self._next + i) % self.nodes for i in range(asked["width"]))
-        self._next += asked["width"]
+    def do_alloc(self, request: Message) -> Message:
+        """Places of `chunks` chunks: the nodes of a stripe, in a new random order for each request."""
+        if request["node"] is not None:
+            return {"nodes": [request["node"]] * request["chunks"]}
+        stripe = sorted((self._next + i) % self.nodes for i in range(request["width"]))
+        self._next += request["width"]
         draw = random.Random(1) if self.constant_shuffle else self._random
         draw.shuffle(stripe)
-        return {"nodes": [stripe[i % len(stripe)] for i in range(asked["chunks"])]}
+        return {"nodes": [stripe[i % len(stripe)] for i in range(request["chunks"])]}
 
-    def do_commit(self, asked: Message) -> Message:
-        self._files.setdefault(asked["file"], []).extend(asked["nodes"])
+    def do_commit(self, request: Message) -> Message:
+        self._files.setdefault(request["file"], []).extend(request["nodes"])
         return {"committed": True}
 
 
 def main() -> None:
     manager = Manager(json.loads(sys.argv[1]))
-    serve(manager.one, manager.recorder.write, greet=lambda: None)
+    serve(manager.handle, manager.recorder.write, greet=lambda: None)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What both servers are: a listening socket, a thread for each connection, an end when stdin ends."""
+"""Common part of both servers: a listening socket, a thread for each connection, an end when stdin ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from tests.chunkstore.wire import WORD, Reader, punctual
+from tests.chunkstore.wire import TOKEN_VARIABLE, Reader, punctual
 
 Serve = Callable[[socket.socket, Reader], None]
 
@@ -17,11 +17,11 @@ BACKLOG = 128
 
 
 def serve(
-    one: Serve, done: Callable[[], None], *, backlog: int = BACKLOG, greet: Callable[[], None]
+    handle: Serve, done: Callable[[], None], *, backlog: int = BACKLOG, greet: Callable[[], None]
 ) -> None:
-    """Prints the port, serves connections by `one` until stdin ends, then calls `done`.
+    """Print the port, serve connections by `handle` until stdin ends, then call `done`.
 
-    `greet` is what the accepting thread itself does for each connection before it takes the next.
+    The accepting thread calls `greet` for each connection before it accepts the next.
     """
     punctual()
     listening = socket.create_server(("127.0.0.1", 0), backlog=backlog)
@@ -30,18 +30,18 @@ def serve(
     def ended() -> None:
         sys.stdin.read()
         done()
-        os._exit(0)  # threads that wait for their peers are not waited for
+        os._exit(0)  # without waiting for threads that wait for their peers
 
     threading.Thread(target=ended, daemon=True).start()
     while True:
         link, _ = listening.accept()
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         greet()
-        threading.Thread(target=_connection, args=(one, link), daemon=True).start()
+        threading.Thread(target=_connection, args=(handle, link), daemon=True).start()
 
 
-def _connection(one: Serve, link: socket.socket) -> None:
-    reader = Reader(link, os.environ[WORD])
+def _connection(handle: Serve, link: socket.socket) -> None:
+    reader = Reader(link, os.environ[TOKEN_VARIABLE])
     with contextlib.suppress(ConnectionError, BrokenPipeError), link:
-        one(link, reader)
+        handle(link, reader)
     reader.close()

@@ -1,8 +1,8 @@
 """A storage server: `python -m tests.chunkstore.storage SETTINGS`, settings as one JSON object.
 
-`dir` keeps the chunks; `rate_bps` is that of its network card, which serves frames in the order of their
-arrival; `service_s` is what storing one chunk takes on its one device; `accept_s` what accepting a connection
-takes; `short_backlog` is the bug; `record` a file for what it notes.
+`dir` contains the chunks; `rate_bps` is the rate of its network card, which serves frames in the order of
+their arrival; `service_s` is the time to store a chunk on its only device; `accept_s` the time to accept a
+connection; `short_backlog` the bug; `record` the file of its notes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Station:
         self._free = 0.0
 
     def served(self, arrived: float, service_s: float) -> float:
-        """When a request that arrived then will have been served."""
+        """Time at which a request that arrived at `arrived` has been served."""
         with self._lock:
             self._free = max(self._free, arrived) + service_s
             return self._free
@@ -43,25 +43,25 @@ class Storage:
         self.recorder = Recorder(Path(settings["record"]) if settings.get("record") else None)
         self._card, self._device = Station(), Station()
 
-    def one(self, link: socket.socket, reader: Reader) -> None:
-        """A connection: chunks to be stored, one after the other."""
-        while (asked := reader.message()) is not None:
-            begun = received = time.monotonic()
+    def handle(self, link: socket.socket, reader: Reader) -> None:
+        """Serve a connection: store chunks, one after the other."""
+        while (request := reader.message()) is not None:
+            begin_s = received = time.monotonic()
             frames = []
-            for size in asked["frames"]:
+            for size in request["frames"]:
                 frames.append(reader.exactly(size))
                 received = self._card.served(time.monotonic(), size / self.rate_bps)
             stored = self._device.served(received, self.service_s)
-            (self.dir / asked["chunk"]).write_bytes(b"".join(frames))
+            (self.dir / request["chunk"]).write_bytes(b"".join(frames))
             until(stored)
-            send(link, {"stored": asked["chunk"]})
+            send(link, {"stored": request["chunk"]})
             self.recorder.note(
                 module="storage",
                 operation="write",
                 node=self.node,
-                trial=asked["trial"],
-                bytes=sum(asked["frames"]),
-                begun=begun,
+                trial=request["trial"],
+                bytes=sum(request["frames"]),
+                begun=begin_s,
                 received=received,
                 ended=time.monotonic(),
             )
@@ -71,7 +71,7 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     storage = Storage(settings)
     serve(
-        storage.one,
+        storage.handle,
         storage.recorder.write,
         backlog=1 if settings["short_backlog"] else BACKLOG,
         greet=lambda: time.sleep(settings["accept_s"]) if settings["accept_s"] else None,

@@ -1,4 +1,4 @@
-"""The whole store: its processes, a load on it, and what was measured as rows for `penstock check`."""
+"""The complete store: its processes, a load on it, and the measured rows for `penstock check`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from typing import Any
 
 from tests.chunkstore.client import Client
 from tests.chunkstore.recorder import Recorder
-from tests.chunkstore.wire import WORD, punctual
+from tests.chunkstore.wire import TOKEN_VARIABLE, punctual
 
 ROOT = Path(__file__).parents[2]
-#: connecting, whatever the kernel does, ends
+#: time limit of a connection [s]
 _PATIENCE_S = 60
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How fast everything is, and which bugs are in it."""
+    """Rates and service times, and the planted bugs."""
 
     nodes: int = 6
     chunk_bytes: int = 256 << 10
     frame_bytes: int = 16 << 10
-    #: of each network card
+    #: rate of each network card
     rate_bps: float = 13e6
     storage_service_s: float = 0.002
     manager_service_s: float = 0.002
@@ -44,10 +44,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Load:
-    """What each of the clients does in a trial, all at once: files opened and written one after the other.
+    """Work of each client in a trial; all clients run at once. Files are opened and written one after the other.
 
-    Each file is striped over `width` servers; with `node` it is all on that one, with `apart` on one that the
-    client shares with no other. With `gather` each client at last writes one more chunk, all to that server.
+    Each file is striped over `width` servers; with `node` it is on that server, with `apart` on a server of the
+    client alone. With `gather` each client finally writes one more chunk, all of them to that server.
     """
 
     clients: int = 6
@@ -61,20 +61,20 @@ class Load:
 
 @dataclass(frozen=True)
 class Rows:
-    """What was noted: rows of servers and clients, and when each trial began and ended."""
+    """Recorded rows of servers and clients, and start and end of each trial."""
 
     noted: list[dict[str, Any]]
     trials: dict[str, tuple[float, float]]
 
 
 class Store:
-    """A store that is up; `run` puts a load on it. Notes are there once it is down, see `up`."""
+    """A running store; `run` puts a load on it. Its rows are complete after its end, see `up`."""
 
     def __init__(self, settings: Settings, folder: Path, recorder: Recorder) -> None:
         self.settings = settings
         self.recorder = recorder
         self.trials: dict[str, tuple[float, float]] = {}
-        self._word = secrets.token_hex()
+        self._token = secrets.token_hex()
         self._processes: list[subprocess.Popen[str]] = []
         self._data = folder / "chunks"
         self._notes = folder / "notes"
@@ -99,14 +99,14 @@ class Store:
             self._storage.append(self._start("storage", {**common, **own}, f"s{i}"))
 
     def _start(self, module: str, settings: dict[str, Any], name: str) -> int:
-        """Starts a server; its port."""
+        """Start a server; return its port."""
         record = str(self._notes / f"{name}.jsonl") if self.recorder.on else None
-        words = [sys.executable, "-m", f"tests.chunkstore.{module}"]
-        words.append(json.dumps({**settings, "record": record}))
+        argv = [sys.executable, "-m", f"tests.chunkstore.{module}"]
+        argv.append(json.dumps({**settings, "record": record}))
         process = subprocess.Popen(
-            words,
+            argv,
             cwd=ROOT,
-            env={**os.environ, WORD: self._word},
+            env={**os.environ, TOKEN_VARIABLE: self._token},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -136,7 +136,7 @@ class Store:
                 chunk_bytes=self.settings.chunk_bytes,
                 frame_bytes=self.settings.frame_bytes,
                 recorder=self.recorder,
-                word=self._word,
+                token=self._token,
             )
             for i in range(load.clients)
         ]
@@ -172,15 +172,15 @@ class Store:
         for thread in threads:
             thread.start()
         gate.wait()
-        begun = time.monotonic()
+        begin_s = time.monotonic()
         for thread in threads:
             thread.join(timeout=_PATIENCE_S)
-        self.trials[trial] = (begun, time.monotonic())
+        self.trials[trial] = (begin_s, time.monotonic())
         if failed or any(thread.is_alive() for thread in threads):
             raise RuntimeError(f"trial {trial} did not end: {failed}")
 
     def rows(self) -> Rows:
-        """What was noted; of the servers once they are down."""
+        """Recorded rows; those of the servers are complete after their end."""
         noted = list(self.recorder.rows)
         for file in sorted(self._notes.glob("*.jsonl")):
             noted += [json.loads(line) for line in file.read_text().splitlines()]
@@ -188,7 +188,7 @@ class Store:
 
     @property
     def ports(self) -> list[int]:
-        """Of the manager and of each storage server."""
+        """Ports of the manager and of each storage server."""
         return [self._manager, *self._storage]
 
     @property
@@ -202,7 +202,7 @@ class Store:
 
 @contextlib.contextmanager
 def up(settings: Settings, folder: Path, *, recorded: bool = True) -> Iterator[Store]:
-    """A store in `folder` (which is made) while the block lasts."""
+    """A store in the new `folder`, until the end of the block."""
     folder.mkdir(parents=True)
     store = Store(settings, folder, Recorder(folder / "clients.jsonl" if recorded else None))
     try:

@@ -12,31 +12,31 @@ import pyarrow.parquet as pq
 
 from tests.chunkstore.store import Rows
 
-#: how long a window is in which requests under way are counted
+#: length of a window in which outstanding requests are counted
 WINDOW_S = 0.1
 
 Row = dict[str, Any]
 
 
 def measured(rows: Rows, window_s: float = WINDOW_S) -> list[Row]:
-    """Times of requests, waits, bytes, and what was under way at each server in each window."""
-    made = [made for noted in rows.noted for made in _of_request(noted)]
-    made += [
-        _row("workflow", "run", "makespan", trial, ended - begun)
-        for trial, (begun, ended) in rows.trials.items()
+    """Times of requests, waits, bytes, and outstanding requests of each server in each window."""
+    result = [result for noted in rows.noted for result in _of_request(noted)]
+    result += [
+        _row("workflow", "run", "makespan", trial, ended - begin_s)
+        for trial, (begin_s, ended) in rows.trials.items()
     ]
-    return made + list(_in_flight(rows, window_s))
+    return result + list(_in_flight(rows, window_s))
 
 
 def write(rows: Rows, path: Path, window_s: float = WINDOW_S) -> Path:
-    """Writes them as Parquet."""
-    made = measured(rows, window_s)
+    """Write the rows as Parquet."""
+    measured_rows = measured(rows, window_s)
     names = ["module", "operation", "metric", "trial", "value", "unit", "node", "window"]
     types = [
         pa.float64() if n == "value" else pa.int64() if n == "window" else pa.string()
         for n in names
     ]
-    table = pa.Table.from_pylist(made, pa.schema(list(zip(names, types, strict=True))))
+    table = pa.Table.from_pylist(measured_rows, pa.schema(list(zip(names, types, strict=True))))
     pq.write_table(table, path)
     return path
 
@@ -72,16 +72,18 @@ def _of_request(noted: Row) -> Iterator[Row]:
 
 def _in_flight(rows: Rows, window_s: float) -> Iterator[Row]:
     """Mean number of requests at each storage server in each window of each trial."""
-    held: defaultdict[tuple[str, str, int], float] = defaultdict(float)
+    outstanding_s: defaultdict[tuple[str, str, int], float] = defaultdict(float)
     for noted in rows.noted:
         if noted["module"] != "storage" or noted["trial"] not in rows.trials:
             continue
         start = rows.trials[noted["trial"]][0]
-        begun, ended = noted["begun"] - start, noted["ended"] - start
-        for window in range(int(max(begun, 0) / window_s), int(max(ended, 0) / window_s) + 1):
+        begin_s, ended = noted["begun"] - start, noted["ended"] - start
+        for window in range(int(max(begin_s, 0) / window_s), int(max(ended, 0) / window_s) + 1):
             low, high = window * window_s, (window + 1) * window_s
-            held[noted["trial"], noted["node"], window] += min(ended, high) - max(begun, low)
-    for (trial, node, window), seconds in held.items():
+            outstanding_s[noted["trial"], noted["node"], window] += min(ended, high) - max(
+                begin_s, low
+            )
+    for (trial, node, window), seconds in outstanding_s.items():
         value = seconds / window_s
         yield _row(
             "storage", "write", "in_flight", trial, value, node=node, window=window, unit="1"

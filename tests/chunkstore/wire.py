@@ -1,4 +1,4 @@
-"""Messages: a line of JSON, then bytes; and waiting until a moment of the clock, on time if it may be."""
+"""Messages: a line of JSON, then bytes; and punctual waiting until a time of the clock."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import socket
 import time
 from typing import Any
 
-#: largest header; a peer that sends more is none of ours
+#: largest header; a peer that sends more is not part of the store
 _MOST = 4096
 
 Message = dict[str, Any]
-#: where the servers, which are processes of root, find the word that only their own clients know
-WORD = "CHUNKSTORE_WORD"
+#: environment variable with the token that the servers, which are processes of root, require of clients
+TOKEN_VARIABLE = "CHUNKSTORE_WORD"
 
 
 def send(link: socket.socket, message: Message) -> None:
@@ -22,24 +22,24 @@ def send(link: socket.socket, message: Message) -> None:
 
 
 class Reader:
-    """Reads messages, and the bytes behind them, from a connection; those with the store's own word alone."""
+    """Read messages with the store's token, and the bytes after them, from a connection."""
 
-    def __init__(self, link: socket.socket, word: str = "") -> None:
+    def __init__(self, link: socket.socket, token: str = "") -> None:
         self._file = link.makefile("rb")
-        self._word = word
+        self._token = token
 
     def message(self) -> Message | None:
-        """The next message; None where the peer has closed. Raises ConnectionError for a stranger's."""
+        """The next message; None if the peer has closed the connection. Raises ConnectionError without the token."""
         line = self._file.readline(_MOST)
         if not line:
             return None
         try:
-            found: Message = json.loads(line)
+            message_: Message = json.loads(line)
         except ValueError:
             raise ConnectionError("no message") from None
-        if not isinstance(found, dict) or found.get("word", "") != self._word:
+        if not isinstance(message_, dict) or message_.get("word", "") != self._token:
             raise ConnectionError("a message of a stranger")
-        return found
+        return message_
 
     def exactly(self, size: int) -> bytes:
         """So many bytes. Raises ConnectionError where there are fewer."""
@@ -53,10 +53,10 @@ class Reader:
 
 
 def until(moment: float) -> None:
-    """Sleeps until a moment of time.monotonic()."""
-    left = moment - time.monotonic()
-    if left > 0:
-        time.sleep(left)
+    """Sleep until a time of time.monotonic()."""
+    remaining_s = moment - time.monotonic()
+    if remaining_s > 0:
+        time.sleep(remaining_s)
 
 
 def punctual() -> None:
