@@ -200,9 +200,9 @@ def main() -> int:
         validity = ", ".join(f"{n} {name}" for name, n in counted.runs.items())
         bias = pd.Series(counted.bias, dtype=float)
         share_of = pd.Series(counted.shares, dtype=float).median()
-        others = pd.Series(counted.others, dtype=float).mean()
+        others_cpus = pd.Series(counted.others, dtype=float).mean()
         print(
-            f"{share:3.0f} % occupied, others used {others:.2f} processors: {validity}\n"
+            f"{share:3.0f} % occupied, others used {others_cpus:.2f} processors: {validity}\n"
             f"  bias of all runs {100 * bias.median():+.1f} % (median), {100 * bias.max():+.1f} % (most)\n"
             f"  degraded runs: true time within the bound in {counted.inside} of {counted.runs['degraded']} "
             f"(95 % interval {100 * low:.0f}-{100 * high:.0f} %); bound {100 * share_of:.0f} % of time\n"
@@ -210,9 +210,9 @@ def main() -> int:
             f"{counted.covered}, wrong conclusions {counted.wrong}",
             flush=True,
         )
-        what = "true time of degraded runs within the bound"
+        metric = "true time of degraded runs within the bound"
         case, of = f"{share:g} % occupied", counted.runs["degraded"]
-        rows.append(record.share(case, "", what, counted.inside, of, 0.95))
+        rows.append(record.share(case, "", metric, counted.inside, of, 0.95))
         blind += counted.inside_blind
         all_degraded += counted.runs["degraded"]
     planted = {"no bounds": all_degraded == 0 or blind < 0.95 * all_degraded}

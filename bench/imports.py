@@ -97,10 +97,10 @@ def main() -> int:
     outcomes: dict[str, Counter[str]] = {}
     planted: dict[str, bool] = {}
     for path in files(chosen.folders):
-        known = kind_of(path)
-        if known is None:
+        kind_and_reader = kind_of(path)
+        if kind_and_reader is None:
             continue
-        kind, read = known
+        kind, read = kind_and_reader
         counts = outcomes.setdefault(kind, Counter())
         if chosen.quick and counts.total() >= FEW:
             continue
@@ -117,7 +117,7 @@ def main() -> int:
     about = []
     for kind, counts in sorted(outcomes.items()):
         total = counts.total()
-        failed = sum(n for what, n in counts.items() if what.startswith("failed"))
+        failed = sum(n for result_text, n in counts.items() if result_text.startswith("failed"))
         rows.append(record.share(kind, "", "read or refused with a reason", total - failed, total))
         rows.append(
             {
@@ -129,7 +129,11 @@ def main() -> int:
                 "n": total,
             }
         )
-        about += [f"{kind}: {n} {what}" for what, n in counts.most_common() if what != "read"]
+        about += [
+            f"{kind}: {n} {result_text}"
+            for result_text, n in counts.most_common()
+            if result_text != "read"
+        ]
     if not rows:
         print(
             "found no file of a known kind; expected clones of public repositories", file=sys.stderr

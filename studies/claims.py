@@ -142,20 +142,20 @@ def over_all(
     relaxed: str = "",
 ) -> Claim:
     """Claim on all of its treatments. Those with a valid run can contradict it, but not establish it."""
-    one = claim(
+    claim_ = claim(
         of, wording, needs, evaluate, published=published, criterion=criterion, relaxed=relaxed
     )
-    if not one.missing or len(one.missing) == len(needs):
-        return one
+    if not claim_.missing or len(claim_.missing) == len(needs):
+        return claim_
     rest = evaluate()
     contradicted = rest.result is Result.NOT_MET
-    weaker = one.relaxed
+    weaker = claim_.relaxed
     if weaker is not None and rest.relaxed is Result.NOT_MET:
         weaker = replace(weaker, result=Result.NOT_MET)
     return replace(
-        one,
-        evidence=f"{one.evidence}; of the rest: {rest.evidence}",
-        result=Result.NOT_MET if contradicted else one.result,
+        claim_,
+        evidence=f"{claim_.evidence}; of the rest: {rest.evidence}",
+        result=Result.NOT_MET if contradicted else claim_.result,
         relaxed=weaker,
     )
 
@@ -172,10 +172,10 @@ def of_row(row: record.Row, needs: Mapping[str, int], least: int = 1) -> Claim:
     return Claim(row["case"], wording, "", row["bar"], evidence, result, missing)
 
 
-def marked(row: record.Row, one: Claim) -> record.Row:
+def marked(row: record.Row, claim_: Claim) -> record.Row:
     """The row with the verdict of its claim."""
-    absent = {"missing": list(one.missing)} if one.missing else {}
-    return {**row, "verdict": _VERDICTS[one.result], **absent}
+    absent = {"missing": list(claim_.missing)} if claim_.missing else {}
+    return {**row, "verdict": _VERDICTS[claim_.result], **absent}
 
 
 def figure(row: record.Row) -> str:
@@ -197,23 +197,23 @@ def _without_run(missing: Sequence[str], least: int) -> str:
 
 
 def with_invalid(valid: Sequence[Claim], every: Sequence[Claim]) -> list[Claim]:
-    """Claims on the valid runs; the result with all runs beside it, as a relaxed criterion.
+    """Claims on the valid runs, with the result of all runs as a relaxed criterion.
 
     `every`: the same claims, evaluated on all runs.
     """
     return [
         replace(
-            one,
-            evidence=f"{one.evidence}; with invalid runs: {other.evidence}",
-            relaxed=Relaxed("invalid runs included", other.result),
+            valid_claim,
+            evidence=f"{valid_claim.evidence}; with invalid runs: {every_claim.evidence}",
+            relaxed=Relaxed("invalid runs included", every_claim.result),
         )
-        for one, other in zip(valid, every, strict=True)
+        for valid_claim, every_claim in zip(valid, every, strict=True)
     ]
 
 
 def status(claims: Iterable[Claim], planted: Mapping[str, bool | None] | None = None) -> int:
     """Exit status of the check of a study. Without a claim nothing was checked: 3."""
-    results = [one.result for one in claims]
+    results = [claim_.result for claim_ in claims]
     if False in (planted or {}).values():
         return 1
     return 3 if not results or any(result in FAILING for result in results) else 0
@@ -221,7 +221,7 @@ def status(claims: Iterable[Claim], planted: Mapping[str, bool | None] | None = 
 
 def summary(claims: Sequence[Claim]) -> str:
     """Number of claims by result."""
-    count = Counter(one.result for one in claims)
+    count = Counter(claim_.result for claim_ in claims)
     parts = [f"{count[result]} {result}" for result in Result if count[result]]
     return f"{len(claims)} claims: {', '.join(parts) or 'none'}"
 
@@ -230,9 +230,9 @@ def finish(
     study: str, claims: Sequence[Claim], planted: Mapping[str, bool | None] | None = None
 ) -> int:
     """Print the claims that fail and the summary on stderr; return the exit status."""
-    for one in claims:
-        if one.result in FAILING:
-            text = f"{study}: {one.result}: {one.of}: {one.wording}: {one.evidence}"
+    for claim_ in claims:
+        if claim_.result in FAILING:
+            text = f"{study}: {claim_.result}: {claim_.of}: {claim_.wording}: {claim_.evidence}"
             print(text, file=sys.stderr)
     for failure, detected in (planted or {}).items():
         if detected is False:
@@ -246,34 +246,34 @@ def show(claims: Sequence[Claim], width: int = 120) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("of", "claim", "published", "evidence (95 % interval)", "result"):
         table.add_column(heading, overflow="fold")
-    for one in claims:
-        wording = f"{one.wording} [{one.criterion}]" if one.criterion else one.wording
-        table.add_row(one.of, wording, one.published, one.evidence, result_text(one))
+    for claim_ in claims:
+        wording = f"{claim_.wording} [{claim_.criterion}]" if claim_.criterion else claim_.wording
+        table.add_row(claim_.of, wording, claim_.published, claim_.evidence, result_text(claim_))
     Console(width=width, highlight=False, markup=False).print(table)
 
 
-def result_text(one: Claim) -> str:
+def result_text(claim_: Claim) -> str:
     """Result by the wording, and by the relaxed criterion."""
-    if one.relaxed is None:
-        return str(one.result)
-    return f"{one.result}; relaxed, {one.relaxed.criterion}: {one.relaxed.result}"
+    if claim_.relaxed is None:
+        return str(claim_.result)
+    return f"{claim_.result}; relaxed, {claim_.relaxed.criterion}: {claim_.relaxed.result}"
 
 
 def as_json(claims: Iterable[Claim]) -> list[dict[str, Any]]:
     """Claims as JSON values."""
-    return [asdict(one) for one in claims]
+    return [asdict(claim_) for claim_ in claims]
 
 
 def rows(claims: Iterable[Claim], *, quoted: bool = False) -> list[record.Row]:
     """Claims as rows of a result; a relaxed criterion has a row of its own."""
     result = []
-    for one in claims:
-        result.append(_row(one, one.wording, one.bar, one.result))
-        if one.relaxed is not None:
-            wording = f"{one.wording} (relaxed)"
-            result.append(_row(one, wording, one.relaxed.criterion, one.relaxed.result))
+    for claim_ in claims:
+        result.append(_row(claim_, claim_.wording, claim_.bar, claim_.result))
+        if claim_.relaxed is not None:
+            wording = f"{claim_.wording} (relaxed)"
+            result.append(_row(claim_, wording, claim_.relaxed.criterion, claim_.relaxed.result))
     return [{**row, "quoted": True} for row in result] if quoted else result
 
 
-def _row(one: Claim, wording: str, bar: str, result: Result) -> record.Row:
-    return record.evaluated(one.of, wording, one.evidence, bar, _VERDICTS[result])
+def _row(claim_: Claim, wording: str, bar: str, result: Result) -> record.Row:
+    return record.evaluated(claim_.of, wording, claim_.evidence, bar, _VERDICTS[result])

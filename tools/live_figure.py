@@ -50,7 +50,7 @@ responses: {bandwidth: {from: read_bandwidth, unit: MiB/s, better: higher}}
 observers: {monitor: {interval: 100ms}, trace: {}}
 alerts: ["emulated_disk_busy > 95% for 5s"]
 """
-#: size, scheme, and how much of the page is in the figure
+#: size, scheme, and height of the page in the figure
 SHOTS = ((1180, 1000, "light"), (390, 1000, "dark"))
 GAP = 24
 
@@ -85,10 +85,10 @@ def main() -> int:
             "PENSTOCK_STATE": str(place / "state"),
             "PENSTOCK_RUNTIME": str(place / "run"),
         }
-        words = ["serve", "--port", "0", "--token-file", str(place / "token")]
+        options = ["serve", "--port", "0", "--token-file", str(place / "token")]
         penstock = [sys.executable, "-m", "penstock"]
         server = subprocess.Popen(
-            [*penstock, *words], env=environment, stdout=subprocess.PIPE, text=True
+            [*penstock, *options], env=environment, stdout=subprocess.PIPE, text=True
         )
         assert server.stdout is not None
         url = server.stdout.readline().strip().rstrip("/")
@@ -107,7 +107,7 @@ def main() -> int:
                     executable_path=shutil.which("chromium"),
                     args=["--no-sandbox", "--disable-gpu"],
                 )
-                pages = [opened(browser, url, *one) for one in SHOTS]
+                pages = [opened(browser, url, *shot) for shot in SHOTS]
                 shown = "document.querySelectorAll('#ended-rows tr').length"
                 until(study, lambda: pages[0].evaluate(shown))
                 shown = "document.querySelectorAll('#tracers tbody tr').length"
@@ -120,12 +120,12 @@ def main() -> int:
             study.wait(120)
             server.terminate()
             server.wait(30)
-    whole = Image.new("RGB", (sum(p.width for p in pictures) + GAP, SHOTS[0][1]), "#f6f7f9")
+    figure = Image.new("RGB", (sum(p.width for p in pictures) + GAP, SHOTS[0][1]), "#f6f7f9")
     at = 0
     for picture in pictures:
-        whole.paste(picture, (at, 0))
+        figure.paste(picture, (at, 0))
         at += picture.width + GAP
-    whole.save(FIGURE, "WEBP", quality=82, method=6)
+    figure.save(FIGURE, "WEBP", quality=82, method=6)
     print(FIGURE)
     return 0
 

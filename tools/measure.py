@@ -34,7 +34,7 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDIES, BENCH = ROOT / "studies", ROOT / "bench"
-#: of `--quick`: the series, and one study [s]
+#: time limits of `--quick`: the series, and one study [s]
 QUICK_TOTAL_S, QUICK_EACH_S = 3300.0, 600.0
 #: time that an interrupted study has to undo its changes to the host [s]
 GRACE_S = 60.0
@@ -52,13 +52,13 @@ class Entry:
 
     name: str
     program: str
-    words: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     out: bool = True
     quick: bool = True
     record: bool = True
     claims: bool = True
-    #: further words of the full size
+    #: further arguments of the full size
     full: tuple[str, ...] = ()
 
     def place(self, quick: bool) -> Path | None:
@@ -66,11 +66,11 @@ class Entry:
         return Path("out", *(["quick"] if quick else []), self.name) if self.out else None
 
     def command(self, quick: bool, record: bool) -> list[str]:
-        """Words of the command."""
+        """The command's argv."""
         if self.program.endswith(".study.yaml"):
             line = [sys.executable, "-m", "penstock", "run", f"studies/{self.program}"]
         else:
-            line = [sys.executable, self.program, *self.words]
+            line = [sys.executable, self.program, *self.arguments]
         if quick and self.quick:
             line.append("--quick")
         elif not quick:
@@ -88,13 +88,13 @@ class Entry:
 def _study(
     name: str,
     *files: str,
-    words: tuple[str, ...] = (),
+    arguments: tuple[str, ...] = (),
     full: tuple[str, ...] = (),
     out: bool = True,
 ) -> Entry:
     named = tuple(f"{file}.study.yaml" for file in files)
     program = f"studies/{name}.py"
-    return Entry(name.replace("_", "-"), program, words, named, out, full=full)
+    return Entry(name.replace("_", "-"), program, arguments, named, out, full=full)
 
 
 def _file(name: str) -> Entry:
@@ -113,7 +113,7 @@ PUBLISHED = (
     "reduce",
     "scale",
 )
-#: in this order: those first that take minutes and need nothing but penstock
+#: in this order: first the studies that take minutes and need only penstock
 ALL_STUDIES = (
     _study("published", *(f"published-{name}" for name in PUBLISHED), out=False),
     _study("ssd_patterns", "ssd-patterns", "ssd-patterns-readahead"),
@@ -141,7 +141,7 @@ ALL_STUDIES = (
     _study("hadoop", "hadoop-job", "hadoop-terasort"),
     _study("scenarios", "scenarios"),
     _study("predictions"),
-    _study("stores", words=("compare",), out=False),
+    _study("stores", arguments=("compare",), out=False),
     _study("workflow_patterns"),
 )  # fmt: skip
 
@@ -298,9 +298,9 @@ def run(
             log = place / f"{entry.name}.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             start = time.monotonic()
-            where = entry.place(series.quick)
-            if where is not None:
-                set_aside(ROOT / where, commit)
+            directory = entry.place(series.quick)
+            if directory is not None:
+                set_aside(ROOT / directory, commit)
             status = execute(entry.command(series.quick, series.record), log, limit_s)
             seconds = time.monotonic() - start
             outcome = replace(
@@ -321,18 +321,18 @@ def show(outcomes: Sequence[Outcome]) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("study", "time", "claims", "result"):
         table.add_column(heading, overflow="fold")
-    for one in outcomes:
-        minutes, seconds = divmod(round(one.seconds), 60)
-        took = f"{minutes}:{seconds:02d}" if one.seconds else ""
-        table.add_row(one.name, took, one.claims, one.result)
+    for outcome in outcomes:
+        minutes, seconds = divmod(round(outcome.seconds), 60)
+        took = f"{minutes}:{seconds:02d}" if outcome.seconds else ""
+        table.add_row(outcome.name, took, outcome.claims, outcome.result)
     Console(width=100, highlight=False).print(table)
 
 
 def exit_status(outcomes: Sequence[Outcome]) -> int:
-    """0 if everything is met, 3 if a claim is not, 1 if a program did not end by itself."""
-    if not all(one.complete for one in outcomes):
+    """0 if everything is met, 3 if a claim is not, 1 if a program did not end on its own."""
+    if not all(outcome.complete for outcome in outcomes):
         return 1
-    return 3 if any(one.result == NOT_MET for one in outcomes) else 0
+    return 3 if any(outcome.result == NOT_MET for outcome in outcomes) else 0
 
 
 def _commit() -> str:

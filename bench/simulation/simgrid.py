@@ -36,28 +36,28 @@ class Outcome:
 
 
 class SimGrid:
-    """The built program, in `where`."""
+    """The built program, in `folder`."""
 
-    def __init__(self, where: Path) -> None:
-        self.where, self.program = where, where / "flows"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.program = folder, folder / "flows"
         line = ["g++", "-O2", "-std=c++17", str(SOURCE), "-o", str(self.program), "-lsimgrid"]
         built = subprocess.run(line, capture_output=True, text=True)
         if built.returncode != 0:
             raise RuntimeError(f"{SOURCE.name} does not build:\n{built.stderr}")
 
     def simulate(self, workload: Json, network: Json, on: Json | None = None) -> Outcome:
-        """`network` gives the protocol; `on`, if given, the platform that is exported instead."""
+        """Simulate with the protocol of `network`, on the platform `on` if it is not None."""
         export = platform_xml(on or network)
         if export.omitted:
             raise ValueError(f"the platform does not fit SimGrid: {'; '.join(export.omitted)}")
-        (self.where / "platform.xml").write_text(export.xml)
-        words = [f"--cfg={each}" for each in CONFIGURATION]
+        (self.folder / "platform.xml").write_text(export.xml)
+        options = [f"--cfg={each}" for each in CONFIGURATION]
         run = subprocess.run(
-            [self.program, "platform.xml", *words, "--log=root.thres:error"],
+            [self.program, "platform.xml", *options, "--log=root.thres:error"],
             input="\n".join(Unrolled(workload, network).lines),
             capture_output=True,
             text=True,
-            cwd=self.where,
+            cwd=self.folder,
         )
         if run.returncode != 0:
             raise RuntimeError(f"SimGrid failed ({run.returncode}): {run.stderr[-2000:]}")

@@ -33,8 +33,8 @@ def test_a_kind_keeps_to_its_level(kind: Kind) -> None:
     for noise in NOISES.values():
         assert ends(false_effects(kind, noise, STUDIES, seed=3), STUDIES)[0] <= FALSE
     if kind.covered:
-        held, total = coverage(kind, NOISES["normal"], STUDIES, seed=3)
-        low, high = ends(held, total)
+        covered, total = coverage(kind, NOISES["normal"], STUDIES, seed=3)
+        low, high = ends(covered, total)
         assert low <= COVER[1]
         assert high >= COVER[0]
 
@@ -50,5 +50,5 @@ def test_looks_of_a_sequential_study_and_its_analysis_share_alpha() -> None:
 
 
 @pytest.mark.long
-def test_planted_failures_are_found() -> None:
+def test_planted_failures_are_detected() -> None:
     assert all(planted(400, seed=3).values())

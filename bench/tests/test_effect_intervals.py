@@ -1,4 +1,4 @@
-"""Intervals of effects hold the truth, and wrong analyses are found: a short pass of the bench."""
+"""Intervals of effects contain the true value, and wrong analyses are detected: a short pass of the bench."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_a_case_covers(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", planted(), ids=[case.name for case in planted()])
-def test_a_wrong_analysis_is_found(case: Case) -> None:
+def test_a_wrong_analysis_is_detected(case: Case) -> None:
     missed, total = outside(case, 120, seed=3)
     assert ends(missed, total)[0] > FALSE
 
 
-def test_of_identical_treatments_the_answer_names_nothing() -> None:
+def test_identical_treatments_give_no_difference() -> None:
     for _, plan, noise in identical():
-        said, single = false_answers(plan, noise, 40, seed=3)
-        assert ends(said, 40)[0] <= FALSE
+        naming, single = false_answers(plan, noise, 40, seed=3)
+        assert ends(naming, 40)[0] <= FALSE
         if len(plan.factors) > 3:
             assert ends(single, 40)[0] > FALSE

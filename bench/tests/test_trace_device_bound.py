@@ -1,4 +1,4 @@
-"""How the device-bound bench judges: what passes, what fails, and what too wide an interval leaves open."""
+"""Verdicts of the device-bound bench: met, missed, and undecided with too wide an interval."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def row(
         for d in draws
     ]
     cost = bench.Interval(ns, ns - 20, ns + 20)
-    made: dict[str, Any] = bench.judge("direct", "trace", rounds, cost)
-    return made
+    verdict_row: dict[str, Any] = bench.judge("direct", "trace", rounds, cost)
+    return verdict_row
 
 
 def test_met_missed_and_undecided(bench: Any) -> None:
@@ -57,11 +57,11 @@ def test_met_missed_and_undecided(bench: Any) -> None:
 
 
 def test_computed_is_events_times_cost_over_time(bench: Any) -> None:
-    made = row(bench, 0.0, 0.001)
-    assert made["computed"] == pytest.approx(
+    verdict_row = row(bench, 0.0, 0.001)
+    assert verdict_row["computed"] == pytest.approx(
         [2000 * 150e-9, 2000 * 130e-9, 2000 * 170e-9], rel=0.01
     )
-    assert made["computed_verdict"] == "met"
+    assert verdict_row["computed_verdict"] == "met"
     assert row(bench, 0.0, 0.001, ns=8_000.0)["computed_verdict"] == "missed"  # planted cost
 
 
@@ -73,7 +73,7 @@ def test_every_mode_goes_first_as_often_forwards_as_backwards(bench: Any) -> Non
         assert sum(o.index(a) < o.index(b) for o in orders) == 3
 
 
-def test_the_interval_of_the_median_holds_its_95_percent(bench: Any) -> None:
+def test_the_interval_of_the_median_has_a_coverage_of_95_percent(bench: Any) -> None:
     draws = np.random.default_rng(3).exponential(1.0, (2000, 15))
-    inside = [(i := bench.interval(one)).low <= np.log(2) <= i.high for one in draws]
+    inside = [(i := bench.interval(sample)).low <= np.log(2) <= i.high for sample in draws]
     assert 0.945 <= np.mean(inside) <= 0.99

@@ -1,4 +1,4 @@
-"""Phases of a start from the journal, and the verdict on it."""
+"""Phases of a start, computed from the journal, and their verdict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RECORDS = [
 ]
 
 
-def test_phases_of_a_start_are_those_after_its_call() -> None:
+def test_phases_of_a_start_begin_at_its_call() -> None:
     lengths = phases(RECORDS, 10 * STEP_NS, 18 * STEP_NS)
     assert lengths == pytest.approx(
         {
@@ -48,7 +48,7 @@ def test_phases_of_a_start_are_those_after_its_call() -> None:
 
 @pytest.mark.parametrize("number", [4, 5, 7])
 def test_a_missing_border_is_an_error(number: int) -> None:
-    records = [one for at, one in enumerate(RECORDS) if at != number]
+    records = [entry for at, entry in enumerate(RECORDS) if at != number]
     with pytest.raises(ValueError, match="found no"):
         phases(records, 10 * STEP_NS, 18 * STEP_NS)
 

@@ -1,4 +1,4 @@
-"""Runs inside the guest: plain io.max, by hand, and fio under it. Prints fio's JSON of each round.
+"""Run inside the guest: plain io.max, set directly, and fio under it. Print fio's JSON of each round.
 
 Arguments: CASES.json (case → limits, arguments of fio) ROUNDS.
 """
@@ -19,7 +19,7 @@ from penstock.spec.cluster import DiskSpec
 
 
 def main() -> None:
-    """One line per round and case."""
+    """Print one line per round and case."""
     cases, rounds = json.loads(Path(sys.argv[1]).read_text()), int(sys.argv[2])
     base = Path("/mnt/t")
     for name in ("m", "f"):
@@ -28,15 +28,15 @@ def main() -> None:
     disk = put_up(DiskSpec("d", size_bytes=64 << 20), Place("d", base / "m", base / "f"), journal)
     (disk.mount / "file").write_bytes(bytes(16 << 20))
     for _ in range(rounds):
-        for case, (limits, words) in cases.items():
+        for case, (limits, argv) in cases.items():
             with create_run_cgroup("max", None, journal) as group:
                 throttle = IoMax(group.paths["blkio"], disk.device)
                 for limit, value in limits.items():
                     throttle.set(limit, round(value))
-                line = [w.replace("{file}", str(disk.mount / "file")) for w in words]
+                line = [w.replace("{file}", str(disk.mount / "file")) for w in argv]
                 launch(line, group, base / "fio.json")
-            said = json.loads((base / "fio.json").read_text())
-            print("ROUND " + json.dumps([case, said]))
+            output = json.loads((base / "fio.json").read_text())
+            print("ROUND " + json.dumps([case, output]))
     disk.down()
 
 

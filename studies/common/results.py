@@ -31,8 +31,8 @@ def read_result(path: Path, adapter: TypeAdapter[T], expected: str) -> T:
         return adapter.validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(step) for step in first["loc"])
-        raise BadInput(f"{path}: {where}: found {first['msg']}; expected {expected}") from None
+        location = ".".join(str(step) for step in first["loc"])
+        raise BadInput(f"{path}: {location}: found {first['msg']}; expected {expected}") from None
 
 
 class RowFile:
@@ -59,8 +59,10 @@ class RowFile:
             ((kind, values),) = json.loads(line).items()
             return self._adapters[kind].validate_python(values)
         except (ValueError, KeyError, TypeError, AttributeError):
-            what = f"one of {', '.join(self._adapters)} in each line"
-            raise BadInput(f"{self.path}: line {number}: found no row; expected {what}") from None
+            expected = f"one of {', '.join(self._adapters)} in each line"
+            raise BadInput(
+                f"{self.path}: line {number}: found no row; expected {expected}"
+            ) from None
 
     def append(self, row: Any) -> None:
         """Append a row, durably; an incomplete last row is removed first."""

@@ -32,7 +32,7 @@ from studies.dedup_study.cells import FIXED, MIB, OFF, SEQCDC, Cell, CellRun, st
 from studies.dedup_study.ground import Ground
 
 FASTCDC = "fastcdc:16KiB,64KiB,256KiB"
-#: configurations whose similarity is measured, of chunks of the same average
+#: configurations whose similarity is measured; their chunks have the same average size
 SMALL = "fixed:64KiB"
 CONFIGURATIONS = (SMALL, FASTCDC, SEQCDC)
 #: chunkers of `penstock dedup measure`, by configuration
@@ -92,8 +92,8 @@ def measured_throughput(repeats: int) -> dict[str, tuple[float, ...]]:
     """Bytes/s of each hash and chunker on one core, once for each repeat, all in turn."""
     results: dict[str, list[float]] = {}
     for _ in range(repeats):
-        for one in measure(1):
-            results.setdefault(one.name, []).append(one.median)
+        for throughput in measure(1):
+            results.setdefault(throughput.name, []).append(throughput.median)
     return {name: tuple(values) for name, values in results.items()}
 
 
@@ -142,9 +142,9 @@ def _rate(rate_bps: float) -> str:
     return f"{rate_bps / 1e6:.0f} MB/s" if math.isfinite(rate_bps) else str(rate_bps)
 
 
-def _ratio(one: RateRun, chunking: str) -> float:
-    both = pairs(one.run, chunking)
-    return math.nan if both is None else both.ratio
+def _ratio(rate_run: RateRun, chunking: str) -> float:
+    both_pairs = pairs(rate_run.run, chunking)
+    return math.nan if both_pairs is None else both_pairs.ratio
 
 
 def predicted_crossover(run: CellRun, chunking: str) -> float:
@@ -154,9 +154,9 @@ def predicted_crossover(run: CellRun, chunking: str) -> float:
     """
     on, off = run.of(chunking), run.of(OFF)
     size = run.cell.size_bytes
-    more_s = (mean_time(on) - mean_time(off)) / size
-    similarity = float(np.mean([one.similarity for one in on]))
-    return similarity / more_s if more_s > 0 else math.inf
+    extra_s = (mean_time(on) - mean_time(off)) / size
+    similarity = float(np.mean([write.similarity for write in on]))
+    return similarity / extra_s if extra_s > 0 else math.inf
 
 
 def processor_crossover(
@@ -189,18 +189,18 @@ def measured_crossover(runs: Sequence[RateRun], chunking: str) -> Estimate | Non
     Interpolated over the time per byte 1 / B, in which the times are linear. None without two limited rates.
     """
     cells = [
-        (1 / one.rate_bps, both)
-        for one in runs
-        if one.rate_bps is not None and (both := pairs(one.run, chunking)) is not None
+        (1 / rate_run.rate_bps, pairs_)
+        for rate_run in runs
+        if rate_run.rate_bps is not None and (pairs_ := pairs(rate_run.run, chunking)) is not None
     ]
     if len(cells) < 2:
         return None
     x = [per_byte for per_byte, _ in cells]
-    more = [float((both.on_s - both.off_s).mean()) for _, both in cells]
+    more = [float((pairs_.on_s - pairs_.off_s).mean()) for _, pairs_ in cells]
     random = generator()
-    means = [both.resampled(random) for _, both in cells]
+    means = [pairs_.resampled(random) for _, pairs_ in cells]
     sampled = np.column_stack([on - off for _, on, off in means]).tolist()
-    return estimate(_rate_at(x, more), (_rate_at(x, one) for one in sampled))
+    return estimate(_rate_at(x, more), (_rate_at(x, rate_run) for rate_run in sampled))
 
 
 def _rate_at(x: Sequence[float], more: Sequence[float]) -> float:
@@ -211,12 +211,12 @@ def _rate_at(x: Sequence[float], more: Sequence[float]) -> float:
 
 def claims_of(result: CrossoverResult, data: Sequence[str] = ()) -> list[Claim]:
     """Claims on the writes at three rates, and on common links. `data`: names of required data."""
-    every = [one for chunking in (FIXED, SEQCDC) for one in _verified(result, chunking)]
+    claims = [verified for chunking in (FIXED, SEQCDC) for verified in _verified(result, chunking)]
     names = tuple(dict.fromkeys((*data, *result.similarity)))
     for name in names:
         shares = result.similarity.get(name, {})
         needs = {f"similarity of {name}": int(SEQCDC in shares)}
-        every.append(
+        claims.append(
             claim(
                 f"crossover, {name}",
                 "content-defined chunks pay off on one core of this host at 1 Gbit/s",
@@ -226,13 +226,13 @@ def claims_of(result: CrossoverResult, data: Sequence[str] = ()) -> list[Claim]:
                 criterion="the interval of the crossover is above 1 Gbit/s",
             )
         )
-    return every
+    return claims
 
 
 def _verified(result: CrossoverResult, chunking: str) -> list[Claim]:
     runs = result.writes.get(chunking, ())
     case = f"crossover of {chunking}, similarity {SIMILARITY:.0%}"
-    limited = [one for one in runs if one.rate_bps is not None]
+    limited = [rate_run for rate_run in runs if rate_run.rate_bps is not None]
     needs = {
         f"{chunking} at {factor:g} of the crossover": int(number < len(limited))
         for number, factor in enumerate(FACTORS)
@@ -256,10 +256,10 @@ def _verified(result: CrossoverResult, chunking: str) -> list[Claim]:
 
 
 def _signs(limited: Sequence[RateRun], chunking: str) -> Finding:
-    ratios = [_ratio(one, chunking) for one in limited]
+    ratios = [_ratio(rate_run, chunking) for rate_run in limited]
     evidence = ", ".join(
-        f"{ratio:.3f} at {_rate(one.rate_bps or 0.0)}"
-        for ratio, one in zip(ratios, limited, strict=True)
+        f"{ratio:.3f} at {_rate(rate_run.rate_bps or 0.0)}"
+        for ratio, rate_run in zip(ratios, limited, strict=True)
     )
     half, at, twice = ratios
     return met_if(half < 1 < twice and abs(at - 1) <= AT_CROSSOVER, evidence)

@@ -30,7 +30,7 @@ OBJECTIVES: dict[str, Costs] = {
     "energy": (0.0, 0.0, -1.0),
     "mixed": (-1 / 3, -1 / 3, -1 / 3),
 }
-#: similarities this close to the break-even have no right side
+#: similarities closer than this to the break-even are not evaluated
 POINTS = 0.05
 #: steps of the search for a break-even
 _STEPS = 10_000
@@ -130,18 +130,18 @@ def energy_j(write: Write, power: PowerModel) -> float:
 
 def claims_of(result: ObjectivesResult) -> list[Claim]:
     """Claims of all machines and objectives."""
-    return [one for run in result.runs for one in _claims(run, result.size)]
+    return [claim_ for run in result.runs for claim_ in _claims(run, result.size)]
 
 
 def _claims(run: MachineRun, size: Size) -> list[Claim]:
     bed, case = TESTBEDS[run.machine], f"machine {run.machine}"
     needs = {
         f"{case}, similarity {similarity:.0%}": sum(
-            one.cell.similarity == similarity for one in run.cells
+            cell_run.cell.similarity == similarity for cell_run in run.cells
         )
         for similarity in size.similarities
     }
-    every = [
+    claims = [
         over_all(
             f"{case}, objective {name}",
             "the controller ends on the side of the break-even that its model requires",
@@ -151,7 +151,7 @@ def _claims(run: MachineRun, size: Size) -> list[Claim]:
         )
         for name, weights in OBJECTIVES.items()
     ]
-    every.append(
+    claims.append(
         claim(
             case,
             "between the two break-evens, the objective energy takes less energy and more time than time",
@@ -159,7 +159,7 @@ def _claims(run: MachineRun, size: Size) -> list[Claim]:
             lambda: _conflict(run.cells, bed.power),
         )
     )
-    return every
+    return claims
 
 
 def _ratio(cells: Sequence[CellRun]) -> float | None:
@@ -172,21 +172,21 @@ def _sides(cells: Sequence[CellRun], name: str, weights: Costs, power: PowerMode
     if r is None:
         return Finding(Result.NOT_MEASURED, "no time to hash or to send")
     at = break_even(weights, power, r)
-    right, judged, wrong = 0, 0, []
+    correct, evaluated, wrong = 0, 0, []
     for run in cells:
-        z = statistics.fmean(one.similarity for one in run.of(FIXED))
+        z = statistics.fmean(write.similarity for write in run.of(FIXED))
         if abs(z - at) <= POINTS:
             continue
         expected = normal_chunking(FIXED if z > at else OFF)
-        judged += 1
+        evaluated += 1
         if final_choice(run, name) == expected:
-            right += 1
+            correct += 1
         else:
             wrong.append(f"{z:.0%}")
-    evidence = f"{right} of {judged}, break-even {at:.1%} at r = {r:.3f}"
+    evidence = f"{correct} of {evaluated}, break-even {at:.1%} at r = {r:.3f}"
     if wrong:
         evidence += f"; wrong at {', '.join(wrong)}"
-    return met_if(right == judged > 0, evidence)
+    return met_if(correct == evaluated > 0, evidence)
 
 
 def _conflict(cells: Sequence[CellRun], power: PowerModel) -> Finding:
@@ -197,23 +197,27 @@ def _conflict(cells: Sequence[CellRun], power: PowerModel) -> Finding:
     between = [
         run
         for run in cells
-        if low + POINTS < statistics.fmean(one.similarity for one in run.of(FIXED)) < high - POINTS
+        if low + POINTS
+        < statistics.fmean(write.similarity for write in run.of(FIXED))
+        < high - POINTS
     ]
     if not between:
         return Finding(Result.NOT_COMPARABLE, f"no similarity is inside of {low:.1%} to {high:.1%}")
     saved, longer = [], []
     for run in between:
         # after the first probes, which all objectives need
-        own = {name: run.of(name)[-len(run.of(name)) // 2 :] for name in ("time", "energy")}
+        later_writes = {
+            name: run.of(name)[-len(run.of(name)) // 2 :] for name in ("time", "energy")
+        }
         energies = {
-            name: statistics.fmean(energy_j(one, power) for one in writes)
-            for name, writes in own.items()
+            name: statistics.fmean(energy_j(write, power) for write in writes)
+            for name, writes in later_writes.items()
         }
         saved.append(1 - energies["energy"] / energies["time"])
-        longer.append(mean_time(own["energy"]) / mean_time(own["time"]) - 1)
+        longer.append(mean_time(later_writes["energy"]) / mean_time(later_writes["time"]) - 1)
     evidence = (
-        f"energy {', '.join(f'-{one:.1%}' for one in saved)}, "
-        f"time {', '.join(f'+{one:.1%}' for one in longer)}"
+        f"energy {', '.join(f'-{write:.1%}' for write in saved)}, "
+        f"time {', '.join(f'+{write:.1%}' for write in longer)}"
     )
     return met_if(min(saved) > 0 and min(longer) > 0, evidence)
 
@@ -247,15 +251,15 @@ def rows_of(result: ObjectivesResult) -> list[record.Row]:
 def _cell_rows(machine: str, run: CellRun, power: PowerModel) -> list[record.Row]:
     case = f"machine {machine}, similarity {run.cell.similarity:.0%}"
     off_s = mean_time(run.of(OFF))
-    off_j = statistics.fmean(energy_j(one, power) for one in run.of(OFF))
+    off_j = statistics.fmean(energy_j(write, power) for write in run.of(OFF))
     rows = []
     for contender in run.cell.contenders:
         name, writes = contender.name, run.of(contender.name)
-        energy = [energy_j(one, power) / off_j for one in writes]
-        sent = [(one.bytes - one.similar_bytes) / one.bytes for one in writes]
+        energy = [energy_j(write, power) / off_j for write in writes]
+        sent = [(write.bytes - write.similar_bytes) / write.bytes for write in writes]
         engine = f"objective {name}" if contender.controlled else name
         for metric, values in (
-            ("time over that of off", [one.time_s / off_s for one in writes]),
+            ("time over that of off", [write.time_s / off_s for write in writes]),
             ("sent share", sent),
             ("modelled energy over that of off", energy),
         ):

@@ -161,7 +161,7 @@ def similarities(result: RealResult) -> Mapping[str, Mapping[str, Sequence[float
 def claims_of(result: RealResult) -> list[Claim]:
     """Claims of all sources."""
     by_name = {run.name: run for run in result.runs}
-    return [one for name in result.names for one in _claims(name, by_name.get(name))]
+    return [claim_ for name in result.names for claim_ in _claims(name, by_name.get(name))]
 
 
 def _claims(name: str, run: DataRun | None) -> list[Claim]:
@@ -202,14 +202,14 @@ def _identical(run: DataRun) -> Finding:
     return met_if(not damaged, evidence)
 
 
-def _over(run: DataRun, name: str, other: str, most: float) -> Finding:
-    ratio = run.stored_bytes[name] / run.stored_bytes[other]
+def _over(run: DataRun, name: str, reference: str, limit: float) -> Finding:
+    ratio = run.stored_bytes[name] / run.stored_bytes[reference]
     written = sum(run.bytes)
     evidence = (
         f"{ratio:.3f}: {100 * run.stored_bytes[name] / written:.1f} % of the written bytes, "
-        f"{other} {100 * run.stored_bytes[other] / written:.1f} %"
+        f"{reference} {100 * run.stored_bytes[reference] / written:.1f} %"
     )
-    return met_if(ratio <= most, evidence)
+    return met_if(ratio <= limit, evidence)
 
 
 def _by_pairs(run: DataRun) -> Finding:

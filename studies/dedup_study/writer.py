@@ -42,8 +42,8 @@ RUNS: TypeAdapter[CellRun] = TypeAdapter(CellRun)
 @contextlib.contextmanager
 def scratch_directory() -> Iterator[Path]:
     """A temporary directory in memory, where the host has such a file system."""
-    where = MEMORY if MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="penstock-dedup-", dir=where) as name:
+    folder = MEMORY if MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="penstock-dedup-", dir=folder) as name:
         yield Path(name)
 
 
@@ -72,14 +72,14 @@ def run_cell(cell: Cell, directory: Path) -> CellRun:
                 series.advance()
             series.write(scratch / "version")
             content = memoryview((scratch / "version").read_bytes())
-            active = [one for one in opened if cell.writes(one.contender, number)]
+            active = [store for store in opened if cell.writes(store.contender, number)]
             for turn in range(len(active)):
                 active[(turn + number) % len(active)].write(number, content)
             if number % COLLECT_EVERY == 0:
-                for one in opened:
-                    one.collect()
-        writes = tuple(write for one in opened for write in one.writes)
-        return CellRun(cell, writes, {one.contender.name: one.stored() for one in opened})
+                for store in opened:
+                    store.collect()
+        writes = tuple(write for store in opened for write in store.writes)
+        return CellRun(cell, writes, {store.contender.name: store.stored() for store in opened})
 
 
 class OpenStore:
@@ -101,7 +101,7 @@ class OpenStore:
         elapsed_s = time.perf_counter() - begin
         self._present.append(path)
         of = self._record(len(self.writes) + 1)
-        measured = {one.name: of[one.name] for one in fields(Write) if one.name in of}
+        measured = {field.name: of[field.name] for field in fields(Write) if field.name in of}
         self.writes.append(Write(self.contender.name, number, follows, elapsed_s, **measured))
 
     def _record(self, count: int) -> dict[str, Any]:

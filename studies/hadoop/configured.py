@@ -9,7 +9,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 HEAP = "-Xmx192m"
-#: no second-tier compiler and one collecting thread: many small JVMs share two processors
+#: no second-tier compiler and one thread for garbage collection: many small JVMs share two processors
 JVM = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xshare:auto "
     "--add-opens=java.base/java.lang=ALL-UNNAMED --add-opens=java.base/java.util=ALL-UNNAMED "
@@ -22,7 +22,7 @@ MAINS = {
     "resources": "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager",
     "tasks": "org.apache.hadoop.yarn.server.nodemanager.NodeManager",
 }
-#: ports of the name node and the resource manager where their beans are read
+#: ports at which the beans of the name node and the resource manager are read
 NAME_PORT, RESOURCES_PORT = 9870, 8088
 
 _SCHEDULER = {
@@ -137,15 +137,15 @@ def _xml(values: dict[str, str]) -> str:
     return f"<configuration>\n{rows}</configuration>\n"
 
 
-def java(conf: Path, home: Path, lib: Path, *words: str) -> list[str]:
+def java(conf: Path, home: Path, lib: Path, *arguments: str) -> list[str]:
     """Command line of one of Hadoop's Java programs."""
     options = [HEAP, *JVM.split(), f"-Djava.io.tmpdir={home}"]
-    return ["java", *options, "-cp", f"{conf}:{lib}/*", *words]
+    return ["java", *options, "-cp", f"{conf}:{lib}/*", *arguments]
 
 
 def environment() -> dict[str, str]:
     """Environment of Hadoop's processes: node managers start containers with JAVA_HOME."""
-    found = shutil.which("java")
-    if found is None:
+    program = shutil.which("java")
+    if program is None:
         raise RuntimeError("java is missing (Debian: apt-get install openjdk-17-jre-headless)")
-    return {**os.environ, "JAVA_HOME": str(Path(found).resolve().parent.parent)}
+    return {**os.environ, "JAVA_HOME": str(Path(program).resolve().parent.parent)}

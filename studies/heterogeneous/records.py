@@ -28,10 +28,10 @@ def load(text: bytes | bytearray | memoryview) -> Records:
 def keys(records: Records) -> npt.NDArray[Any]:
     """The keys: one big-endian number and the two bytes after it per record."""
     text = np.ascontiguousarray(records[:, :KEY_BYTES])
-    found = np.empty(len(text), [("high", "<u8"), ("low", "<u2")])
-    found["high"] = text[:, :8].copy().view(">u8")[:, 0]
-    found["low"] = text[:, 8:10].copy().view(">u2")[:, 0]
-    return found
+    result = np.empty(len(text), [("high", "<u8"), ("low", "<u2")])
+    result["high"] = text[:, :8].copy().view(">u8")[:, 0]
+    result["low"] = text[:, 8:10].copy().view(">u2")[:, 0]
+    return result
 
 
 def ordered(records: Records) -> Records:
@@ -50,9 +50,9 @@ def divided(records: Records, parts: int) -> list[Records]:
 
 def checksum(records: Records) -> int:
     """Sum over the records, independent of their order (modulo 2^64)."""
-    words = np.ascontiguousarray(records).view("<u4").astype(np.uint64)
-    odd = np.arange(1, words.shape[1] + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (words * (odd | np.uint64(1))).sum(axis=1, dtype=np.uint64)
+    quads = np.ascontiguousarray(records).view("<u4").astype(np.uint64)
+    odd = np.arange(1, quads.shape[1] + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (quads * (odd | np.uint64(1))).sum(axis=1, dtype=np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     return int((mixed ^ (mixed >> np.uint64(32))).sum(dtype=np.uint64))
 

@@ -22,7 +22,7 @@ from penstock.errors import PenstockError
 from studies import claims as checks
 from studies.claims import Claim
 
-#: runs the study in a folder, in its quick size or not: its lines, and whether planted failures were detected
+#: run the study in a folder, in its quick size or not: its lines, and the detection of planted failures
 Study = Callable[[Path, bool], tuple[Sequence[record.Row], Mapping[str, bool]]]
 FAILED = (PenstockError, OSError, httpx.HTTPError, subprocess.SubprocessError)
 
@@ -36,14 +36,14 @@ def line(case: str, metric: str, value: float, unit: str, holds: bool, bar: str)
 def interval(
     case: str,
     metric: str,
-    found: tuple[float, float, float],
+    figures: tuple[float, float, float],
     unit: str,
     n: int,
     bar: str,
     holds: bool,
 ) -> record.Row:
     """A figure with its 95 % interval and a goal."""
-    value, low, high = found
+    value, low, high = figures
     return {
         **record.row(case, "", metric, [value], unit),
         "low": low,
@@ -84,21 +84,21 @@ def _show(title: str, rows: Sequence[record.Row], planted: Mapping[str, bool]) -
 
 
 def program(name: str, document: str | None, about: str, quick: str, study: Study) -> int:
-    """Run a monitored study from the command line; returns the exit status of a study's check."""
+    """Run a monitored study from the command line; return the exit status of its check."""
     title = (document or name).splitlines()[0]
     options = argparse.ArgumentParser(description=title)
     options.add_argument("-o", "--out", type=Path, default=record.ROOT / "out" / name)
     options.add_argument("--quick", action="store_true", help=quick)
     options.add_argument("--json", action="store_true", help="the lines as one object")
     record.option(options)
-    given = options.parse_args()
+    arguments = options.parse_args()
     try:
-        rows, planted = study(given.out.resolve(), given.quick)
+        rows, planted = study(arguments.out.resolve(), arguments.quick)
     except FAILED as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1
-    record.keep(given.record, rows, planted, about)
-    if given.json:
+    record.keep(arguments.record, rows, planted, about)
+    if arguments.json:
         print(json.dumps({"rows": list(rows), "planted": dict(planted)}))
     else:
         _show(title, rows, planted)

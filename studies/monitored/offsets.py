@@ -42,13 +42,13 @@ def successors(offsets: Offsets, block_bytes: int) -> float:
 
 def wrong(stored: Offsets, index: Offsets, truth: Offsets) -> list[str]:
     """Deviations from the true offsets as text; empty if all are present and in order."""
-    found = []
+    faults = []
     if len(stored) != len(truth):
-        found.append(f"{len(stored)} stored, {len(truth)} requested")
+        faults.append(f"{len(stored)} stored, {len(truth)} requested")
     if not np.array_equal(index, np.arange(len(index))):
-        found.append("the index is not 0, 1, 2, …")
+        faults.append("the index is not 0, 1, 2, …")
     least = min(len(stored), len(truth))
-    apart = np.flatnonzero(stored[:least] != truth[:least])
-    if len(apart):
-        found.append(f"request {apart[0]} is the first of {len(apart)} that are others")
-    return found
+    differing = np.flatnonzero(stored[:least] != truth[:least])
+    if len(differing):
+        faults.append(f"request {differing[0]} is the first of {len(differing)} that differ")
+    return faults

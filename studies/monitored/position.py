@@ -17,22 +17,22 @@ def position_bytes(name: str) -> int | None:
                 continue
             for descriptor in (process / "fd").iterdir():
                 if os.readlink(descriptor) == name:
-                    said = (process / "fdinfo" / descriptor.name).read_text()
-                    return int(said.split()[1])
+                    info = (process / "fdinfo" / descriptor.name).read_text()
+                    return int(info.split()[1])
     return None
 
 
 class Position(http.server.BaseHTTPRequestHandler):
-    """Exports `position_bytes` while there is one."""
+    """Export `position_bytes` while the file is open."""
 
     def do_GET(self) -> None:
-        """One scrape."""
-        found = position_bytes(sys.argv[1])
+        """Answer one scrape."""
+        position = position_bytes(sys.argv[1])
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
         self.end_headers()
-        if found is not None:
-            self.wfile.write(f"position_bytes {found}\n".encode())
+        if position is not None:
+            self.wfile.write(f"position_bytes {position}\n".encode())
 
     def log_message(self, *_: object) -> None:
         """No log of single scrapes."""

@@ -37,9 +37,9 @@ from studies.stores import DEFAULT as MODEL
 from studies.stores import models
 
 HERE = Path(__file__).parent
-#: runs without which a treatment is not measured: an interval needs two
+#: minimum number of runs of a measured treatment: an interval needs two
 LEAST = 2
-#: tries of a treatment in a block: the first, and one after a run that is not valid
+#: attempts of a treatment in a block: the first, and one after an invalid run
 TRIES = 2
 #: time before a run in which the processors that others use are read [s]
 BEFORE_S = 1.0
@@ -50,7 +50,7 @@ PLANTED_NODES = 4
 
 @dataclass(frozen=True)
 class Run:
-    """A measured run. `reason`: why it is not valid, or empty.
+    """A measured run. `reason` of an invalid run, or empty.
 
     `response_s`: mean time of a read or write; `moved_bytes`: of all of them; `remote_bytes`: those of them
     that crossed a link, by the places of the files; `stored_bytes`: of all copies at the end; `busy`: share
@@ -108,16 +108,16 @@ class Part:
 
 def measured_counts(part: Part, treatments: Iterable[AnyTreatment]) -> dict[str, int]:
     """Number of valid runs of each treatment."""
-    return {str(one): len(part.valid(one)) for one in treatments}
+    return {str(treatment): len(part.valid(treatment)) for treatment in treatments}
 
 
 def simulated_counts(part: Part, treatments: Iterable[AnyTreatment]) -> dict[str, int]:
     """Number of simulations of each treatment."""
-    return {f"{one}, simulated": len(part.simulations(one)) for one in treatments}
+    return {f"{treatment}, simulated": len(part.simulations(treatment)) for treatment in treatments}
 
 
 def measure(ground: AnyGround, part: Part, save: Callable[[Part], None] = lambda _: None) -> Part:
-    """Measure and simulate what `part` lacks; `save` is called after each run.
+    """Measure and simulate the missing treatments of `part`; `save` is called after each run.
 
     Raises PenstockError if the store or a run fails; `part` has the runs until then.
     """
@@ -129,7 +129,7 @@ def measure(ground: AnyGround, part: Part, save: Callable[[Part], None] = lambda
     for cluster in clusters:
         _measure_on(ground, cluster, part, save)
     platform = read_platform(part.platform.encode(), HERE / ground.file)
-    everything = [one for cluster in clusters for one in cluster.treatments]
+    everything = [treatment_ for cluster in clusters for treatment_ in cluster.treatments]
     for treatment in (*everything, *ground.simulated_only(part.size)):
         if not part.simulations(treatment):
             part.simulated.append(simulate(treatment, platform, part.size.seeds))
@@ -178,7 +178,7 @@ def _measure_on(
 ) -> None:
     """Blocks of all treatments in random order, on one store that stays up."""
     blocks = [
-        (block, [t for t in cluster.treatments if _lacks(part.runs, t, block)])
+        (block, [t for t in cluster.treatments if _is_missing(part.runs, t, block)])
         for block in range(part.size.repeat)
     ]
     if not any(missing for _, missing in blocks):
@@ -191,14 +191,14 @@ def _measure_on(
         for block, missing in blocks:
             Random(f"{cluster.changes} {block}").shuffle(missing)
             for treatment in missing:
-                while _lacks(part.runs, treatment, block):
+                while _is_missing(part.runs, treatment, block):
                     run = _run(treatment, block, store, platform)
                     part.runs.append(run)
                     save(part)
                     _note(f"{treatment}: {run.makespan_s:.2f} s {run.reason}".rstrip())
 
 
-def _lacks(runs: Sequence[Run], treatment: AnyTreatment, block: int) -> bool:
+def _is_missing(runs: Sequence[Run], treatment: AnyTreatment, block: int) -> bool:
     """True if a treatment needs another run in a block."""
     tries = [run for run in runs if run.treatment == treatment and run.block == block]
     return len(tries) < TRIES and all(run.reason for run in tries)
@@ -239,7 +239,7 @@ def _run(treatment: AnyTreatment, block: int, store: Store, platform: Platform) 
 
 
 def _reason(done: Executed, busy: float) -> str:
-    """Why a run is not valid: a refused hint, a dead server, or too little processor time."""
+    """Reason why a run is not valid: a refused hint, a dead server, or too little processor time."""
     if refused := refused_tags([done]):
         return f"hint refused: {next(iter(refused.values()))}"
     if done.died:

@@ -1,4 +1,4 @@
-"""Claims on BLAST over the splits of its nodes: the time is U-shaped, and what the cheapest splits cost."""
+"""Claims on BLAST over the splits of its nodes: the U shape of the time, and the cost of the cheapest splits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from studies.claims import Claim, Finding, Result, claim, met_if
 from studies.patterns_study.runs import LEAST, Part, measured_counts, simulated_counts
 from studies.patterns_study.treatments import Split, SplitGround
 
-#: published: slowest over fastest split (text 003, line 1173), and the goal here
+#: published: slowest over fastest split (text 003, line 1173), and this study's goal
 WORST = 3.0
 #: the predicted optimum: application nodes off, and time over the fastest
 NODES_OFF, REGRET = 1, 0.05
@@ -40,12 +40,12 @@ def claims_of(part: Part, ground: SplitGround) -> list[Claim]:
 
 def measured(part: Part, splits: list[Split]) -> Times:
     """Mean measured time of each split [s]."""
-    return {one: statistics.fmean(part.makespans(one)) for one in splits}
+    return {split: statistics.fmean(part.makespans(split)) for split in splits}
 
 
 def simulated(part: Part, splits: list[Split]) -> Times:
     """Mean simulated time of each split [s]."""
-    return {one: statistics.fmean(part.simulations(one)) for one in splits}
+    return {split: statistics.fmean(part.simulations(split)) for split in splits}
 
 
 def _needs(part: Part, splits: list[Split], *, simulations: bool) -> dict[str, int]:
@@ -104,8 +104,8 @@ def _extremes(part: Part, splits: list[Split]) -> Claim:
 def _shape(part: Part, splits: list[Split]) -> Finding:
     """Finding that the fastest split is significantly faster than both ends."""
     times = measured(part, splits)
-    fastest = min(times, key=lambda one: times[one])
-    text = ", ".join(f"{one.app} + {one.storage}: {times[one]:.3g} s" for one in splits)
+    fastest = min(times, key=lambda split: times[split])
+    text = ", ".join(f"{split.app} + {split.storage}: {times[split]:.3g} s" for split in splits)
     ends = (splits[0], splits[-1])
     if fastest in ends:
         return Finding(Result.NOT_MET, text)
@@ -116,8 +116,8 @@ def _shape(part: Part, splits: list[Split]) -> Finding:
 
 def _optimum(part: Part, splits: list[Split]) -> Finding:
     times, predicted = measured(part, splits), simulated(part, splits)
-    chosen = min(predicted, key=lambda one: predicted[one])
-    fastest = min(times, key=lambda one: times[one])
+    chosen = min(predicted, key=lambda split: predicted[split])
+    fastest = min(times, key=lambda split: times[split])
     regret = times[chosen] / times[fastest] - 1
     text = (
         f"simulated {chosen.app} + {chosen.storage}, measured {fastest.app} + {fastest.storage}, "
@@ -167,10 +167,11 @@ def planted(part: Part, ground: SplitGround) -> dict[str, bool | None]:
             if _u_shape(part, splits).result is not Result.MET:
                 continue
             times = measured(part, splits)
-            fastest, first = min(times, key=lambda one: times[one]), splits[0]
-            other: dict[object, Split] = {fastest: first, first: fastest}
+            fastest, first = min(times, key=lambda split: times[split]), splits[0]
+            exchanged_split: dict[object, Split] = {fastest: first, first: fastest}
             exchanged = [
-                replace(run, treatment=other.get(run.treatment, run.treatment)) for run in part.runs
+                replace(run, treatment=exchanged_split.get(run.treatment, run.treatment))
+                for run in part.runs
             ]
             after = _u_shape(replace(part, runs=exchanged), splits)
             seen.append(after.result is Result.NOT_MET)

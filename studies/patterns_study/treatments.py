@@ -13,7 +13,7 @@ from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.workflow.compare import AWARE, DEFAULT
 
 KIB = 1024
-#: sizes of the pattern's file [KiB]: a quarter of the published ones, as the rate of the links is; reduce has
+#: sizes of the pattern's file [KiB]: a quarter of the published ones, like the rate of the links; reduce has
 #: two published sizes
 FILE_KIB = {
     "pipeline": (2560,),
@@ -222,7 +222,7 @@ class Ground:
 
     def simulated_only(self, size: Size) -> list[AnyTreatment]:
         """Treatments on larger clusters."""
-        return [one for nodes in size.scaled for one in self.treatments(nodes)]
+        return [treatment for nodes in size.scaled for treatment in self.treatments(nodes)]
 
     def pairs(self, nodes: Iterable[int]) -> list[Pair]:
         """Patterns to be compared on both stores; broadcast is compared by copies."""
@@ -245,10 +245,14 @@ class Ground:
         ]
 
     def treatments(self, nodes: int) -> list[Treatment]:
-        """All treatments on so many nodes."""
-        both = [one for pair in self.pairs([nodes]) for one in (pair.default, pair.aware)]
-        plain = [replace(one, store=DEFAULT, copies=0) for one in self.broadcasts(nodes)[:1]]
-        return [*both, *plain, *self.broadcasts(nodes)]
+        """All treatments on `nodes` nodes."""
+        on_both_stores = [
+            treatment for pair in self.pairs([nodes]) for treatment in (pair.default, pair.aware)
+        ]
+        plain = [
+            replace(treatment, store=DEFAULT, copies=0) for treatment in self.broadcasts(nodes)[:1]
+        ]
+        return [*on_both_stores, *plain, *self.broadcasts(nodes)]
 
 
 def _all(*patterns: str) -> tuple[tuple[str, int], ...]:
@@ -315,7 +319,7 @@ GROUNDS: dict[str, AnyGround] = {
 
 
 def ground_of(name: str, size: Size) -> AnyGround:
-    """A ground; of the quick size on few nodes, and CephFS with what MooseFS lacks only."""
+    """A ground; in the quick size on few nodes, and CephFS only with the patterns that MooseFS lacks."""
     ground = GROUNDS[name]
     if size.name == FULL.name:
         return ground

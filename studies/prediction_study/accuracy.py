@@ -94,8 +94,8 @@ def compared(rows: Sequence[Row], engine: str = "") -> list[Compared]:
             continue
         of = engine or row["engine"]
         model = MODEL if engine else f"{of}, predicted"
-        one = predicted[row["case"], model]
-        time_s, verdict = one["value"], one.get("applies", "ok")
+        prediction = predicted[row["case"], model]
+        time_s, verdict = prediction["value"], prediction.get("applies", "ok")
         result.append(Compared(of, scenario, row["value"], row["n"], time_s, verdict))
     return result
 
@@ -159,9 +159,9 @@ def goals(rows: Sequence[Row]) -> str:
     lines = ["| of | what | figure | goal | |", "|---|---|---|---|---|"]
     for row in rows:
         if row.get("quoted"):
-            what = ": ".join(part for part in (row["engine"], row["metric"]) if part)
+            metric = ": ".join(part for part in (row["engine"], row["metric"]) if part)
             verdict = VERDICTS.get(row.get("verdict", ""), "")
-            cells = (row["case"], what, figure(row), row.get("bar", ""), verdict)
+            cells = (row["case"], metric, figure(row), row.get("bar", ""), verdict)
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -177,9 +177,9 @@ def page(folder: Path = RESULTS) -> str:
     parts = [HEAD]
     campaign = folder / f"{CAMPAIGN}.json"
     if campaign.is_file():
-        one = json.loads(campaign.read_text("utf-8"))
-        about = f"`{one['command']}`, {one['date']}, commit {one['commit']}. {one['about']}\n"
-        rows = one["rows"]
+        result = json.loads(campaign.read_text("utf-8"))
+        about = f"`{result['command']}`, {result['date']}, commit {result['commit']}. {result['about']}\n"
+        rows = result["rows"]
         parts.append(sections("Scenarios that the model has not seen", about, rows))
         parts.append(f"### Goals\n\n{goals(rows)}")
     else:
@@ -187,12 +187,10 @@ def page(folder: Path = RESULTS) -> str:
     for name in DEVELOPMENT:
         file = folder / f"{name}.json"
         if file.is_file():
-            one = json.loads(file.read_text("utf-8"))
-            engine = Path(one["command"].split()[-1]).name.partition(".")[0]
-            about = (
-                f"{ABOUT_DEVELOPMENT}\n`{one['command']}`, {one['date']}, commit {one['commit']}.\n"
-            )
-            parts.append(sections(f"Development data: {engine}", about, one["rows"], engine))
+            result = json.loads(file.read_text("utf-8"))
+            engine = Path(result["command"].split()[-1]).name.partition(".")[0]
+            about = f"{ABOUT_DEVELOPMENT}\n`{result['command']}`, {result['date']}, commit {result['commit']}.\n"
+            parts.append(sections(f"Development data: {engine}", about, result["rows"], engine))
     return "\n".join(parts)
 
 

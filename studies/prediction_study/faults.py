@@ -1,7 +1,7 @@
-"""Faults made on purpose on a running store: each must be identified, and nothing in runs without one.
+"""Faults applied to a running store: each must be identified, and none in runs without a fault.
 
 A trial is a few runs of workloads with local and remote files. Each operation of its runs is compared with
-the model (`suspects`); what the model is usually off by comes from healthy trials.
+the model (`suspects`); the usual deviations from the model are those of healthy trials.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from studies.prediction_study.runs import (
 from studies.prediction_study.scenarios import Scenario
 
 ENGINE, NODES = "moosefs", 4
-#: rate of the disks: a local input then takes longer than the spread of what a processor does with it
+#: rate of the disks: reading a local input then takes longer than the spread of its processing time
 DISK = "10MB/s"
-#: runs of a trial: local inputs, which are read from the disks; files that were just written, which a storage
-#: node may read from its page cache, have other sizes
+#: runs of a trial: local inputs, which are read from the disks; new files, which a storage node may read from
+#: its page cache, have other sizes
 WORKLOADS = (
     Scenario("gather", 4, NODES, hints=True),
     Scenario("gather", 4, NODES, hints=True),
     Scenario("pipeline", 1, NODES, hints=False),
     Scenario("scatter", 1, NODES, hints=False),
 )
-#: trials without a fault: those that show the usual deviations, and those in which nothing may be named
+#: trials without a fault: for the usual deviations, and for the share without a suspect
 HEALTHY, CLEAN = "healthy", "no fault"
-#: how much longer the platform says that a read takes
+#: factor by which the platform's time of a read is too long
 WRONG = 1.2
 SEEDED = "a seeded read 20 % too long"
 #: required share of the trials with a fault, and of those without one
@@ -105,28 +105,32 @@ def complete_trials(part: Part, label: str, most: int) -> list[list[Run]]:
 
 
 def measure(part: Part, size: Size, limits: Limits | None = None) -> None:
-    """Make the faults in random order on one store, what the part has is not repeated.
+    """Apply the faults in random order on one store; completed trials are not repeated.
 
     A trial with an invalid run is repeated once. Raises PenstockError if the store fails.
     """
-    everything = [(label, n) for label, most in trials_of(size).items() for n in range(most)]
-    order = [one for one in everything if not trial(part, *one)]
+    everything = [(label, n) for label, count in trials_of(size).items() for n in range(count)]
+    order = [
+        label_and_number for label_and_number in everything if not trial(part, *label_and_number)
+    ]
     if not order:
         return
     Random(f"faults {len(order)}").shuffle(order)
-    order.sort(key=lambda one: one[0] != HEALTHY)
+    order.sort(key=lambda label_and_number: label_and_number[0] != HEALTHY)
     platform = cluster(ENGINE, [f"hosts.node.count={NODES}", f"hosts.node.disks={disks(DISK)}"])
     with store_of(platform, ENGINE) as store:
         runner = Runner(store, platform, limits or Limits())
         for scenario in dict.fromkeys(WORKLOADS):
             part.add(runner.run(scenario, WARM_UP))
-        for number, one in enumerate(order, 1):
+        for number, label_and_number in enumerate(order, 1):
             for _ in range(2):
-                _attempt(part, runner, *one)
-                if runs := trial(part, *one):
+                _attempt(part, runner, *label_and_number)
+                if runs := trial(part, *label_and_number):
                     break
             times = ", ".join(f"{run.makespan_s:.2f}" for run in runs) or "not valid"
-            note(f"faults [{number}/{len(order)}] {one[0]}, trial {one[1] + 1}: {times} s")
+            note(
+                f"faults [{number}/{len(order)}] {label_and_number[0]}, trial {label_and_number[1] + 1}: {times} s"
+            )
 
 
 def _attempt(part: Part, runner: Runner, label: str, number: int) -> None:
@@ -206,12 +210,14 @@ def claims_of(suspected: dict[str, list[list[Suspect]]], size: Size) -> list[Cla
         def evaluate(
             trials: list[list[Suspect]] = trials, names: tuple[str, ...] = names
         ) -> Finding:
-            first = [one[0].name if one else "" for one in trials]
-            right = sum(name in (names or ("",)) for name in first)
+            first = [suspects_[0].name if suspects_ else "" for suspects_ in trials]
+            correct = sum(name in (names or ("",)) for name in first)
             wrong = sorted({name or "nothing" for name in first if name not in (names or ("",))})
-            others = f"; the others: {', '.join(wrong)}" if wrong else ""
+            other_names = f"; the others: {', '.join(wrong)}" if wrong else ""
             share = IDENTIFIED if names else SILENT
-            return met_if(right >= share * len(first), f"{right} of {len(first)} trials{others}")
+            return met_if(
+                correct >= share * len(first), f"{correct} of {len(first)} trials{other_names}"
+            )
 
         share = "9 of 10" if names else "19 of 20"
         claims.append(
@@ -231,5 +237,5 @@ def rows_of(suspected: dict[str, list[list[Suspect]]]) -> list[record.Row]:
     return [
         record.row(f"faults: {label}", "", "times as long, by the first suspect", factors, "")
         for label, trials in suspected.items()
-        if (factors := [one[0].factor for one in trials if one])
+        if (factors := [suspects_[0].factor for suspects_ in trials if suspects_])
     ]

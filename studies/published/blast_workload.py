@@ -1,4 +1,4 @@
-"""BLAST with a fixed number of queries, divided over the machines: writes the workload to stdout.
+"""BLAST with a fixed number of queries, divided over the machines: write the workload to stdout.
 
 The texts state neither sizes nor computing times. Assumptions:
 
@@ -36,7 +36,7 @@ def blast(
     """The queries divided over `tasks` searches, and one task that joins the answers."""
     places = random.Random(1)
     files = [File("database", database_bytes, True)]
-    made = []
+    tasks_ = []
     for i in range(tasks):
         queries = QUERIES // tasks + (i < QUERIES % tasks)
         query, answer = f"queries-{i}", f"answers-{i}"
@@ -52,14 +52,14 @@ def blast(
             steps.append(Operation("read", "database", at, lookup_bytes))
             steps.append(Operation("compute", seconds=query_s))
         steps.append(Operation("write", answer, 0, queries * ANSWER_BYTES))
-        made.append(Task(f"search-{i}", tuple(steps), "search"))
+        tasks_.append(Task(f"search-{i}", tuple(steps), "search"))
     join = [
         Operation("read", f"answers-{i}", 0, ANSWER_BYTES * (QUERIES // tasks))
         for i in range(tasks)
     ]
     join.append(Operation("write", "result", 0, QUERIES * ANSWER_BYTES))
-    made.append(Task("join", tuple(join), "join"))
-    return Workload("blast", (*files, File("result")), tuple(made))
+    tasks_.append(Task("join", tuple(join), "join"))
+    return Workload("blast", (*files, File("result")), tuple(tasks_))
 
 
 if __name__ == "__main__":
@@ -67,5 +67,5 @@ if __name__ == "__main__":
     parser.add_argument("tasks", type=int)
     parser.add_argument("--query-s", type=float, default=QUERY_S)
     parser.add_argument("--database-bytes", type=int, default=DATABASE_BYTES)
-    given = parser.parse_args()
-    print(json.dumps(blast(given.tasks, given.query_s, given.database_bytes).to_dict()))
+    arguments = parser.parse_args()
+    print(json.dumps(blast(arguments.tasks, arguments.query_s, arguments.database_bytes).to_dict()))

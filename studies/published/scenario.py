@@ -47,41 +47,45 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def workload(given: argparse.Namespace) -> Workload:
+def workload(options_: argparse.Namespace) -> Workload:
     """The workload that the options describe."""
-    if given.kind == "blast-split":
-        query_s = given.compute or blast_workload.QUERY_S
-        return blast_workload.blast(given.app, query_s, given.database_bytes, given.lookup_bytes)
+    if options_.kind == "blast-split":
+        query_s = options_.compute or blast_workload.QUERY_S
+        return blast_workload.blast(
+            options_.app, query_s, options_.database_bytes, options_.lookup_bytes
+        )
     options = {
-        "width": given.width,
-        "queries": given.queries,
-        "compute_s": given.compute,
-        "file_bytes": given.file_bytes,
-        "optimised": given.scheduler == "data_location",
+        "width": options_.width,
+        "queries": options_.queries,
+        "compute_s": options_.compute,
+        "file_bytes": options_.file_bytes,
+        "optimised": options_.scheduler == "data_location",
     }
-    return make_workload(given.kind, given.size, options)
+    return make_workload(options_.kind, options_.size, options)
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """The scenario; its first word, a factor's level, may be several: a kind and its options."""
+    """Parse a scenario; its first argument, a factor's level, may contain a kind and its options."""
     kind, *rest = arguments
     return parser().parse_args([*shlex.split(kind), *rest])
 
 
 def prediction(
-    arguments: Sequence[str], more: Sequence[str] = (), seeds: int = SEEDS
+    arguments: Sequence[str], overrides: Sequence[str] = (), seeds: int = SEEDS
 ) -> dict[str, Any]:
-    """The prediction as plain values; `more` are further values of the platform."""
-    given = parsed(arguments)
-    sets = [*given.sets, f"scheduler.kind={given.scheduler}"]
-    if given.kind == "blast-split":
-        if given.app is None:
-            given.app = given.nodes - 1 - given.storage
-        sets += [f"hosts.app.count={given.app}"]
-        sets += [f"hosts.storage.count={given.nodes - 1 - given.app}"]
-    platform = load_platform(given.platform, [*sets, *more])
-    made = predict(workload(given), platform, seeds=seeds, level=0.9 if seeds >= SEEDS else 0.5)
-    return made.to_dict()
+    """The prediction as a dictionary; `overrides` are further values of the platform."""
+    options_ = parsed(arguments)
+    sets = [*options_.sets, f"scheduler.kind={options_.scheduler}"]
+    if options_.kind == "blast-split":
+        if options_.app is None:
+            options_.app = options_.nodes - 1 - options_.storage
+        sets += [f"hosts.app.count={options_.app}"]
+        sets += [f"hosts.storage.count={options_.nodes - 1 - options_.app}"]
+    platform = load_platform(options_.platform, [*sets, *overrides])
+    predicted = predict(
+        workload(options_), platform, seeds=seeds, level=0.9 if seeds >= SEEDS else 0.5
+    )
+    return predicted.to_dict()
 
 
 if __name__ == "__main__":

@@ -51,11 +51,11 @@ SCENARIOS = {
 
 def hosts_file(scenario: Scenario, node: str) -> str:
     """Names and addresses as seen by `node`: its neighbour by the virtual link if data are near."""
-    found = dict(WIRE)
-    beside = scenario.near and not set(scenario.data) & set(WORKERS)
-    if beside and node in PAIRS:
-        found[PAIRS[node]] = HOST[PAIRS[node]]
-    return "".join(f"{address} {name}\n" for name, address in found.items())
+    addresses = dict(WIRE)
+    on_virtual_link = scenario.near and not set(scenario.data) & set(WORKERS)
+    if on_virtual_link and node in PAIRS:
+        addresses[PAIRS[node]] = HOST[PAIRS[node]]
+    return "".join(f"{address} {name}\n" for name, address in addresses.items())
 
 
 def racks(scenario: Scenario) -> str:

@@ -11,7 +11,7 @@ from penstock.archive.bundle import Bundle
 
 #: larger differences between the two sources are an error, as in a certificate
 LIMIT = 0.05
-#: smaller files are only part of the sum
+#: smaller files are only included in the sum
 LEAST_BYTES = 1 << 20
 
 
@@ -68,7 +68,7 @@ def distinct_bytes(offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]) -
 
 
 def witnessed(bundle: Bundle, disk_id: str, *, plant: bool = False) -> list[Seen]:
-    """Every file of the disk that either source saw read or written; a renamed file has its last name.
+    """Every file of the disk with reads or writes in either source; a renamed file has its last name.
     `plant` first removes the larger half of the disk's requests.
     """
     files = bundle.table("files").to_pandas()
@@ -82,25 +82,30 @@ def witnessed(bundle: Bundle, disk_id: str, *, plant: bool = False) -> list[Seen
     if plant:
         requests = requests[requests["size_bytes"] < requests["size_bytes"].median()]
     sizes = named.groupby("file")["size_bytes"].max().fillna(0).to_dict()
-    found: dict[tuple[str, str], list[int]] = {}
+    by_file: dict[tuple[str, str], list[int]] = {}
     for key, calls in events.groupby(["file", "direction"], observed=True):
         done = calls["done_bytes"].to_numpy(np.int64)
         offset = calls["offset_bytes"].to_numpy(np.int64)
         size = max(int(sizes[key[0]]), int((offset + done).max()))
-        found[(key[0], key[1])] = [int(done.sum()), distinct_bytes(offset, done), 0, size]
+        by_file[(key[0], key[1])] = [int(done.sum()), distinct_bytes(offset, done), 0, size]
     served = requests.groupby([requests["file"].astype(str), requests["op"].astype(str)])
     for (file, op), size in served["size_bytes"].sum().items():
-        found.setdefault((str(file), str(op)), [0, 0, 0, 0])[2] = int(size)
-    for (file, op), values in list(found.items()):
-        if values[0] == 0:  # the tracer has its previous name
+        by_file.setdefault((str(file), str(op)), [0, 0, 0, 0])[2] = int(size)
+    for (file, op), values in list(by_file.items()):
+        if values[0] == 0:  # the tracer has the file's previous name
             last = file.rpartition("/")[2]
-            for other, seen in list(found.items()):
-                if other[0].endswith(f"/{last}") and other[1] == op and seen[2] == 0 and seen[0]:
-                    found[file, op] = [*seen[:2], values[2], seen[3]]
-                    del found[other]
-    return [Seen(*key, *values) for key, values in sorted(found.items())]
+            for previous, seen in list(by_file.items()):
+                if (
+                    previous[0].endswith(f"/{last}")
+                    and previous[1] == op
+                    and seen[2] == 0
+                    and seen[0]
+                ):
+                    by_file[file, op] = [*seen[:2], values[2], seen[3]]
+                    del by_file[previous]
+    return [Seen(*key, *values) for key, values in sorted(by_file.items())]
 
 
 def large(seen: list[Seen]) -> list[Seen]:
     """Files large enough to be evaluated alone."""
-    return [one for one in seen if max(one.calls, one.disk) >= LEAST_BYTES]
+    return [file for file in seen if max(file.calls, file.disk) >= LEAST_BYTES]

@@ -46,18 +46,18 @@ STUDY = Path(__file__).parents[1] / "dedup.py"
         ([1.0, 0.9, 0.8], -math.inf),
     ],
 )
-def test_a_crossing_is_between_the_points_around_it(y: list[float], at: float) -> None:
+def test_a_crossing_is_interpolated_between_points(y: list[float], at: float) -> None:
     assert crossing([0.0, 0.5, 1.0], y) == pytest.approx(at)
     # in any order of the points
     assert crossing([1.0, 0.5, 0.0], y[::-1]) == pytest.approx(at)
 
 
 def test_an_estimate_is_inside_outside_or_across() -> None:
-    one = Estimate(0.4, 0.38, 0.42)
-    assert one.within(0.35, 0.45) is True
-    assert one.within(0.41, 0.45) is None
-    assert one.within(0.5, 0.6) is False
-    assert one.text(100, "%") == "40.0 (38.0 to 42.0) %"
+    estimate = Estimate(0.4, 0.38, 0.42)
+    assert estimate.within(0.35, 0.45) is True
+    assert estimate.within(0.41, 0.45) is None
+    assert estimate.within(0.5, 0.6) is False
+    assert estimate.text(100, "%") == "40.0 (38.0 to 42.0) %"
     assert Estimate(math.inf, 0.9, math.inf).text() == "never (0.9 to never)"
 
 
@@ -84,7 +84,7 @@ def test_the_break_even_of_modelled_writes_is_their_ratio(ratio: float) -> None:
 def test_modelled_writes_meet_every_claim_of_the_part() -> None:
     result = write_result()
     claims = write_part.claims_of(result)
-    assert {one.result for one in claims} == {Result.MET}, [one.evidence for one in claims]
+    assert {claim.result for claim in claims} == {Result.MET}, [claim.evidence for claim in claims]
     assert len(claims) == 7
     assert write_part.planted(result) is True
     assert all("value" in row for row in write_part.rows_of(result))
@@ -116,8 +116,8 @@ def test_a_wrong_choice_of_the_controller_is_not_met() -> None:
 def test_another_send_time_is_not_the_requested_ratio() -> None:
     result = write_result()
     (run,) = result.runs
-    other = replace(run, calibration=replace(run.calibration, ratio=0.6))
-    claims = write_part.claims_of(replace(result, runs=(other,)))
+    slower = replace(run, calibration=replace(run.calibration, ratio=0.6))
+    claims = write_part.claims_of(replace(result, runs=(slower,)))
     assert named(claims, "the ratio of").result is Result.NOT_MET
 
 
@@ -137,7 +137,7 @@ def test_a_ratio_that_the_ground_cannot_have_is_not_measured() -> None:
     calibration = Calibration(0.4, 0.0, HASH_S, FLOOR_S, "too slow")
     result = replace(result, runs=(RatioRun(calibration, ()),))
     claims = write_part.claims_of(result)
-    assert {one.result for one in claims} == {Result.NOT_MEASURED}
+    assert {claim.result for claim in claims} == {Result.NOT_MEASURED}
     assert status(claims) == 3
     assert write_part.planted(result) is None
     assert write_part.rows_of(result) == []
@@ -147,10 +147,10 @@ def test_a_ratio_that_the_ground_cannot_have_is_not_measured() -> None:
 @pytest.mark.parametrize("ratio", [0.16, 0.4, 0.5])
 def test_a_rate_is_calibrated_to_the_ratio(ratio: float) -> None:
     ground = Modelled()
-    one = calibrated(ground, ratio, SIZE)
-    assert one.measured_ratio == pytest.approx(ratio, rel=0.02)
-    assert one.rate_bps == pytest.approx(1 / (HASH_S / ratio - FLOOR_S), rel=0.02)
-    assert one.reason == ""
+    calibration = calibrated(ground, ratio, SIZE)
+    assert calibration.measured_ratio == pytest.approx(ratio, rel=0.02)
+    assert calibration.rate_bps == pytest.approx(1 / (HASH_S / ratio - FLOOR_S), rel=0.02)
+    assert calibration.reason == ""
     # the ground alone takes as long to send as to hash
     assert "r of 0.90 at most" in calibrated(ground, 0.95, SIZE).reason
 
@@ -159,15 +159,15 @@ def test_an_interrupted_result_is_continued() -> None:
     size = replace(write_part.QUICK, ratios=(0.16, 0.4), versions=14, paired=14)
     saved: list[WriteResult] = []
     complete = write_part.measure(Modelled(), size, save=saved.append)
-    assert [len(one.runs) for one in saved] == [1, 2]
+    assert [len(result.runs) for result in saved] == [1, 2]
     ground = Modelled()
     continued = write_part.measure(ground, size, earlier=saved[0])
     assert [run.calibration.ratio for run in continued.runs] == [0.16, 0.4]
     assert continued.runs[0] == complete.runs[0]
     # calibrations have one contender
     assert sum(len(cell.contenders) > 1 for cell in ground.cells) == len(size.similarities)
-    other = replace(size, versions=16)
-    assert len(write_part.measure(Modelled(), other, earlier=saved[0]).runs) == 2
+    other_size = replace(size, versions=16)
+    assert len(write_part.measure(Modelled(), other_size, earlier=saved[0]).runs) == 2
 
 
 def test_controllers_write_all_versions_and_others_the_first_and_last() -> None:
@@ -192,7 +192,7 @@ def test_results_are_evaluated_again_and_bad_ones_refused(tmp_path: Path) -> Non
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert {one["result"] for one in document["claims"]} == {"met"}
+    assert {claim["result"] for claim in document["claims"]} == {"met"}
     assert list(document["planted"].values()) == [True]
     assert (tmp_path / "dedup-time.svg").exists()
     file.write_text('{"ground": 1}')
@@ -226,15 +226,15 @@ def test_a_small_cell_is_written_by_all_contenders(tmp_path: Path) -> None:
     run = run_cell(CELLS.validate_json(CELLS.dump_json(cell)), tmp_path)
     assert RUNS.validate_json(RUNS.dump_json(run)) == run
     assert not list(tmp_path.iterdir())
-    numbers = [one.number for one in run.writes if one.contender == OFF]
+    numbers = [write.number for write in run.writes if write.contender == OFF]
     assert numbers == [*range(1, 6), *range(14, 19)]
-    assert [one.number for one in run.writes if one.contender == AUTO] == list(range(1, 19))
-    assert {one.similarity for one in run.of(FIXED)} == {0.5}
+    assert [write.number for write in run.writes if write.contender == AUTO] == list(range(1, 19))
+    assert {write.similarity for write in run.of(FIXED)} == {0.5}
     assert run.stored_bytes[OFF] == 10 * 4 * MIB
     finding = write_part._stored([run])
     # a version after a pause has a share of the earlier content by chance
     assert finding.result is Result.MET or run.stored_bytes[FIXED] <= 24 * MIB
-    assert {one.configuration for one in run.of(OFF)} == {"off"}
-    own = {one.configuration for one in run.of(AUTO)}
+    assert {write.configuration for write in run.of(OFF)} == {"off"}
+    own = {write.configuration for write in run.of(AUTO)}
     assert own <= {normal_chunking(name) for name in STATIC}
-    assert all(one.time_s > 0 and one.duration_s > 0 for one in run.writes)
+    assert all(write.time_s > 0 and write.duration_s > 0 for write in run.writes)

@@ -79,24 +79,26 @@ def test_writes_at_three_rates_verify_the_predicted_crossover() -> None:
     assert at.value == pytest.approx(
         crossover_part.predicted_crossover(runs[0].run, FIXED), rel=0.05
     )
-    claims = {one.wording: one for one in crossover_part.claims_of(result) if FIXED in one.of}
-    assert {one.result for one in claims.values()} == {Result.MET}, claims
+    claims = {
+        claim.wording: claim for claim in crossover_part.claims_of(result) if FIXED in claim.of
+    }
+    assert {claim.result for claim in claims.values()} == {Result.MET}, claims
     assert crossover_part.planted(result) is True
     assert all("value" in row for row in crossover_part.rows_of(result))
-    missing = [one for one in crossover_part.claims_of(result) if SEQCDC in one.of]
-    assert {one.result for one in missing} == {Result.NOT_MEASURED}
+    missing = [claim for claim in crossover_part.claims_of(result) if SEQCDC in claim.of]
+    assert {claim.result for claim in missing} == {Result.NOT_MEASURED}
 
 
 def test_writes_at_other_rates_contradict_the_prediction() -> None:
     result = crossover_result((0.1, 0.2, 0.4))
-    (signs, _) = [one for one in crossover_part.claims_of(result) if FIXED in one.of]
+    (signs, _) = [claim for claim in crossover_part.claims_of(result) if FIXED in claim.of]
     assert signs.result is Result.NOT_MET
 
 
 def test_data_without_a_similarity_are_not_measured() -> None:
     claims = crossover_part.claims_of(crossover_result(), ["base backups"])
-    (one,) = [claim for claim in claims if claim.of == "crossover, base backups"]
-    assert one.result is Result.NOT_MEASURED
+    (crossover,) = [claim for claim in claims if claim.of == "crossover, base backups"]
+    assert crossover.result is Result.NOT_MEASURED
     presets = [claim for claim in claims if claim.of.startswith("crossover, archive")]
     assert [claim.result for claim in presets] == [Result.MET]
 
@@ -104,11 +106,13 @@ def test_data_without_a_similarity_are_not_measured() -> None:
 def test_a_slow_processor_does_not_pay_off_on_the_link() -> None:
     result = crossover_result()
     slow = replace(result, throughput=dict.fromkeys(result.throughput, (50000000.0, 50000000.0)))
-    claims = [one for one in crossover_part.claims_of(slow) if one.of.startswith("crossover, ")]
-    assert {one.result for one in claims} == {Result.NOT_MET}
+    claims = [
+        claim for claim in crossover_part.claims_of(slow) if claim.of.startswith("crossover, ")
+    ]
+    assert {claim.result for claim in claims} == {Result.NOT_MET}
 
 
-def test_settings_of_an_objective_are_those_of_the_controller() -> None:
+def test_settings_of_an_objective_configure_the_controller() -> None:
     power = TESTBEDS["new"].power
     for weights in objectives_part.OBJECTIVES.values():
         text = objectives_part.settings_of(weights, power)
@@ -153,12 +157,12 @@ def objectives_result(flip: str = "") -> ObjectivesResult:
 def test_right_choices_of_the_objectives_are_met_and_wrong_ones_are_not() -> None:
     result = objectives_result()
     claims = objectives_part.claims_of(result)
-    assert {one.result for one in claims} == {Result.MET}, [one.evidence for one in claims]
+    assert {claim.result for claim in claims} == {Result.MET}, [claim.evidence for claim in claims]
     assert objectives_part.planted(result) is True
     assert all("value" in row for row in objectives_part.rows_of(result))
     for name in objectives_part.OBJECTIVES:
         wrong = objectives_part.claims_of(objectives_result(name))
-        results = {one.of: one.result for one in wrong}
+        results = {claim.of: claim.result for claim in wrong}
         assert results[f"machine new, objective {name}"] is Result.NOT_MET
 
 
@@ -176,7 +180,7 @@ def data_run(name: str = "checkpoints") -> DataRun:
 
 def test_claims_on_real_data() -> None:
     result = RealResult(("checkpoints", "backups"), (data_run(),), {"backups": "not installed"})
-    results = {(one.of, one.result) for one in real_part.claims_of(result)}
+    results = {(claim.of, claim.result) for claim in real_part.claims_of(result)}
     assert results == {("checkpoints", Result.MET), ("backups", Result.NOT_MEASURED)}
     assert set(real_part.planted(result).values()) == {True}
     assert "backups: not measured: not installed" in real_part.lines(result)

@@ -14,18 +14,18 @@ from studies.claims import Result, status
 from studies.postgres import LATER, NO_RUN, Evaluation
 
 
-def judged(hits: int, treatments: int, worst: float = 0.1) -> Evaluation:
+def evaluation(hits: int, treatments: int, worst: float = 0.1) -> Evaluation:
     return Evaluation("t01", Score(0.15, treatments, hits, worst), {"a": 1, "b": 1})
 
 
 def test_a_campaign_without_a_valid_run_is_not_measured() -> None:
-    found = {"first": judged(6, 6), "later": NO_RUN}
-    first, later = postgres.claims_of(found)
+    evaluations = {"first": evaluation(6, 6), "later": NO_RUN}
+    first, later = postgres.claims_of(evaluations)
     assert (first.result, later.result) == (Result.MET, Result.NOT_MEASURED)
     assert later.missing == ("every treatment",)
     assert status([first, later]) == 3
-    assert postgres.worst(found) is NO_RUN
-    rows = postgres.kept(found)
+    assert postgres.worst(evaluations) is NO_RUN
+    rows = postgres.kept(evaluations)
     assert [(row["case"], row["metric"], row.get("verdict")) for row in rows] == [
         ("first", "within 15 %", "met"),
         ("first", "farthest off", None),
@@ -35,7 +35,7 @@ def test_a_campaign_without_a_valid_run_is_not_measured() -> None:
 
 
 def test_the_worst_has_the_smallest_share() -> None:
-    few, many = judged(5, 6), judged(3, 6)
+    few, many = evaluation(5, 6), evaluation(3, 6)
     assert postgres.worst({"a": few, "b": many}) is many
     assert postgres.kept({"a": few, "b": many})[-1]["value"] == "3 of 6"
 

@@ -19,20 +19,20 @@ sys.path.insert(0, str(STUDIES))
 import ssd_patterns  # noqa: E402
 
 
-def test_shapes_hold_in_virtual_time_and_a_planted_drive_is_found() -> None:
+def test_shapes_hold_in_virtual_time_and_a_planted_drive_is_detected() -> None:
     line = [sys.executable, STUDIES / "ssd_patterns.py", "--virtual", "--json"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
-    found = json.loads(done.stdout)
-    assert len(found["claims"]) == 28
-    assert {claim["result"] for claim in found["claims"]} == {"met"}
-    assert "ordered over random, 4k, one job" in found["planted_found"]
+    document = json.loads(done.stdout)
+    assert len(document["claims"]) == 28
+    assert {claim["result"] for claim in document["claims"]} == {"met"}
+    assert "ordered over random, 4k, one job" in document["planted_found"]
 
 
 def tables(removed: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Runs as the study files have them, at the simulator's rates; `removed` has no valid run at 4 KiB."""
+    """Runs of the study files at the simulator's rates; `removed` has no valid run at 4 KiB."""
     rate = ssd_patterns.simulated()
-    found = []
+    tables_ = []
     for name in ("", "-readahead"):
         rows = []
         for row in make_plan(load_study(STUDIES / f"ssd-patterns{name}.study.yaml")).rows:
@@ -43,24 +43,24 @@ def tables(removed: str) -> tuple[pd.DataFrame, pd.DataFrame]:
             )  # fmt: skip
             scaled = rate(*cell) / ssd_patterns.SCALE
             rows.append({**row.levels, "valid": valid, "bandwidth": scaled})
-        found.append(pd.DataFrame(rows))
-    return found[0], found[1]
+        tables_.append(pd.DataFrame(rows))
+    return tables_[0], tables_[1]
 
 
 def test_a_removed_cell_is_not_measured() -> None:
-    every = ssd_patterns.shapes("disk", ssd_patterns.measured(*tables("")))
-    assert {s.claim.result for s in every} == {Result.MET}
-    found = ssd_patterns.shapes("disk", ssd_patterns.measured(*tables("px02ssf020")))
-    missing = [s.claim for s in found if s.claim.result is Result.NOT_MEASURED]
+    complete = ssd_patterns.shapes("disk", ssd_patterns.measured(*tables("")))
+    assert {s.claim.result for s in complete} == {Result.MET}
+    incomplete = ssd_patterns.shapes("disk", ssd_patterns.measured(*tables("px02ssf020")))
+    missing = [s.claim for s in incomplete if s.claim.result is Result.NOT_MEASURED]
     assert [c.wording for c in missing] == ["px02ssf020 read 4k: MB/s"]
-    assert status(s.claim for s in found) == 3
+    assert status(s.claim for s in incomplete) == 3
 
 
 def test_without_runs_no_shape_of_the_disk_is_met() -> None:
-    nothing = [table.assign(valid=False) for table in tables("")]
-    found = ssd_patterns.shapes("disk", ssd_patterns.measured(*nothing))
-    assert {s.claim.result for s in found} == {Result.NOT_MEASURED}
-    (share, *_) = ssd_patterns.kept(found, [])
+    without_runs = [table.assign(valid=False) for table in tables("")]
+    shapes = ssd_patterns.shapes("disk", ssd_patterns.measured(*without_runs))
+    assert {s.claim.result for s in shapes} == {Result.NOT_MEASURED}
+    (share, *_) = ssd_patterns.kept(shapes, [])
     assert share["verdict"] == "missed"
     assert "not measured" in share["value"]
 

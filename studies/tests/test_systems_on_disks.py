@@ -1,4 +1,4 @@
-"""The second witness of real systems: when the tracer's bytes and the disk's must be the same."""
+"""The independent source for real systems: when the tracer's and the disk's bytes must agree."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def test_every_system_on_every_disk_is_a_claim() -> None:
     claims = systems_on_disks.claims_of(rows())
     assert len(claims) == 6
     assert status(claims) == 0
-    apart = [{**row, "apart": ["f (read)"], "confirmed": False} for row in rows()]
-    assert {c.result for c in systems_on_disks.claims_of(apart)} == {Result.NOT_MET}
+    differing = [{**row, "apart": ["f (read)"], "confirmed": False} for row in rows()]
+    assert {c.result for c in systems_on_disks.claims_of(differing)} == {Result.NOT_MET}
 
 
 @pytest.mark.parametrize("change", [{"certificate": False}, {"ended_well": False}, None])

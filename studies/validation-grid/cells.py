@@ -54,16 +54,16 @@ class Cell:
 
     def fio(self, path: str) -> list[str]:
         """Arguments of fio for the file at `path`, which exists in its full size."""
-        words = [
+        argv = [
             "fio", "--name=cell", f"--filename={path}", f"--rw={self.pattern}", f"--bs={BLOCK_BYTES}",
             f"--size={self.file_bytes}", f"--ioengine={self.engine}", f"--direct={int(self.direct)}",
             "--output-format=json", "--fallocate=none", "--randseed=7", "--allow_file_create=0",
         ]  # fmt: skip
         if self.engine in DEPTH:
-            words.append(f"--iodepth={DEPTH[self.engine]}")
+            argv.append(f"--iodepth={DEPTH[self.engine]}")
         if "write" in self.directions:
-            words.append("--end_fsync=1")  # the end is when the data are durable
-        return words
+            argv.append("--end_fsync=1")  # the end is when the data are durable
+        return argv
 
 
 def sustained(seconds: float, cell: Cell) -> Cell:
@@ -90,18 +90,18 @@ def full(seconds: float) -> list[Cell]:
 
 def crossed(seconds: float) -> list[Cell]:
     """Every engine, pattern and path at one limit, and every limit and size for one engine."""
-    wide = [
+    at_one_limit = [
         sustained(seconds, Cell(engine, pattern, direct, 4 * MB, 256 * MB))
         for engine, pattern, direct in product(ENGINES, PATTERNS, (True, False))
         if valid(engine, pattern, direct)
     ]
-    deep = [
+    for_one_engine = [
         sustained(seconds, Cell("psync", pattern, direct, limit, size))
         for pattern, direct, limit, size in product(
             ("read", "write", "randread", "randwrite"), (True, False), LIMITS_BPS, SIZES_BYTES
         )
     ]
-    return list(dict.fromkeys(wide + deep))
+    return list(dict.fromkeys(at_one_limit + for_one_engine))
 
 
 def some(seconds: float) -> list[Cell]:

@@ -24,30 +24,30 @@ PROFILE = Path(__file__).parent / "lognormal-2ms.json"
 CELL = Cell("psync", "randread", True, 16 * MB, 8 * MB)
 
 
-Said = tuple[str, str, bool | None]
+Outcome = tuple[str, str, bool | None]
 
 
-def slow_disk() -> Said:
+def slow_disk() -> Outcome:
     """A disk 5 % slower than its profile: the requirement of the check, its result, and whether it is
     detected. None: the host is so busy that a correct disk would not be accepted either.
     """
-    asks = "planted: a disk 5 % slow is found out"
-    sound, why = is_valid(_certified())
+    wording = "planted: a disk 5 % slow is found out"
+    sound, reason_of_sound = is_valid(_certified())
     if not sound:
-        return asks, f"cannot be told, a sound disk is not believed either: {why}", None
+        return wording, f"undecided: a correct disk is not accepted either: {reason_of_sound}", None
     valid, reason = is_valid(_certified(slow_by=0.05))
     seen = "rate is −" in reason or "time is +" in reason
-    return asks, reason or "nothing was found", seen and not valid
+    return wording, reason or "no deviation was reported", seen and not valid
 
 
-def busy_host() -> Said:
+def busy_host() -> Outcome:
     """Two busy loops per core next to the disk."""
     with _busy(2 * (os.cpu_count() or 1)):
         certificate = _certified()
     valid, reason = is_valid(certificate)
     verdicts = ", ".join(sorted(set(certificate["verdict"].to_pylist())))
-    words = f"{verdicts}: {reason}" if reason else verdicts
-    return "planted: an overloaded host is found out", words, not valid
+    evidence = f"{verdicts}: {reason}" if reason else verdicts
+    return "planted: an overloaded host is found out", evidence, not valid
 
 
 def _certified(slow_by: float = 0.0) -> pa.Table:
@@ -63,11 +63,11 @@ def _certified(slow_by: float = 0.0) -> pa.Table:
             server.add("d", base / "mount", base / "backing", json.loads(profile), plant=plant)
             server.reset("d")
             server.log("d", base / "log")
-            words = [*CELL.fio(str(base / "mount" / "f")), "--bs=4k", "--time_based", "--runtime=3"]
-            done = subprocess.run(words, capture_output=True, text=True)
+            argv = [*CELL.fio(str(base / "mount" / "f")), "--bs=4k", "--time_based", "--runtime=3"]
+            result = subprocess.run(argv, capture_output=True, text=True)
             server.log("d", None)
-            if done.returncode != 0:
-                raise PenstockError(f"fio: {done.stderr.strip()[-300:]}")
+            if result.returncode != 0:
+                raise PenstockError(f"fio: {result.stderr.strip()[-300:]}")
             requests = read_disk_log(base / "log", disk_id="d")
             return certificate(requests, server.stats("d"), profile, run_cpu_ns=0).overall
 

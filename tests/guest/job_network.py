@@ -1,4 +1,4 @@
-"""Runs inside the guest: links with netem, read back and measured; the relay. Prints one JSON object."""
+"""Run inside the guest: links with netem, read back and measured; the relay. Print one JSON object."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from penstock.host.journal.journal import Journal
 from penstock.spec.cluster import Delay, LinkSpec, NetworkSpec
 
 N = 1000
-says: dict[str, Any] = {"offers": vars(offers())}
+report: dict[str, Any] = {"offers": vars(offers())}
 journal = Journal(Path(tempfile.mkdtemp()) / "journal")
 
 
 def seen(engine: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     spec = NetworkSpec(engine=engine)  # type: ignore[arg-type]
     with namespaces(2) as (a, b), Network.up([spec], journal) as network:
         network.attach("a", a, LinkSpec(delay=Delay(0.100), in_delay=Delay(0.050), out_bps=1e6))
-        there = network.attach("b", b)
-        found["engine"] = network.engine("net")
-        found["at_first"] = network.read_back("a")
-        times = round_trips(*connection(b, a, there.address), 6, 0.01)
-        found["rtt_s"] = times
-        # a change of one thing leaves the others
+        link_b = network.attach("b", b)
+        results["engine"] = network.engine("net")
+        results["at_first"] = network.read_back("a")
+        times = round_trips(*connection(b, a, link_b.address), 6, 0.01)
+        results["rtt_s"] = times
+        # a change of one parameter does not affect the others
         network.set_link("a", None, {"out_bps": 2e6})
         network.set_link("a", None, {"in_delay": None})
-        found["after_two"] = network.read_back("a")
+        results["after_two"] = network.read_back("a")
         network.set_link("a", None, {"delay": None, "loss": 0.2})
-        found["arrived"] = len(datagrams(a, b, there.address, N))
+        results["arrived"] = len(datagrams(a, b, link_b.address, N))
         network.set_link("a", None, {"loss": None, "duplicate": 0.3})
-        found["twice"] = len(datagrams(a, b, there.address, N))
+        results["twice"] = len(datagrams(a, b, link_b.address, N))
         network.set_link("a", None, {"duplicate": None, "out_bps": None})
-        found["at_last"] = network.read_back("a")
+        results["at_last"] = network.read_back("a")
         for name in ("uniform", "normal", "pareto") if engine == "auto" else ():
             delay = {"mean_s": 0.060, "jitter_s": 0.020, "distribution": name}
-            found[name] = network.set_link("a", None, {"delay": delay}).actual["delay"]
-            times = round_trips(*connection(b, a, there.address), 60, 0.0)
-            found[f"{name}_s"] = {"mean": statistics.mean(times), "sd": statistics.stdev(times)}
-    return found
+            results[name] = network.set_link("a", None, {"delay": delay}).actual["delay"]
+            times = round_trips(*connection(b, a, link_b.address), 60, 0.0)
+            results[f"{name}_s"] = {"mean": statistics.mean(times), "sd": statistics.stdev(times)}
+    return results
 
 
 for which in ("auto", "relay"):
     start = time.monotonic()
-    says[which] = seen(which)
-    says[which]["seconds"] = time.monotonic() - start
-says["left"] = len(journal.open_entries())
-print("RESULT " + json.dumps(says))
+    report[which] = seen(which)
+    report[which]["seconds"] = time.monotonic() - start
+report["left"] = len(journal.open_entries())
+print("RESULT " + json.dumps(report))

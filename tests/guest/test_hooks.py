@@ -31,12 +31,12 @@ export LD_LIBRARY_PATH=/job/python/shared
 
 
 @pytest.fixture(scope="module")
-def says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return booted(tmp_path_factory.mktemp("hooks"), loads=(*LOADS, "nodes"))
 
 
 def booted(work: Path, suite: str = "", loads: tuple[str, ...] = LOADS) -> dict[str, Any]:
-    """What the job says of `loads` on the kernel of this machine's Debian, or of another `suite`."""
+    """Report of the job on `loads` with the kernel of this machine's Debian, or of another `suite`."""
     job = work / "job"
     job.mkdir()
     package = Path(penstock.__file__).parent
@@ -48,11 +48,11 @@ def booted(work: Path, suite: str = "", loads: tuple[str, ...] = LOADS) -> dict[
     native = Path(native_module())
     machine.carry_extension(job, native, inside)
     (inside / "__init__.py").write_text('"""The host part and the programs, alone."""\n')
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     subprocess.run(
-        ["cc", "-O2", "-pthread", "-o", job / "known_calls", here / "known_calls.c"], check=True
+        ["cc", "-O2", "-pthread", "-o", job / "known_calls", folder / "known_calls.c"], check=True
     )
-    shutil.copy(here / "job_hooks.py", job / "job.py")
+    shutil.copy(folder / "job_hooks.py", job / "job.py")
     python = os.path.realpath(sys.executable)
     (job / "run").write_text(RUN.format(python=Path(python).name, loads=" ".join(loads)))
     outcome = machine.run(
@@ -65,7 +65,7 @@ def booted(work: Path, suite: str = "", loads: tuple[str, ...] = LOADS) -> dict[
 
 
 def native_module() -> str:
-    """Where the native module lies."""
+    """Path of the native module."""
     from penstock import _native
 
     assert _native.__file__ is not None
@@ -73,8 +73,8 @@ def native_module() -> str:
 
 
 @pytest.mark.parametrize("kind", ["fentry", "tp_btf"])
-def test_every_kind_of_hook_sees_every_call(says: dict[str, Any], kind: str) -> None:
-    seen = says[kind]
+def test_every_kind_of_hook_sees_every_call(report: dict[str, Any], kind: str) -> None:
+    seen = report[kind]
     assert "error" not in seen, seen
     assert seen["status"] == 0
     assert seen["hooks"]["calls"]["state"] == "full"
@@ -88,16 +88,16 @@ def test_every_kind_of_hook_sees_every_call(says: dict[str, Any], kind: str) -> 
     assert seen["latencies"]
 
 
-def test_several_nodes_are_traced_where_all_controllers_are_unified(says: dict[str, Any]) -> None:
-    seen = says["nodes"]
+def test_several_nodes_are_traced_where_all_controllers_are_unified(report: dict[str, Any]) -> None:
+    seen = report["nodes"]
     assert "error" not in seen, seen
     assert seen["statuses"] == [0, 0, 0]
     assert seen["lost"] == 0
     assert seen["reads"] == dict.fromkeys(seen["nodes"], READS)
 
 
-def test_counts_are_exact_without_entries(says: dict[str, Any]) -> None:
-    seen = says["raw_tp"]
+def test_counts_are_exact_without_entries(report: dict[str, Any]) -> None:
+    seen = report["raw_tp"]
     assert "error" not in seen, seen
     assert seen["hooks"]["calls"]["hook"] == "raw_tp"
     rows = {direction: rest for direction, *rest in seen["counts"]}
@@ -105,33 +105,33 @@ def test_counts_are_exact_without_entries(says: dict[str, Any]) -> None:
     assert rows[1] == [3, 0, 64 * 4096 + 1124, 64 * 4096 + 1124]
 
 
-def test_what_is_refused_gives_way_and_is_told(says: dict[str, Any]) -> None:
-    seen = says["denied"]["hooks"]
+def test_refused_hooks_are_replaced_and_reported(report: dict[str, Any]) -> None:
+    seen = report["denied"]["hooks"]
     assert seen["calls"]["hook"] == "tp_btf"
     assert "fentry: EPERM (denied for a test)" in seen["calls"]["reason"]
     for kind in ("fentry", "denied"):
-        hooks = says[kind]["hooks"]
+        hooks = report[kind]["hooks"]
         assert hooks["io_uring"]["state"] == "absent"
         assert hooks["io_uring"]["missing"] == "all of io_uring"
         assert "mapped files" in hooks["faults"]["missing"]
 
 
-def test_a_planted_loss_shows(says: dict[str, Any]) -> None:
-    seen = says["denied"]
-    # every hundredth of each of the two processors
+def test_a_planted_loss_shows(report: dict[str, Any]) -> None:
+    seen = report["denied"]
+    # every hundredth event of each of the two processors
     assert READS // 100 - 2 <= seen["lost"] <= READS // 100 + 2
     assert READS - seen["lost"] <= seen["reads"] < READS
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_every_source_balances(says: dict[str, Any], load: str) -> None:
-    assert says[load]["balance"]["calls"]["seen"] >= READS
-    for source, counts in says[load]["balance"].items():
+def test_every_source_balances(report: dict[str, Any], load: str) -> None:
+    assert report[load]["balance"]["calls"]["seen"] >= READS
+    for source, counts in report[load]["balance"].items():
         parts = counts["kept"] + counts["filtered"] + counts["lost"]
         assert counts["seen"] == parts, source
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_nothing_stays_loaded(says: dict[str, Any], load: str) -> None:
-    assert says[load]["programs"] > 0
-    assert says[load]["left"] == 0
+def test_nothing_stays_loaded(report: dict[str, Any], load: str) -> None:
+    assert report[load]["programs"] > 0
+    assert report[load]["left"] == 0

@@ -1,4 +1,4 @@
-"""Archives: runs that were exported, series, expressions over them."""
+"""Archives: exported runs, series, expressions over them."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def _exported() -> list[bytes]:
 
 @contextlib.contextmanager
 def _unpacked(place: Path) -> Iterator[Feed]:
-    """What comes in, as it is or compressed anew, so that what is inside is wrong as well."""
-    given, output = place / "given.tar.zst", place / "output"
+    """The input as an archive, or compressed as the content of one, so that the content is invalid as well."""
+    archive, output = place / "given.tar.zst", place / "output"
 
     def feed(data: bytes) -> None:
         if not data.startswith(b"\x28\xb5\x2f\xfd"):
@@ -56,12 +56,12 @@ def _unpacked(place: Path) -> Iterator[Feed]:
             with pa.CompressedOutputStream(sink, "zstd") as out:
                 out.write(data)
             data = sink.getvalue().to_pybytes()
-        given.write_bytes(data)
+        archive.write_bytes(data)
         try:
-            unpack(given, output)
+            unpack(archive, output)
         finally:
-            left = {p.name for p in place.iterdir()}
-            assert left <= {"given.tar.zst", "output"}, left
+            files = {p.name for p in place.iterdir()}
+            assert files <= {"given.tar.zst", "output"}, files
             shutil.rmtree(output, ignore_errors=True)
 
     yield feed

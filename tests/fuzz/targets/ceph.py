@@ -1,4 +1,4 @@
-"""What daemons of Ceph answer at their admin sockets, and their counters."""
+"""Answers of Ceph's daemons at their admin sockets, and their counters."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ _DUMP = {
     "osd": {"op_w": 7, "op_w_latency": {"avgcount": 7, "sum": 0.5, "avgtime": 0.07}},
     "librbd-1-rbd-disk": {"wr_bytes": 4096},
 }
-_SAID = [json.dumps(one).encode() for one in (_SCHEMA, _DUMP)]
-_FRAMED = [len(said).to_bytes(4, "big") + said for said in _SAID]
+_ANSWERS = [json.dumps(one).encode() for one in (_SCHEMA, _DUMP)]
+_FRAMED = [len(said).to_bytes(4, "big") + said for said in _ANSWERS]
 
 
 def _answer(data: bytes) -> None:
-    """What an admin socket sends, and then the end of its connection."""
+    """An answer of an admin socket, and the end of its connection."""
 
     async def read() -> None:
         reader = asyncio.StreamReader()
         reader.feed_data(data)
         reader.feed_eof()
-        said = await admin_socket.answer(reader)
-        assert len(said) <= len(data) - 4
+        answer = await admin_socket.answer(reader)
+        assert len(answer) <= len(data) - 4
 
     asyncio.run(read())
 
 
 def _counters(data: bytes) -> None:
-    """A schema, or a dump, beside sound ones."""
-    for schema, dump in ((data, _SAID[1]), (_SAID[0], data), (data, data)):
+    """A fuzzed schema with a valid dump, a valid schema with a fuzzed dump, and both fuzzed."""
+    for schema, dump in ((data, _ANSWERS[1]), (_ANSWERS[0], data), (data, data)):
         with contextlib.suppress(ValueError):
             for chosen in (USUAL, ["all"]):
-                found, _ = Counters(schema, chosen).read(dump)
-                names = [text for s, _ in found for text in (s.metric, s.entity)]
+                samples, _ = Counters(schema, chosen).read(dump)
+                names = [text for s, _ in samples for text in (s.metric, s.entity)]
                 assert all(text.isprintable() and len(text) <= 200 + 8 for text in names)
-                assert all(np.isfinite(value) for _, value in found)
+                assert all(np.isfinite(value) for _, value in samples)
 
 
 def targets() -> list[Target]:

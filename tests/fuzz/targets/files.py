@@ -50,11 +50,11 @@ def _platform(data: bytes) -> None:
 
 def _workload(data: bytes) -> None:
     document = document_of(data, "fuzzed")
-    found = format_of(document)
-    if found is None:
+    format_ = format_of(document)
+    if format_ is None:
         workload_of(document)
     else:
-        found.read(document, size_model=None, io_share=None)
+        format_.read(document, size_model=None, io_share=None)
 
 
 _MEASURED_RUNS = {
@@ -116,8 +116,8 @@ _WORKLOAD = {
 
 def _profile(data: bytes) -> None:
     profile = StorageProfile.from_json(data.decode("utf-8", "replace"))
-    for way in ("read", "write"):
-        profile.moments(way, True, 4096)
+    for direction in ("read", "write"):
+        profile.moments(direction, True, 4096)
     profile.quantiles_s("read", False, 4096, [0.5, 0.99])
 
 
@@ -185,7 +185,7 @@ _PATHS = {"paths": [{"hosts": ["a", "b"], "delay_s": 5e-5, "loss": 0.001}]}
 
 
 def _of_hosts(name: str) -> Callable[[Path], contextlib.AbstractContextManager[Feed]]:
-    """Reads a hosts file, its facts and its measured paths, of which the file `name` is fuzzed."""
+    """Read a hosts file, its facts and its measured paths; the file `name` is fuzzed."""
 
     @contextlib.contextmanager
     def opened(place: Path) -> Iterator[Feed]:
@@ -194,8 +194,8 @@ def _of_hosts(name: str) -> Callable[[Path], contextlib.AbstractContextManager[F
 
         def feed(data: bytes) -> None:
             (place / name).write_bytes(data)
-            known = read_inventory(hosts)
-            known.paths(known.hosts)
+            inventory = read_inventory(hosts)
+            inventory.paths(inventory.hosts)
 
         yield feed
 

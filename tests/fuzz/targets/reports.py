@@ -1,4 +1,4 @@
-"""What programs report of themselves."""
+"""Reports of programs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def _reported(reader: str) -> Callable[[Path], contextlib.AbstractContextManager
 
     @contextlib.contextmanager
     def target(place: Path) -> Iterator[Feed]:
-        given = place / "given"
+        file = place / "given"
 
         def feed(data: bytes) -> None:
-            given.write_bytes(data)
-            found = metrics.read(given, reader)
-            assert list(found.samples.columns) == list(metrics.COLUMNS)
+            file.write_bytes(data)
+            readings = metrics.read(file, reader)
+            assert list(readings.samples.columns) == list(metrics.COLUMNS)
 
         yield feed
 

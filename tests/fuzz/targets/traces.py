@@ -23,14 +23,14 @@ _native: Any = importlib.import_module("penstock._native")
 def _foreign(kind: str) -> Callable[[Path], contextlib.AbstractContextManager[Feed]]:
     @contextlib.contextmanager
     def opened(place: Path) -> Iterator[Feed]:
-        given, spool, requests = place / "given", place / "spool", place / "requests"
+        file, spool, requests = place / "given", place / "spool", place / "requests"
 
         def feed(data: bytes) -> None:
-            given.write_bytes(data)
-            found = json.loads(_native.read_foreign_trace(kind, [given], spool, requests))
+            file.write_bytes(data)
+            receipt = json.loads(_native.read_foreign_trace(kind, [file], spool, requests))
             judge = _native.Judge([])
             SpoolReader(spool, {}, judge).judge_only()
-            assert found["kept"] * EVENT.itemsize == spool.stat().st_size
+            assert receipt["kept"] * EVENT.itemsize == spool.stat().st_size
             json.loads(judge.verdicts())
 
         yield feed
@@ -40,15 +40,15 @@ def _foreign(kind: str) -> Callable[[Path], contextlib.AbstractContextManager[Fe
 
 @contextlib.contextmanager
 def _imported(place: Path) -> Iterator[Feed]:
-    """All of `penstock import`."""
-    given = place / "given"
+    """The complete `penstock import`."""
+    file = place / "given"
 
     def feed(data: bytes) -> None:
-        given.write_bytes(data)
+        file.write_bytes(data)
         output = place / "bundle"
         shutil.rmtree(output, ignore_errors=True)
         try:
-            import_trace([given], output)
+            import_trace([file], output)
         except BadInput:
             assert not output.exists()
             raise
@@ -59,12 +59,12 @@ def _imported(place: Path) -> Iterator[Feed]:
 def _blktrace() -> list[bytes]:
     import tempfile
 
-    made = []
+    files = []
     for order in "<>":
         with tempfile.TemporaryDirectory() as folder:
             blktrace(Path(folder), 12, order)
-            made += [path.read_bytes() for path in sorted(Path(folder).iterdir())]
-    return made
+            files += [path.read_bytes() for path in sorted(Path(folder).iterdir())]
+    return files
 
 
 _IOLOG = (

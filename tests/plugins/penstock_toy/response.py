@@ -1,4 +1,4 @@
-"""A kind of response: how often a word is said."""
+"""A kind of response: number of occurrences of a word."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def expected(word: str) -> str:
 
 
 def number(word: str, text: str, where: str) -> float:
-    """How often; PenstockError if never."""
-    found = text.split().count(word)
-    if not found:
+    """Number of occurrences; PenstockError if there is none."""
+    count = text.split().count(word)
+    if not count:
         raise PenstockError(f"{where} never says {word}")
-    return float(found)
+    return float(count)
