@@ -1,4 +1,4 @@
-"""Claims on BLAST over the splits of its nodes: the U shape of the time, and the cost of the cheapest splits."""
+"""Claims on BLAST over the splits of its nodes: U-shaped time, and costs of the cheapest splits."""
 
 from __future__ import annotations
 

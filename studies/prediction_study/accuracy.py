@@ -177,9 +177,9 @@ def page(folder: Path = RESULTS) -> str:
     parts = [HEAD]
     campaign = folder / f"{CAMPAIGN}.json"
     if campaign.is_file():
-        result = json.loads(campaign.read_text("utf-8"))
-        about = f"`{result['command']}`, {result['date']}, commit {result['commit']}. {result['about']}\n"
-        rows = result["rows"]
+        doc = json.loads(campaign.read_text("utf-8"))
+        about = f"`{doc['command']}`, {doc['date']}, commit {doc['commit']}. {doc['about']}\n"
+        rows = doc["rows"]
         parts.append(sections("Scenarios that the model has not seen", about, rows))
         parts.append(f"### Goals\n\n{goals(rows)}")
     else:
@@ -187,10 +187,12 @@ def page(folder: Path = RESULTS) -> str:
     for name in DEVELOPMENT:
         file = folder / f"{name}.json"
         if file.is_file():
-            result = json.loads(file.read_text("utf-8"))
-            engine = Path(result["command"].split()[-1]).name.partition(".")[0]
-            about = f"{ABOUT_DEVELOPMENT}\n`{result['command']}`, {result['date']}, commit {result['commit']}.\n"
-            parts.append(sections(f"Development data: {engine}", about, result["rows"], engine))
+            doc = json.loads(file.read_text("utf-8"))
+            engine = Path(doc["command"].split()[-1]).name.partition(".")[0]
+            about = (
+                f"{ABOUT_DEVELOPMENT}\n`{doc['command']}`, {doc['date']}, commit {doc['commit']}.\n"
+            )
+            parts.append(sections(f"Development data: {engine}", about, doc["rows"], engine))
     return "\n".join(parts)
 
 

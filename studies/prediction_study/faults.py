@@ -110,27 +110,23 @@ def measure(part: Part, size: Size, limits: Limits | None = None) -> None:
     A trial with an invalid run is repeated once. Raises PenstockError if the store fails.
     """
     everything = [(label, n) for label, count in trials_of(size).items() for n in range(count)]
-    order = [
-        label_and_number for label_and_number in everything if not trial(part, *label_and_number)
-    ]
+    order = [key for key in everything if not trial(part, *key)]
     if not order:
         return
     Random(f"faults {len(order)}").shuffle(order)
-    order.sort(key=lambda label_and_number: label_and_number[0] != HEALTHY)
+    order.sort(key=lambda key: key[0] != HEALTHY)
     platform = cluster(ENGINE, [f"hosts.node.count={NODES}", f"hosts.node.disks={disks(DISK)}"])
     with store_of(platform, ENGINE) as store:
         runner = Runner(store, platform, limits or Limits())
         for scenario in dict.fromkeys(WORKLOADS):
             part.add(runner.run(scenario, WARM_UP))
-        for number, label_and_number in enumerate(order, 1):
+        for number, key in enumerate(order, 1):
             for _ in range(2):
-                _attempt(part, runner, *label_and_number)
-                if runs := trial(part, *label_and_number):
+                _attempt(part, runner, *key)
+                if runs := trial(part, *key):
                     break
             times = ", ".join(f"{run.makespan_s:.2f}" for run in runs) or "not valid"
-            note(
-                f"faults [{number}/{len(order)}] {label_and_number[0]}, trial {label_and_number[1] + 1}: {times} s"
-            )
+            note(f"faults [{number}/{len(order)}] {key[0]}, trial {key[1] + 1}: {times} s")
 
 
 def _attempt(part: Part, runner: Runner, label: str, number: int) -> None:

@@ -33,7 +33,7 @@ def test_ranges_that_overlap_are_counted_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "direct", "agrees"),
+    ("file", "direct", "agrees"),
     [
         (seen("read", calls=20, places=8, disk=20), True, True),
         (seen("read", calls=20, places=8, disk=19), True, True),
@@ -49,12 +49,12 @@ def test_ranges_that_overlap_are_counted_once() -> None:
         (seen("write", calls=0, places=0, disk=5), True, False),
     ],
 )
-def test_witnesses(one: Seen, direct: bool, agrees: bool | None) -> None:
-    assert one.agrees(direct) is agrees
+def test_agreement_of_the_two_sources(file: Seen, direct: bool, agrees: bool | None) -> None:
+    assert file.agrees(direct) is agrees
 
 
 def rows() -> list[dict[str, Any]]:
-    """One valid run of each system on each disk, whose witnesses agree."""
+    """One valid run of each system on each disk; its two sources agree."""
     return [
         {"system": system, "disk": disk, "certificate": True, "ended_well": True,
          "ratios": [1.0, 1.01], "apart": [], "confirmed": True}

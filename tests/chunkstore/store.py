@@ -44,10 +44,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Load:
-    """Work of each client in a trial; all clients run at once. Files are opened and written one after the other.
+    """Work of each client in a trial; all run at once. Files are opened and written one after the other.
 
-    Each file is striped over `width` servers; with `node` it is on that server, with `apart` on a server of the
-    client alone. With `gather` each client finally writes one more chunk, all of them to that server.
+    Each file is striped over `width` servers; with `node` it is on that server, with `apart` on a server
+    of the client alone. With `gather` each client finally writes one more chunk, all to that server.
     """
 
     clients: int = 6

@@ -29,7 +29,7 @@ class Reader:
         self._token = token
 
     def message(self) -> Message | None:
-        """The next message; None if the peer has closed the connection. Raises ConnectionError without the token."""
+        """The next message; None if the peer has closed. Raises ConnectionError without the token."""
         line = self._file.readline(_MOST)
         if not line:
             return None

@@ -47,7 +47,7 @@ def _exported() -> list[bytes]:
 
 @contextlib.contextmanager
 def _unpacked(place: Path) -> Iterator[Feed]:
-    """The input as an archive, or compressed as the content of one, so that the content is invalid as well."""
+    """The input as an archive, or compressed as its content, so that the content is invalid as well."""
     archive, output = place / "given.tar.zst", place / "output"
 
     def feed(data: bytes) -> None:
