@@ -274,13 +274,13 @@ def main() -> int:
                 f"(95 % interval {100 * low:.0f}-{100 * high:.0f} %), {counted.wrong} wrong conclusions",
                 flush=True,
             )
-            for what, hits in (
+            for metric, hits in (
                 ("detect the cost", counted.detected),
                 ("cover true factors", counted.covered),
             ):
                 rows.append(
                     record.share(
-                        case, "", f"commits studies that {what}", hits, counted.studies, 0.95
+                        case, "", f"commits studies that {metric}", hits, counted.studies, 0.95
                     )
                 )
     planted = {

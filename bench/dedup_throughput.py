@@ -3,8 +3,8 @@
 By processor time. All are measured in turn, repeatedly, of 64 MiB of random bytes; hashes in pieces of
 64 KiB, chunkers with that average. Planted: a version with one byte inserted at its beginning, of which
 fixed chunks find less than 1 % and content-defined ones at least 95 %; and one of which 30 % of the
-aligned chunks are overwritten, of which fixed chunks find 70 %, plus or minus 1. Status 1 where a goal
-is missed or a plant is not found.
+aligned chunks are overwritten, of which fixed chunks find 70 %, plus or minus 1. Exit status 1 if a goal
+is missed or a plant is not detected.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def rates(repeats: int) -> dict[str, list[float]]:
 def similarities(directory: Path) -> tuple[dict[str, float], dict[str, float]]:
     """Similar shares by chunker, of a version with an inserted byte and of one with overwritten chunks."""
     plan = VersionPlan(PLANTED_BYTES, 2, (0.7, 0.7), chunk_bytes=AVERAGE_BYTES)
-    old, new = (one.path for one in write_versions(plan, directory))
+    old, new = (version.path for version in write_versions(plan, directory))
     inserted = directory / "inserted"
     with open(old, "rb") as source, open(inserted, "wb") as target:
         target.write(b"x")

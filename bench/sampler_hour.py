@@ -26,12 +26,12 @@ WINDOWS = 12
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=3600, help="how long (default: 3600)")
+    parser.add_argument("--seconds", type=int, default=3600, help="duration (default: 3600)")
     parser.add_argument("--quick", action="store_true", help="a minute instead of an hour")
     parser.add_argument("--json", action="store_true")
     record.option(parser)
-    asked = parser.parse_args()
-    seconds = 60 if asked.quick else asked.seconds
+    arguments = parser.parse_args()
+    seconds = 60 if arguments.quick else arguments.seconds
     with tempfile.TemporaryDirectory(prefix="penstock-sampler-") as scratch:
         place = Path(scratch)
         os.environ["PENSTOCK_STATE"] = str(place / "state")
@@ -62,8 +62,8 @@ def main() -> int:
     ]
     # three or four were due in the meantime; the last of them is taken late, when the sampler continues
     planted = {"three and a half seconds in which the sampler was stopped": 2 <= stopped <= 4}
-    status = record.report(rows, planted, as_json=asked.json)
-    record.keep(asked.record, rows, planted)
+    status = record.report(rows, planted, as_json=arguments.json)
+    record.keep(arguments.record, rows, planted)
     return status
 
 

@@ -8,7 +8,7 @@ at rising time scales. A time scale is sustained if most runs are valid by their
 
 Each profile is stored in out/time-scales.json as soon as it is measured; `--resume` continues from there.
 
-Status 1 if `sata-ssd` with 16 jobs needs a time scale above 6 over io_uring, or if the planted disk, an NVMe
+Exit status 1 if `sata-ssd` with 16 jobs needs a time scale above 6 over io_uring, or if the planted disk, an NVMe
 drive at ten times its speed, passes.
 """
 
@@ -129,8 +129,8 @@ def main() -> int:
         names = arguments.profiles.split(",")
     passes, runtime_s = (1, 1.0) if arguments.quick else (PASSES, 2.0)
     transports: tuple[str, ...] = TRANSPORTS
-    if why := missing():
-        print(f"io_uring: {why}", file=sys.stderr)
+    if reason := missing():
+        print(f"io_uring: {reason}", file=sys.stderr)
         transports = TRANSPORTS[:1]
     print(f"{os.cpu_count()} processors; time scale for {', '.join(map(str, JOBS))} jobs")
     rows: list[record.Row] = []

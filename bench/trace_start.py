@@ -1,9 +1,9 @@
 """Time from the call of `penstock trace -- COMMAND` to the first instruction of COMMAND, by phase.
 
-Every round starts each mode once, in random order, with warm caches and a cost of tracing that is recorded
-already. The command prints its time. The borders of the phases are records of the undo journal: the plans of
+Every round starts each mode once, in random order, with warm caches and an already recorded cost of tracing. The command prints its time. The borders of the phases are records of the undo journal: the plans of
 the daemon, of the run's control group and of the spool. Planted: a start whose interpreter sleeps a second
-before it runs the verb; it must miss the goal. Status 1 if the goal is missed or the plant is not found.
+before it runs the verb; it must miss the goal. Exit status 1 if the goal is missed or the plant is not
+detected.
 """
 
 from __future__ import annotations
@@ -48,13 +48,15 @@ def phases(records: Sequence[Mapping[str, Any]], began_ns: int, runs_ns: int) ->
 
     Raises ValueError if the journal lacks a border, or has one out of order.
     """
-    plans = [one for one in records if one["event"] == "plan" and one["realtime_ns"] >= began_ns]
+    plans = [
+        entry for entry in records if entry["event"] == "plan" and entry["realtime_ns"] >= began_ns
+    ]
     ends = []
     for phase, kind, target in BORDERS:
         times = [
-            one["realtime_ns"]
-            for one in plans
-            if one["kind"] == kind and target in str(one["target"])
+            entry["realtime_ns"]
+            for entry in plans
+            if entry["kind"] == kind and target in str(entry["target"])
         ]
         if not times:
             raise ValueError(f"found no {kind} {target} in the journal, the end of: {phase}")
@@ -102,7 +104,7 @@ def rows_of(mode: str, starts: Sequence[Mapping[str, float]]) -> list[record.Row
     """A row for the total, with the goal, and one for each phase."""
     rows = []
     for metric in (TOTAL, *(phase for phase, _, _ in BORDERS), LAST):
-        values = [one[metric] for one in starts]
+        values = [start[metric] for start in starts]
         row = record.row("start of a traced command", f"mode {mode}", metric, values, "s")
         rows.append(record.at_most(row, GOAL_S) if metric == TOTAL else row)
     return rows

@@ -1,4 +1,4 @@
-"""Move modules and names of the package, and rewrite what refers to them.
+"""Move modules and names of the package, and rewrite references to them.
 
 A table is a text file. Each line is either a module and its new name, or a name of a module and the module
 that has it now; `#` begins a comment:

@@ -1,4 +1,4 @@
-"""Processor time of the test files: join what test runs wrote with `--costs`, record it, compare it.
+"""Processor time of the test files: join the files that test runs wrote with `--costs`, record them, compare.
 
     tools/test_costs.py show FILE ...      files by processor time, most expensive first
     tools/test_costs.py record FILE ...    write tests/costs.json
@@ -19,7 +19,7 @@ from pathlib import Path
 RECORD = Path(__file__).parents[1] / "tests/costs.json"
 GROWTH, LIMIT = 1.5, 2.0
 SLACK_S = 10.0
-#: files cheaper than this say nothing about the machine's speed
+#: files cheaper than this are not used to determine the machine's speed
 LEAST_S = 2.0
 
 Costs = dict[str, dict[str, float]]
@@ -38,13 +38,13 @@ def joined(paths: list[Path]) -> Costs:
 
 def grown(costs: Costs, recorded: Costs, times: float = GROWTH) -> list[str]:
     """One line for each test file whose cost grew by more than a factor."""
-    both = [name for name in costs if name in recorded]
+    common = [name for name in costs if name in recorded]
     ratios = [
-        costs[n]["cpu_s"] / recorded[n]["cpu_s"] for n in both if recorded[n]["cpu_s"] >= LEAST_S
+        costs[n]["cpu_s"] / recorded[n]["cpu_s"] for n in common if recorded[n]["cpu_s"] >= LEAST_S
     ]
     speed = statistics.median(ratios) if ratios else 1.0
     lines = []
-    for name in both:
+    for name in common:
         expected = recorded[name]["cpu_s"] * speed
         if costs[name]["cpu_s"] > max(expected * times, expected + SLACK_S):
             lines.append(
@@ -58,8 +58,8 @@ def main(verb: str, *names: str) -> int:
     costs = joined([Path(name) for name in names])
     recorded: Costs = json.loads(RECORD.read_text())["files"] if RECORD.exists() else {}
     if verb == "record":
-        kept = recorded | costs
-        RECORD.write_text(json.dumps({"files": dict(sorted(kept.items()))}, indent=1) + "\n")
+        updated = recorded | costs
+        RECORD.write_text(json.dumps({"files": dict(sorted(updated.items()))}, indent=1) + "\n")
     elif verb == "show":
         for name, row in sorted(costs.items(), key=lambda pair: -pair[1]["cpu_s"]):
             print(f"{row['cpu_s']:8.1f} s {row['wall_s']:8.1f} s {row['tests']:5.0f} {name}")

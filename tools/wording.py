@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-#: names that stand for other things in every file
+#: names whose meaning differs from file to file
 VAGUE = (
     *("found", "said", "told", "asked", "made", "held", "kept", "mine"),
     *("known", "whole", "left", "given", "wanted", "words"),

@@ -33,15 +33,15 @@ class Recording:
         return [row for row in self.events.to_pylist() if row["file_id"] == number]
 
 
-def record(words: Sequence[str], tracer: Tracer, journal: Journal, work: Path) -> Recording:
+def record(argv: Sequence[str], tracer: Tracer, journal: Journal, work: Path) -> Recording:
     """Run the command in its own control group, traced from its first instruction on."""
     place = work / "bundle"
     shutil.rmtree(place, ignore_errors=True)
-    bundle = Bundle.create(place, {"command": list(words), "run_id": "r001"})
+    bundle = Bundle.create(place, {"command": list(argv), "run_id": "r001"})
     try:
         with create_run_cgroup("coverage", None, journal) as group:
             tracer.arm(group)
-            finished = launch(list(words), group, stdin=None)
+            finished = launch(list(argv), group, stdin=None)
             result = tracer.disarm(bundle)
         events = bundle.table("io_events").sort_by([("t_ns", "ascending")])
     finally:

@@ -47,13 +47,13 @@ def interleaved(
     engines: Mapping[str, Callable[[], Any]], rounds: int, label: str = ""
 ) -> dict[str, list[Timed]]:
     """Run every engine once per round, in turn, so that a slow minute of the host affects all of them."""
-    found: dict[str, list[Timed]] = {name: [] for name in engines}
+    runs: dict[str, list[Timed]] = {name: [] for name in engines}
     for number in range(rounds):
         for name, call in engines.items():
-            found[name].append(timed(call))
+            runs[name].append(timed(call))
         if label:
             print(f"{label}: round {number + 1} of {rounds}", file=sys.stderr)
-    return found
+    return runs
 
 
 def time_rows(case: str, engine: str, runs: list[Timed]) -> list[Row]:

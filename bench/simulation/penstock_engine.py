@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 class Simulator:
-    """One workload, read once; simulates it on any platform."""
+    """Simulator of one workload, which is read once, on any platform."""
 
     def __init__(self, workload: Json) -> None:
         self.workload = native.NetworkWorkload(json.dumps(workload))
@@ -21,11 +21,11 @@ class Simulator:
         return str(self.workload.simulate(network_json, seed))
 
     def simulate(self, network: Json, seed: int = 1) -> Json:
-        """RuntimeError if the store of the simulated platform failed."""
-        found: Json = json.loads(self.outcome(json.dumps(network), seed))
-        if found["error"] is not None:
-            raise RuntimeError(f"the simulated run failed: {found['error']}")
-        return found
+        """Outcome of a simulation. RuntimeError if the store of the simulated platform failed."""
+        outcome_: Json = json.loads(self.outcome(json.dumps(network), seed))
+        if outcome_["error"] is not None:
+            raise RuntimeError(f"the simulated run failed: {outcome_['error']}")
+        return outcome_
 
     def many(self, networks: list[str], seeds: list[int], threads: int = 0) -> list[list[str]]:
         """Outcomes as JSON by network and seed, on `threads` threads (0: all cores)."""

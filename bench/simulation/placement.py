@@ -1,4 +1,4 @@
-"""Where chunks go in the peers' models: storage hosts by position in the list of storage hosts."""
+"""Placement of chunks in the peers' models: storage hosts by position in the list of storage hosts."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Placement:
         width = min(hint.get("stripe_width") or self.rules["stripe_width"] or count, count)
         kind = hint.get("placement", self.rules["placement"])
         if kind == "local" and hint.get("host", client) in self.names:
-            here = self.names.index(hint.get("host", client))
-            order, width = [here, *(h for h in order if h != here)], 1
+            own = self.names.index(hint.get("host", client))
+            order, width = [own, *(h for h in order if h != own)], 1
         elif kind == "collocate":
             first = self.groups.setdefault(hint["group"], len(self.groups) % count)
             order, width = order[first:] + order[:first], 1

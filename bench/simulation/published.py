@@ -30,13 +30,13 @@ def _row(
 def rows() -> list[dict[str, Any]]:
     """`n` 0: not stated in the text."""
     medium, large = "reduce, 20 nodes, medium, DSS", "reduce, 20 nodes, large, DSS"
-    whole = "reduce, 1000 nodes, large"
+    largest = "reduce, 1000 nodes, large"
     return [
         _row("events", ENGINE, "events/s", 1.535e6, "1/s", 0, 1.25e6, 1.82e6),
         _row(medium, ENGINE, "wall time", 0.041, "s", 10),
         _row(medium, REAL, "makespan", 4.5, "s", 15),
         _row(large, ENGINE, "wall time", 0.3, "s", 10),
         _row(large, REAL, "makespan", 39.0, "s", 15),
-        _row(f"{whole}, DSS", ENGINE, "wall time", 37.0, "s", 10),
-        _row(f"{whole}, WOSS", ENGINE, "wall time", 25.0, "s", 10),
+        _row(f"{largest}, DSS", ENGINE, "wall time", 37.0, "s", 10),
+        _row(f"{largest}, WOSS", ENGINE, "wall time", 25.0, "s", 10),
     ]

@@ -144,14 +144,14 @@ def reduce(workers: int, size: int, optimised: bool, pinned: bool = False) -> Js
         files.append(file(f"mid{n}", size, **together))
     files.append(file("out", workers * size, **local))
     for n in range(workers):
-        where = machine(n) if pinned else None
+        host = machine(n) if pinned else None
         tasks.append(
-            task(f"stage-in{n}", "stage-in", read(f"raw{n}", size) + write(f"in{n}", size), where)
+            task(f"stage-in{n}", "stage-in", read(f"raw{n}", size) + write(f"in{n}", size), host)
         )
     for n in range(workers):
-        where = machine(n) if pinned else None
+        host = machine(n) if pinned else None
         tasks.append(
-            task(f"produce{n}", "produce", read(f"in{n}", size) + write(f"mid{n}", size), where)
+            task(f"produce{n}", "produce", read(f"in{n}", size) + write(f"mid{n}", size), host)
         )
     steps = [step for n in range(workers) for step in read(f"mid{n}", size)]
     last = machine(0) if pinned else None
@@ -172,8 +172,8 @@ def pipeline(
     for s in range(stages):
         for n in range(workers):
             steps = read(f"f{n}.{s}", size) + write(f"f{n}.{s + 1}", size)
-            where = machine(n) if pinned else None
-            tasks.append(task(f"t{n}.{s}", f"stage{s}", steps, where))
+            host = machine(n) if pinned else None
+            tasks.append(task(f"t{n}.{s}", f"stage{s}", steps, host))
     return workload("pipeline", files, tasks)
 
 
@@ -182,8 +182,8 @@ def broadcast(workers: int, size: int, pinned: bool = False) -> Json:
     files = [file("shared", size)]
     tasks = [task("source", "source", write("shared", size), machine(0) if pinned else None)]
     for n in range(workers):
-        where = machine(n) if pinned else None
-        tasks.append(task(f"sink{n}", "sink", read("shared", size), where))
+        host = machine(n) if pinned else None
+        tasks.append(task(f"sink{n}", "sink", read("shared", size), host))
     return workload("broadcast", files, tasks)
 
 

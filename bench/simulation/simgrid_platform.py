@@ -95,15 +95,15 @@ def _disk(host: Mapping[str, Any], omitted: list[str]) -> str | None:
         omitted.append(f"{host['name']}: a storage profile; SimGrid's disks have rates only")
         return None
     rates = {}
-    for way in ("read", "write"):
-        service = storage[way]
+    for operation in ("read", "write"):
+        service = storage[operation]
         service = service if isinstance(service, Mapping) else {"overhead": service}
         if service.get("overhead", 0.0) not in (0.0, {"kind": "constant", "value_s": 0.0}):
             omitted.append(
-                f"{host['name']}: the overhead per {way}; SimGrid's disks have rates only"
+                f"{host['name']}: the overhead per {operation}; SimGrid's disks have rates only"
             )
         s_per_byte = service.get("s_per_byte", 0.0)
-        rates[way] = storage["servers"] / s_per_byte if s_per_byte > 0 else _UNLIMITED_BPS
+        rates[operation] = storage["servers"] / s_per_byte if s_per_byte > 0 else _UNLIMITED_BPS
     return (
         f"      <disk id={quoteattr(disk_name(host['name']))} "
         f'read_bw="{rates["read"]!r}Bps" write_bw="{rates["write"]!r}Bps"/>'

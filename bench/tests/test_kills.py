@@ -1,4 +1,4 @@
-"""A kill -9 of each process that an experiment has: nothing acknowledged is lost, the gap is marked."""
+"""A kill -9 of each process of an experiment: no acknowledged point is lost, the gap is marked."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def test_a_command_goes_on_without_its_sampler() -> None:
     assert kills.killed("sampler", 3) == []
 
 
-def test_what_is_taken_out_of_the_store_is_missed(tmp_path) -> None:
-    """Breaks where the check believes the acknowledgement."""
+def test_points_removed_from_the_store_are_detected(tmp_path) -> None:
+    """Planted: the check must read the stored points, not trust the acknowledgements."""
     import random
 
     assert any(

@@ -39,5 +39,5 @@ def test_a_short_batch_is_flagged() -> None:
 
 
 def test_a_meter_averages_each_second() -> None:
-    one = meter.Meter(1.01)
-    assert one.readings([(0.5, 100.0), (0.75, 200.0), (1.0, 100.0)]) == [152.0, 126.0]
+    outlet = meter.Meter(1.01)
+    assert outlet.readings([(0.5, 100.0), (0.75, 200.0), (1.0, 100.0)]) == [152.0, 126.0]

@@ -1,6 +1,6 @@
-"""Appends records of 4 KiB to a file, each synchronised, and goes on after an error.
+"""Append records of 4 KiB to a file, each synchronised, and continue after an error.
 
-Usage: commit.py FILE SECONDS. Prints the numbers of commits and errors and the longest commit, ms.
+Usage: commit.py FILE SECONDS. Print the numbers of commits and errors and the longest commit, ms.
 """
 
 import os

@@ -24,8 +24,8 @@ class Load:
 
     `stolen`: by the hypervisor; `others`: by processes outside of the nodes, without their disk server
     and this process; `cpu_waiting`, `io_waiting`: time in which a process waited for a processor, or
-    for input and output (PSI; None without it). Disks of nodes are emulated: to wait for one is to wait
-    for input and output.
+    for input and output (PSI; None without it). Disks of nodes are emulated: waiting for them counts as
+    waiting for input and output.
     """
 
     busy: float

@@ -95,4 +95,4 @@ class CellRun:
 
     def of(self, contender: str) -> list[Write]:
         """Writes of a contender that have a previous version."""
-        return [one for one in self.writes if one.contender == contender and one.follows]
+        return [write for write in self.writes if write.contender == contender and write.follows]

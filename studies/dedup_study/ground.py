@@ -147,7 +147,7 @@ class StoreGround:
 class Calibration:
     """Times per byte at a limit: to hash chunks of a fixed size, and to send without deduplication.
 
-    `ratio`: the requested one of the two (0: any). `reason`: why the ratio cannot be had here, or empty.
+    `ratio`: the requested ratio of the two (0: any). `reason`: why this host cannot have the ratio, or empty.
     """
 
     ratio: float
@@ -191,13 +191,13 @@ def calibrated(ground: Ground, ratio: float, size_bytes: int) -> Calibration:
 def hash_time(ground: Ground, size_bytes: int) -> float:
     """Seconds to hash a byte in chunks of a fixed size."""
     run = ground.run(_small(FIXED, 1.0, size_bytes))
-    return statistics.median(one.hash_s / one.bytes for one in run.of(FIXED))
+    return statistics.median(write.hash_s / write.bytes for write in run.of(FIXED))
 
 
 def send_time(ground: Ground, size_bytes: int) -> float:
     """Seconds to send a byte without deduplication."""
     run = ground.run(_small(OFF, 0.0, size_bytes))
-    return statistics.median(one.send_s / one.bytes for one in run.of(OFF))
+    return statistics.median(write.send_s / write.bytes for write in run.of(OFF))
 
 
 def _small(chunking: str, similarity: float, size_bytes: int) -> Cell:
@@ -208,8 +208,8 @@ def _small(chunking: str, similarity: float, size_bytes: int) -> Cell:
 def send_time_of(writes: Iterable[Write], least_share: float = 0.2) -> float | None:
     """Median seconds to send a byte, of writes that sent at least a share; None without such writes."""
     times = [
-        one.send_s / (one.bytes - one.similar_bytes)
-        for one in writes
-        if one.bytes - one.similar_bytes >= least_share * one.bytes > 0
+        write.send_s / (write.bytes - write.similar_bytes)
+        for write in writes
+        if write.bytes - write.similar_bytes >= least_share * write.bytes > 0
     ]
     return statistics.median(times) if times else None

@@ -194,7 +194,7 @@ def _server(base: Path) -> Iterator[None]:
         "listen_addresses": "",
         "unix_socket_directories": str(base),
         "port": PORT,
-        # what is written does not depend on it
+        # the written data do not depend on it
         "fsync": "off",
     }
     options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]

@@ -48,7 +48,9 @@ def limit_bps(setting: str, node: str) -> float:
 
 def profiles() -> dict[str, dict[str, Any]]:
     """One profile `KIND-SETTING-PLACE` per kind of disk; KIND is a storage or `terasort`."""
-    kinds = {storage: (SETTINGS, *what) for storage, what in STORAGE.items()}
+    kinds = {
+        storage: (SETTINGS, *profile_and_scale) for storage, profile_and_scale in STORAGE.items()
+    }
     kinds["terasort"] = (TERASORT, *TERASORT_DISK)
     by_name = {}
     for storage, (settings, profile, time_scale) in kinds.items():

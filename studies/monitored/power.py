@@ -20,11 +20,11 @@ def busy_percent(counter_s: pd.Series, at: pd.Index, window_s: float = 1.0) -> F
     Between two scrapes the counter is interpolated. NaN if the window exceeds its times.
     """
     times = counter_s.index.astype("int64").to_numpy() / 1e9
-    wanted = at.astype("int64").to_numpy() / 1e9
-    grown = np.interp(wanted, times, counter_s.to_numpy()) - np.interp(
-        wanted - window_s, times, counter_s.to_numpy()
+    requested = at.astype("int64").to_numpy() / 1e9
+    grown = np.interp(requested, times, counter_s.to_numpy()) - np.interp(
+        requested - window_s, times, counter_s.to_numpy()
     )
-    inside = (wanted - window_s >= times[0]) & (wanted <= times[-1])
+    inside = (requested - window_s >= times[0]) & (requested <= times[-1])
     return np.where(inside, 100 * grown / window_s, np.nan)
 
 

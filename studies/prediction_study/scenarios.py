@@ -66,7 +66,9 @@ Scenarios = dict[str, list[Scenario]]
 
 def checksum(scenarios: Scenarios) -> str:
     """SHA-256 of the list; depends on the order."""
-    rows = [[engine, *astuple(one)] for engine, all_of in scenarios.items() for one in all_of]
+    rows = [
+        [engine, *astuple(scenario)] for engine, all_of in scenarios.items() for scenario in all_of
+    ]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
@@ -74,7 +76,7 @@ def frozen_text(scenarios: Scenarios) -> str:
     """The list as JSON, one scenario a line, with its checksum."""
     lists = [
         f" {json.dumps(engine)}: [\n"
-        + ",\n".join(f"  {json.dumps(astuple(one))}" for one in all_of)
+        + ",\n".join(f"  {json.dumps(astuple(scenario))}" for scenario in all_of)
         + "\n ]"
         for engine, all_of in scenarios.items()
     ]

@@ -28,13 +28,13 @@ CATEGORIES = "Books Children Electronics Home Jewelry Men Music Shoes Sports Wom
 def make_texts(place: Path, files: int, size_bytes: int, seed: int) -> None:
     """N files of a size; their words are the same, and each file starts at a different one."""
     place.mkdir()
-    words = block(seed)
-    twice = words + words
+    text_block = block(seed)
+    twice = text_block + text_block
     for number in range(files):
-        at = (number * 7919 * 1024) % len(words)
+        at = (number * 7919 * 1024) % len(text_block)
         text = twice[at : at + size_bytes]
         while len(text) < size_bytes:
-            text += words[: size_bytes - len(text)]
+            text += text_block[: size_bytes - len(text)]
         (place / f"text-{number:03}").write_bytes(text[:-1] + b"\n")
 
 

@@ -19,8 +19,8 @@ from saio import Client
 def main() -> int:
     """Exit status 0 if all objects are returned unchanged."""
     directory, count, length = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    said = json.loads((directory / "swift.json").read_text())
-    client = Client(said["port"], said["key"])
+    connection = json.loads((directory / "swift.json").read_text())
+    client = Client(connection["port"], connection["key"])
     client.make("objects")
     content = os.urandom(length)
     began = time.perf_counter()

@@ -32,7 +32,7 @@ def write(cell: Cell, contender: str, number: int, chunking: str, send_s: float)
     share = similar if on and follows else 0.0
     similar_bytes = round(share * cell.size_bytes)
     hash_s = HASH_S * cell.size_bytes if on else 0.0
-    # content-defined chunks: slower to cut, and to send
+    # content-defined chunks are slower to cut and to send
     factor = 1.2 if chunking == SEQCDC else 1.0
     hash_s *= factor
     sent_s = factor * send_s * (cell.size_bytes - similar_bytes)
@@ -55,7 +55,9 @@ def modelled(cell: Cell, send_s: float, choices: dict[str, str]) -> CellRun:
             writes.append(write(cell, contender.name, number, chunking, send_s))
     stored = {
         contender.name: sum(
-            one.bytes - one.similar_bytes for one in writes if one.contender == contender.name
+            version.bytes - version.similar_bytes
+            for version in writes
+            if version.contender == contender.name
         )
         for contender in cell.contenders
     }
@@ -76,8 +78,8 @@ def write_result(size: write_part.Size = write_part.QUICK) -> WriteResult:
 
 
 def named(claims: list[Claim], beginning: str) -> Claim:
-    (one,) = [claim for claim in claims if claim.wording.startswith(beginning)]
-    return one
+    (match,) = [claim for claim in claims if claim.wording.startswith(beginning)]
+    return match
 
 
 class Modelled:

@@ -1,4 +1,4 @@
-"""Measurements of a store in a record are those that were made."""
+"""Recorded measurements of a store are unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions of recorded runs that are withheld, and the reasons."""
+"""Withheld predictions of recorded runs, and their reasons."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SEEDS = 2
 @cache
 def recorded(engine: str) -> tuple[Platform, dict[Scenario, Compared]]:
     """The platform with the recorded service times, and the runs."""
-    seen, found = read_recorded(ROOT / "studies" / "stores" / f"{engine}.json.gz")
+    seen, compared = read_recorded(ROOT / "studies" / "stores" / f"{engine}.json.gz")
     platform = seeded_under(engine, seen, models(engine)[DEFAULT])([])
-    return platform, {c.scenario: c for c in found}
+    return platform, {c.scenario: c for c in compared}
 
 
 def predicted(engine: str, scenario: Scenario, **changes: str) -> Prediction:

@@ -25,17 +25,17 @@ def runs(noise: float = 0.005, replicates: int = 5) -> list[Rate]:
 def test_equal_rates_meet_every_claim_and_lower_ones_are_reported() -> None:
     claims = claims_of(runs())
     assert len(claims) == 12
-    assert {one.result for one in claims} == {Result.MET}
+    assert {claim.result for claim in claims} == {Result.MET}
     assert status(claims) == 0
     assert ssd_schedulers.planted(runs()) is True
     slow = [replace(r, bandwidth=4.5) if r.scheduler == "bfq" else r for r in runs()]
-    results = {(one.of, one.wording.split(":")[0]): one.result for one in claims_of(slow)}
+    results = {(claim.of, claim.wording.split(":")[0]): claim.result for claim in claims_of(slow)}
     assert {results[p, "bfq"] for p in PATTERNS} == {Result.NOT_MET}
     assert {results[p, "kyber"] for p in PATTERNS} == {Result.MET}
 
 
 def test_noise_leaves_a_difference_undecided() -> None:
-    results = {one.result for one in claims_of(runs(noise=0.2))}
+    results = {claim.result for claim in claims_of(runs(noise=0.2))}
     assert Result.MET not in results
     assert Result.UNDECIDED in results
     assert ssd_schedulers.planted(runs(noise=0.2)) is None
@@ -44,12 +44,12 @@ def test_noise_leaves_a_difference_undecided() -> None:
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_a_removed_treatment_is_not_measured(scheduler: str) -> None:
     rest = [r for r in runs() if (r.scheduler, r.pattern) != (scheduler, "randread")]
-    missing = [one for one in claims_of(rest) if one.result is Result.NOT_MEASURED]
+    missing = [claim for claim in claims_of(rest) if claim.result is Result.NOT_MEASURED]
     assert len(missing) == (3 if scheduler == "none" else 1)
-    assert {one.missing for one in missing} == {(f"{scheduler} randread",)}
-    assert {one.result for one in claims_of([])} == {Result.NOT_MEASURED}
+    assert {claim.missing for claim in missing} == {(f"{scheduler} randread",)}
+    assert {claim.result for claim in claims_of([])} == {Result.NOT_MEASURED}
     single = claims_of(runs(replicates=1))
-    assert {one.result for one in single} == {Result.NOT_MEASURED}
+    assert {claim.result for claim in single} == {Result.NOT_MEASURED}
 
 
 def test_rates_that_do_not_differ_at_all_have_an_interval_of_no_width() -> None:

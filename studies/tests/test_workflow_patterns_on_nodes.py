@@ -1,4 +1,4 @@
-"""The study of workflow patterns on a small MooseFS: hints take effect, and what a run counts."""
+"""The study of workflow patterns on a small MooseFS: effect of hints, and counts of a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_hints_keep_the_files_of_a_pipeline_on_their_nodes(
     monkeypatch.setattr(runs, "seeded", lambda *_: text)
     ground = Ground("moosefs", (COUNT,), (("pipeline", KIB), ("broadcast", KIB)))
     part = Part("moosefs", replace(QUICK, repeat=1, seeds=2, scaled=()))
-    runs.measure(ground, part, lambda one: workflow_patterns.store_part(tmp_path, one))
+    runs.measure(ground, part, lambda part_: workflow_patterns.store_part(tmp_path, part_))
     assert workflow_patterns.read_part(tmp_path / "moosefs.json") == part
 
     def last(store: str, pattern: str = "pipeline", copies: int = 0) -> runs.Run:
@@ -48,7 +48,7 @@ def test_hints_keep_the_files_of_a_pipeline_on_their_nodes(
     assert last(DEFAULT).moved_bytes == last(AWARE).moved_bytes == moved
     # files of an input and three outputs
     assert last(AWARE).stored_bytes == COUNT * 4 * FILE_BYTES
-    # an input is where its group is; all else is local
+    # an input is on its group's node; all other files are local
     assert last(AWARE).remote_bytes <= COUNT * FILE_BYTES < last(DEFAULT).remote_bytes
     assert set(last(AWARE).stages_s) == {"stage-1", "stage-2", "stage-3"}
     results = COUNT * (FILE_BYTES // 10)

@@ -1,4 +1,4 @@
-"""What a process notes of its requests, off unless it is given a file; written when the process ends."""
+"""Records of a process about its requests, written at its end; off without a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Recorder:
-    """Notes rows in memory: a list's append is all that a request pays."""
+    """Store rows in memory: a request costs one append to a list."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path

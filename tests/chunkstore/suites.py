@@ -1,4 +1,4 @@
-"""The three bugs, each with the load on which it shows and what `penstock check` should say of it."""
+"""The three bugs, each with a load that reveals it and the expected result of `penstock check`."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from pathlib import Path
 from tests.chunkstore import model, tables
 from tests.chunkstore.store import Load, Settings, up
 
-#: trials that a verdict other than SLOW needs
+#: minimum number of trials of a verdict other than SLOW
 _ENOUGH = 15
 
 
 @dataclass(frozen=True)
 class Suite:
-    """`bug` is a switch of the settings, `code` the cause that is to be named, `wanted` what is expected."""
+    """`bug` is a switch of the settings, `code` the cause to be named, `metrics` the expected rows."""
 
     bug: str
     code: str
     load: Load
     settings: Settings
-    wanted: model.Wanted
+    metrics: model.Wanted
     trials: int = 15
 
     def seeded(self, folder: Path) -> model.Seeded:
-        """Service times of the store as it should be, whatever bug is in it: one client meets none."""
+        """Service times of the store without a bug: a single client is not affected by any of them."""
         with up(self.settings, folder) as store:
             model.seed(store)
         return model.identified(store.rows(), self.settings)
 
     def expected(self, seeded: model.Seeded, path: Path) -> Path:
         document = model.expected(
-            seeded, self.load, self.code, self.wanted, at_least=min(self.trials, _ENOUGH)
+            seeded, self.load, self.code, self.metrics, at_least=min(self.trials, _ENOUGH)
         )
         return model.write(document, path)
 
@@ -45,7 +45,7 @@ class Suite:
 _WRITE = (("client", "write", "client_time"), ("storage", "write", "server_time"))
 
 SUITES = (
-    # each client writes a chunk to every server, one at a time
+    # each client writes a chunk to every server, one after the other
     Suite(
         "constant_shuffle",
         "hot-spot",
@@ -54,7 +54,7 @@ SUITES = (
         _WRITE,
         trials=24,
     ),
-    # a pipeline's many small files, each client's on a server of its own
+    # many small files of a pipeline, those of each client on a separate server
     Suite(
         "coarse_lock",
         "lock-contention",
@@ -65,7 +65,7 @@ SUITES = (
             *(("manager", call, "server_time") for call in ("open", "alloc", "commit")),
         ),
     ),
-    # a reduce: all write to the server on which the one that reads them runs
+    # a reduce: all clients write to the server of the task that reads the files
     Suite(
         "short_backlog",
         "connect-retry",

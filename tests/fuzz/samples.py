@@ -1,4 +1,4 @@
-"""Where inputs begin: files of the tree that readers take."""
+"""Samples for inputs: files of the repository that the targets read."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ ROOT = Path(__file__).parents[2]
 
 
 def texts(*patterns: str) -> list[bytes]:
-    """The files that these patterns name, from the root of the tree."""
+    """Contents of the files that match the patterns, relative to the root of the repository."""
     return [path.read_bytes() for pattern in patterns for path in sorted(ROOT.glob(pattern))]

@@ -1,1 +1,1 @@
-"""Features that the host's kernel lacks, tried on a distribution kernel in a small virtual machine."""
+"""Features that the host's kernel lacks, tested on a distribution kernel in a small virtual machine."""

@@ -1,4 +1,4 @@
-"""Runs inside the guest: the run's control group on a pure v2 host. Prints one JSON object."""
+"""Run inside the guest: the run's control group on a pure v2 host. Print one JSON object."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from penstock.host.processes.launch import launch
 LIMIT_BYTES = 64 << 20
 ROOT = Path("/sys/fs/cgroup")
 
-says: dict[str, object] = {"layout": hierarchies().layout}
+report: dict[str, object] = {"layout": hierarchies().layout}
 before = (ROOT / "cgroup.subtree_control").read_text().split()
 journal = Journal(Path("/tmp/journal"))
 
 group = create_run_cgroup("guest", LIMIT_BYTES, journal)
-says["missing"] = group.missing
-says["paths"] = sorted(group.paths)
+report["missing"] = group.missing
+report["paths"] = sorted(group.paths)
 wrote = launch(
     "cat /proc/self/cgroup; dd if=/dev/zero of=/mnt/f bs=1M count=200 2>/dev/null", group, "/tmp/o"
 )
-says["status"] = wrote.exit_status
-says["inside"] = Path("/tmp/o").read_text().strip()
-says["id_is_inode"] = group.cgroup_id == os.stat(ROOT / group.name).st_ino
-says["peak_bytes"] = group.peak_memory_bytes()
-says["cpu_ns"] = group.cpu_ns()
+report["status"] = wrote.exit_status
+report["inside"] = Path("/tmp/o").read_text().strip()
+report["id_is_inode"] = group.cgroup_id == os.stat(ROOT / group.name).st_ino
+report["peak_bytes"] = group.peak_memory_bytes()
+report["cpu_ns"] = group.cpu_ns()
 
 greedy = launch(
     [sys.executable, "-S", "-c", "x = bytearray(200 << 20); print(len(x))"], group, "/tmp/o"
 )
-says["greedy_status"] = greedy.exit_status
-says["oom_kills"] = group.oom_kills()
+report["greedy_status"] = greedy.exit_status
+report["oom_kills"] = group.oom_kills()
 slept = launch("sleep 60 & sleep 60", group, timeout_s=0.5)
-says["timed_out"] = slept.timed_out
-says["left_after_timeout"] = group.pids()
+report["timed_out"] = slept.timed_out
+report["left_after_timeout"] = group.pids()
 group.remove()
-says["after_remove"] = [p.name for p in ROOT.iterdir() if p.name.startswith("penstock")]
-says["switches_back"] = (ROOT / "cgroup.subtree_control").read_text().split() == before
+report["after_remove"] = [p.name for p in ROOT.iterdir() if p.name.startswith("penstock")]
+report["switches_back"] = (ROOT / "cgroup.subtree_control").read_text().split() == before
 
-# a conductor that dies: another process makes a group with a member, and is killed
+# a conductor that dies: another process creates a group with a member, and is killed
 dying = subprocess.run(
     [
         sys.executable,
@@ -60,32 +60,32 @@ dying = subprocess.run(
         "os.kill(os.getpid(), signal.SIGKILL)\n",
     ]
 )
-says["died"] = dying.returncode
-says["left_by_the_dead"] = len([p for p in ROOT.iterdir() if p.name.startswith("penstock")])
+report["died"] = dying.returncode
+report["left_by_the_dead"] = len([p for p in ROOT.iterdir() if p.name.startswith("penstock")])
 undo(journal)
-says["after_undo"] = [p.name for p in ROOT.iterdir() if p.name.startswith("penstock")]
-says["undo_again"] = len(undo(journal))
-says["switches_back_by_undo"] = (ROOT / "cgroup.subtree_control").read_text().split() == before
+report["after_undo"] = [p.name for p in ROOT.iterdir() if p.name.startswith("penstock")]
+report["undo_again"] = len(undo(journal))
+report["switches_back_by_undo"] = (ROOT / "cgroup.subtree_control").read_text().split() == before
 
-# the groups of two nodes: processors, memory, frozen; the second keeps what it has
+# the groups of two nodes: processors, memory, freezer; the second node's settings do not change
 nodes = create_node_groups("guest", ("one", "two"), journal)
-one, two = nodes.groups.values()
-says["node_missing"] = one.missing
+first, second = nodes.groups.values()
+report["node_missing"] = first.missing
 above = nodes.above
-says["above"] = None if above is None else {
+report["above"] = None if above is None else {
     "in_root": above.parent == ROOT,
-    "groups": sorted(str(path.relative_to(above)) == path.name for path in one.directories),
+    "groups": sorted(str(path.relative_to(above)) == path.name for path in first.directories),
     "controllers": sorted((above / "cgroup.subtree_control").read_text().split()),
     "weight": (above / "cpu.weight").read_text().strip(),
-    "of_node": one.cgroup_id == os.stat(one.directories[0]).st_ino,
+    "of_node": first.cgroup_id == os.stat(first.directories[0]).st_ino,
 }  # fmt: skip
-two.set_cpus(0.75)
-one.set_cpus(0.5)
-one.set_cpuset((0,))
-one.set_memory(64 << 20, 32 << 20)
-says["node_cpus"] = [one.cpus(), two.cpus()]
-says["node_cpuset"] = [one.cpuset(), two.cpuset()]
-says["node_memory"] = [one.memory(), two.memory()]
+second.set_cpus(0.75)
+first.set_cpus(0.5)
+first.set_cpuset((0,))
+first.set_memory(64 << 20, 32 << 20)
+report["node_cpus"] = [first.cpus(), second.cpus()]
+report["node_cpuset"] = [first.cpuset(), second.cpuset()]
+report["node_memory"] = [first.memory(), second.memory()]
 # from its first instruction on: the interpreter may wait for the disk before
 LOOP = """
 import time
@@ -93,28 +93,28 @@ began, cpu = time.monotonic(), time.process_time()
 while time.monotonic() < began + 3: pass
 print(time.process_time() - cpu, time.monotonic() - began)
 """
-used = one.cpu_ns() or 0
-launch([sys.executable, "-S", "-c", LOOP], one, "/tmp/o")
+used = first.cpu_ns() or 0
+launch([sys.executable, "-S", "-c", LOOP], first, "/tmp/o")
 loop_cpu_s, loop_s = map(float, Path("/tmp/o").read_text().split())
-says["loop_share"] = loop_cpu_s / loop_s
-says["cpu_outside_loop_s"] = ((one.cpu_ns() or 0) - used) / 1e9 - loop_cpu_s
-says["throttled_ns"] = one.throttled_ns()
-fill = launch("dd if=/dev/zero of=/mnt/g bs=1M count=48 2>/dev/null", one)
-says["soft_status"] = fill.exit_status
-says["soft_usage_bytes"] = one.memory_stat()["usage_bytes"]
-says["pressed_by_the_kernel"] = not one.press()
-stands = subprocess.Popen(["sleep", "60"])
-one.enter(stands.pid)
-one.freeze(True)
-says["frozen"] = [one.frozen(), two.frozen()]
-one.freeze(False)
-says["thawed"] = not one.frozen()
-one.set_cpus(None)
-one.set_cpuset(None)
-one.set_memory(None, None)
-says["node_unlimited"] = [one.cpus(), list(one.cpuset()), one.memory()]
+report["loop_share"] = loop_cpu_s / loop_s
+report["cpu_outside_loop_s"] = ((first.cpu_ns() or 0) - used) / 1e9 - loop_cpu_s
+report["throttled_ns"] = first.throttled_ns()
+fill = launch("dd if=/dev/zero of=/mnt/g bs=1M count=48 2>/dev/null", first)
+report["soft_status"] = fill.exit_status
+report["soft_usage_bytes"] = first.memory_stat()["usage_bytes"]
+report["pressed_by_the_kernel"] = not first.press()
+sleeper = subprocess.Popen(["sleep", "60"])
+first.enter(sleeper.pid)
+first.freeze(True)
+report["frozen"] = [first.frozen(), second.frozen()]
+first.freeze(False)
+report["thawed"] = not first.frozen()
+first.set_cpus(None)
+first.set_cpuset(None)
+first.set_memory(None, None)
+report["node_unlimited"] = [first.cpus(), list(first.cpuset()), first.memory()]
 nodes.remove()
-stands.wait()
+sleeper.wait()
 dying = subprocess.run(
     [
         sys.executable,
@@ -128,8 +128,8 @@ dying = subprocess.run(
         "os.kill(os.getpid(), signal.SIGKILL)\n",
     ]
 )
-says["nodes_of_the_dead"] = len(list(ROOT.glob("penstock-dead-*/penstock-dead-*")))
+report["nodes_of_the_dead"] = len(list(ROOT.glob("penstock-dead-*/penstock-dead-*")))
 undo(journal)
-says["nodes_removed"] = [p.name for p in ROOT.iterdir() if p.name.startswith("penstock")]
-says["nodes_switch_back"] = (ROOT / "cgroup.subtree_control").read_text().split() == before
-print("RESULT " + json.dumps(says))
+report["nodes_removed"] = [p.name for p in ROOT.iterdir() if p.name.startswith("penstock")]
+report["nodes_switch_back"] = (ROOT / "cgroup.subtree_control").read_text().split() == before
+print("RESULT " + json.dumps(report))

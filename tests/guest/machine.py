@@ -1,9 +1,9 @@
 """A virtual machine for kernel features: a Debian kernel under software emulation, one initial RAM disk.
 
-The RAM disk holds busybox, the kernel modules and the programs named by the caller, copied from this
-machine. A job is a directory with a `run` script: it travels in as a tar on a virtual disk, and what the
-script leaves in /out (with its log and exit status) travels back on another. Functions only: a software
-CPU says nothing about speed.
+The RAM disk contains busybox, the kernel modules and the programs named by the caller, copied from this
+machine. A job is a directory with a `run` script: it enters as a tar on a virtual disk, and the files in /out
+(with log and exit status) return on another one. For functional tests only: speeds on a software CPU are
+not meaningful.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ tar -C /job -xf /dev/vda; cd /job; bash ./run > /out/log 2>&1; echo $? > /out/rc
 tar -C /out -cf /dev/vdb .; sync; poweroff -f
 """
 
-#: a job that runs job.py of a job with `carry_penstock`, on a file system of its own at /mnt
+#: a job that runs job.py of a job with `carry_penstock`, on its own file system at /mnt
 RUN_PYTHON = """modprobe ext4; modprobe loop; mke2fs /dev/vdc >/dev/null
 mkdir /mnt; mount /dev/vdc /mnt
 export PYTHONHOME=/job/python PYTHONPATH=/job/python/packages:/job
@@ -51,7 +51,7 @@ export LD_LIBRARY_PATH=/job/python/shared
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job left: exit status (125 when the guest hung or crashed), log, console, /out."""
+    """Results of a job: exit status (125 if the guest hung or crashed), log, console, /out."""
 
     status: int
     log: str
@@ -60,10 +60,10 @@ class Outcome:
 
 
 def carry_python(job: Path, packages: tuple[Path, ...]) -> None:
-    """Puts this interpreter's standard library and pure-Python `packages` into a job's `python/`.
+    """Copy this interpreter's standard library and pure-Python `packages` into a job's `python/`.
 
     The job runs them with PYTHONHOME=/job/python, PYTHONPATH=/job/python/packages and
-    LD_LIBRARY_PATH=/job/python/shared. Compiled modules travel along, as compilation takes long in the guest.
+    LD_LIBRARY_PATH=/job/python/shared. Compiled modules are included, as compilation takes long in the guest.
     """
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     library = Path(sysconfig.get_path("stdlib"))
@@ -75,20 +75,20 @@ def carry_python(job: Path, packages: tuple[Path, ...]) -> None:
     shared = job / "python" / "shared"
     shared.mkdir()
     for extension in (job / "python" / "lib" / version / "lib-dynload").glob("*.so"):
-        for word in libraries(extension):
-            shutil.copy(Path(word).resolve(), shared / Path(word).name)
+        for library_path in libraries(extension):
+            shutil.copy(Path(library_path).resolve(), shared / Path(library_path).name)
     for package in packages:
         target = job / "python" / "packages" / package.name
         shutil.copytree(package, target, ignore=shutil.ignore_patterns("*.so"))
 
 
 def python_name() -> str:
-    """What this interpreter is called among the guest's programs."""
+    """Name of this interpreter among the guest's programs."""
     return Path(os.path.realpath(sys.executable)).name
 
 
 def carry_base(package: Path, inside: Path) -> None:
-    """The modules of penstock on which its packages rest; what the version is, is not known in there."""
+    """Copy the base modules of penstock; the version is not known in the guest."""
     for path in package.glob("*.py"):
         if path.name not in ("__init__.py", "__main__.py"):
             shutil.copy(path, inside / path.name)
@@ -97,7 +97,7 @@ def carry_base(package: Path, inside: Path) -> None:
 
 
 def carry_penstock(job: Path, package: Path) -> None:
-    """This interpreter and the parts of penstock that need nothing but it: `host`, `emulate`, `spec`."""
+    """Copy this interpreter and the parts of penstock without further dependencies: `host`, `emulate`, `spec`."""
     parts = ("host", "emulate", "spec")
     carry_python(job, tuple(package / part for part in parts))
     inside = job / "python" / "packages"
@@ -108,10 +108,12 @@ def carry_penstock(job: Path, package: Path) -> None:
 
 
 def carry_extension(job: Path, extension: Path, into: Path) -> None:
-    """Puts a compiled module beside the package that imports it, and the libraries that it names."""
+    """Copy a compiled module next to the package that imports it, and the libraries that it names."""
     shutil.copy(extension, into / extension.name)
-    for word in libraries(extension):
-        shutil.copy(Path(word).resolve(), job / "python" / "shared" / Path(word).name)
+    for library_path in libraries(extension):
+        shutil.copy(
+            Path(library_path).resolve(), job / "python" / "shared" / Path(library_path).name
+        )
 
 
 def run(
@@ -123,11 +125,11 @@ def run(
     one_thread: bool = False,
     suite: str = "",
 ) -> Outcome:
-    """Boots the kernel of `suite`, runs `job/run`, powers off; `out` gets what the job left in /out.
+    """Boot the kernel of `suite`, run `job/run`, power off; `out` gets the job's files in /out.
 
-    `one_thread` runs all CPUs in turns, for jobs that let the kernel change its own code while they are at
-    work: with a thread for each, QEMU 7.2 can go on running the breakpoint that stood where the kernel then
-    put a jump, for ever (seen in `__bpf_prog_enter_recur`, where the account of BPF run times is switched).
+    `one_thread` runs all CPUs in turn, for jobs during which the kernel changes its own code: with a thread
+    for each CPU, QEMU 7.2 can execute a breakpoint forever that the kernel has already replaced by a jump
+    (observed in `__bpf_prog_enter_recur`, where the accounting of BPF run times is switched).
     """
     machine_kernel = kernel(suite)
     image = ram_disk(machine_kernel, programs, MODULES, INIT)

@@ -1,4 +1,4 @@
-"""Every kind of hook on the kernels of other Debians: what they allow, and what they refuse."""
+"""Every kind of hook on the kernels of other Debian releases: accepted and refused kinds."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ def of_another_debian(
     work: Path, suite: str, release: str, loads: tuple[str, ...] = hooks.LOADS
 ) -> dict[str, Any]:
     try:
-        says = hooks.booted(work, suite, loads)
+        report = hooks.booted(work, suite, loads)
     except LookupError as error:
         pytest.skip(str(error))
-    assert says["kernel"].startswith(release)
-    return says
+    assert report["kernel"].startswith(release)
+    return report
 
 
 def test_12_every_call_is_seen_by_fentry_and_by_raw_tracepoints(tmp_path: Path) -> None:
-    """Typed tracepoints are refused there; that is told, and what takes their place is as exact."""
-    says = of_another_debian(tmp_path, "trixie", "6.12.")
-    hooks.test_every_kind_of_hook_sees_every_call(says, "fentry")
-    assert "tp_btf/sys_exit: EACCES" in says["tp_btf"]["error"]
-    hooks.test_counts_are_exact_without_entries(says)
-    calls = says["denied"]["hooks"]["calls"]
+    """This kernel refuses typed tracepoints; this is reported, and their replacement is as exact."""
+    report = of_another_debian(tmp_path, "trixie", "6.12.")
+    hooks.test_every_kind_of_hook_sees_every_call(report, "fentry")
+    assert "tp_btf/sys_exit: EACCES" in report["tp_btf"]["error"]
+    hooks.test_counts_are_exact_without_entries(report)
+    calls = report["denied"]["hooks"]["calls"]
     assert (calls["state"], calls["hook"]) == ("full", "raw_tp")
     assert "tp_btf/sys_exit: EACCES" in calls["reason"]
-    hooks.test_a_planted_loss_shows(says)
+    hooks.test_a_planted_loss_shows(report)
     for load in ("fentry", "raw_tp", "denied"):
-        hooks.test_every_source_balances(says, load)
-        hooks.test_nothing_stays_loaded(says, load)
+        hooks.test_every_source_balances(report, load)
+        hooks.test_nothing_stays_loaded(report, load)
 
 
-def test_10_there_is_no_tracing_and_one_sentence_says_so(tmp_path: Path) -> None:
+def test_10_has_no_tracing_and_reports_it_in_one_sentence(tmp_path: Path) -> None:
     error = of_another_debian(tmp_path, "bullseye", "5.10.", ("any",))["any"]["error"]
     assert "this kernel lets us see no reads, writes" in error
     assert all(f"{kind}: EINVAL" in error for kind in ("fentry", "tp_btf", "raw_tp", "tracepoint"))

@@ -15,7 +15,7 @@ from tests.guest import machine
 from tests.support.environment import environment_in
 
 ROOT = Path(__file__).parents[2]
-#: what the NFS study carries in, and Debian's package of it
+#: programs that the NFS study copies into the guest, and their Debian packages
 NFS = machine.missing() or [
     p for p in ("mount.nfs", "rpc.nfsd", "rpcbind") if not any(
         (Path(d) / p).exists() for d in ("/sbin", "/usr/sbin")
@@ -41,28 +41,30 @@ def test_the_eight_runs_of_the_published_nfs_study(
     line = [sys.executable, ROOT / "studies" / "nfs_wan.py", "--quick", "--json", "-o", tmp_path]
     done = subprocess.run(line, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 3, done.stderr + done.stdout
-    said = json.loads(done.stdout)
-    assert said["runs"]["eight"]["valid"] == 8
-    assert all(said["planted"].values())
-    results = {c["of"]: c["result"] for c in said["claims"]}
+    document = json.loads(done.stdout)
+    assert document["runs"]["eight"]["valid"] == 8
+    assert all(document["planted"].values())
+    results = {c["of"]: c["result"] for c in document["claims"]}
     assert results.pop("point 11") == "met"
-    assert set(results.values()) == {"not measured"}  # eight runs say nothing of the full design
+    assert set(results.values()) == {
+        "not measured"
+    }  # eight runs do not measure claims on the full design
     out = tmp_path / "nfs-wan-eight-quick"
     runs = pd.read_parquet(out / "runs.parquet").set_index("run_id")
     trips = {}
     for run_id, row in runs.iterrows():
         place = out / "runs" / str(run_id)
-        told = json.loads((place / "stdout.txt").read_text())
-        assert told["write"] == pytest.approx(row["write"], rel=1e-3)
+        output = json.loads((place / "stdout.txt").read_text())
+        assert output["write"] == pytest.approx(row["write"], rel=1e-3)
         trip_ms = float((place / "hook-verify.txt").read_text())
         trips.setdefault(row["latency"], []).append(trip_ms)
-    # netem: twice the one-way delay at the least, which a link without it would not reach
+    # netem: at least twice the one-way delay, which a link without netem would not reach
     assert min(trips["remote"]) >= 2 * 13.9
     assert max(trips["local"]) < 13.9
-    # a run that the host spoilt is repeated, and keeps its place in the order no longer
+    # a run that the host disturbed is repeated, and loses its place in the order
     attempts = [p for p in ("r001.attempt1", "r001") if (out / "runs" / p).exists()]
     first = json.loads((out / "runs" / attempts[0] / "manifest.json").read_text())
     assert first["actions"] == ["redeploy", "reformat", "restart", "remount"]
     assert first["place"]["guest"]["kernel"]
     second = json.loads((out / "runs" / "r002" / "manifest.json").read_text())
-    assert second["actions"] == []  # no factor asks for more than its levels
+    assert second["actions"] == []  # no factor requires an action

@@ -1,4 +1,4 @@
-"""A workload and a platform for explorations, as files, and the program itself as a process."""
+"""A workload and a platform for explorations, as files, and the program as a process."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ hosts:
 network: {bandwidth: 1 Gbit/s, loopback: 1 GB/s, latency: 50us}
 power: {idle: 91.6 W, app: 125.2 W, storage: 129.1 W, network: 127.7 W}
 """
-#: Costa 2014: what starting a task takes, drawn anew for each
+#: Costa 2014: time to start a task, sampled for each task
 LAUNCH = "launch: {overhead: {kind: uniform, low_s: 0.1, high_s: 0.3}}\n"
 
 
 def write_files(folder: Path, *, extra: str = LAUNCH, **workload: Any) -> list[str]:
-    """Writes both; the beginning of the command line that explores them."""
-    made = reduce(Shape(**({"width": 12, "file_bytes": 4 << 20, "compute_s": 3.0} | workload)))
-    (folder / "work.json").write_text(json.dumps(made.to_dict()))
+    """Write both files; return the beginning of the command line that explores them."""
+    workload_ = reduce(Shape(**({"width": 12, "file_bytes": 4 << 20, "compute_s": 3.0} | workload)))
+    (folder / "work.json").write_text(json.dumps(workload_.to_dict()))
     (folder / "platform.yaml").write_text(PLATFORM + extra)
     return ["explore", str(folder / "work.json"), "--platform", str(folder / "platform.yaml")]
 

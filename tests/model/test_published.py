@@ -1,4 +1,4 @@
-"""The published scenarios' shapes hold (E-4), and a wrong platform is found out."""
+"""The published scenarios' shapes hold (E-4), and a wrong platform is detected."""
 
 from __future__ import annotations
 

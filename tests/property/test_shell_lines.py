@@ -1,4 +1,4 @@
-"""Values in lines for a shell: any text comes out as the one word that it was."""
+"""Values in lines for a shell: any text remains exactly one word."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VALUES = st.text(
 @settings(max_examples=60)
 @given(value=st.one_of(VALUES, st.text("'\"`$(){}\\\\ ;#x", min_size=1, max_size=12)))
 @pytest.mark.parametrize("line", LINES)
-def test_a_value_is_one_word_wherever_it_stands(line: str, value: str) -> None:
+def test_a_value_is_one_word_in_any_position(line: str, value: str) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", SAYS + fill_line(line, {"x": value})], capture_output=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Processor time of each test file: measured in a test run, kept, and compared with the recorded one.
+"""Processor time of each test file: measured in a test run, stored, and compared with the recorded one.
 
 `--costs FILE` writes `{"files": {path: {"tests", "cpu_s", "wall_s"}}}` at the end of a run. Processor time is
 that of the process that runs the test, of the descendants it waited for, and of the commands that the fork

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def environment_in(where: Path) -> dict[str, str]:
-    """This environment with the state and runtime directories below `where`, and its own archive."""
+    """The current environment with state and runtime directories below `where`, and its own archive."""
     return {
         **{name: value for name, value in os.environ.items() if name != "PENSTOCK_ARCHIVE"},
         "PENSTOCK_STATE": str(where / "state"),

@@ -7,7 +7,7 @@ directory, environment and the three standard descriptors). The server forks, th
 `penstock.cli.main()`, or the code after `-c`, and the server answers with the child's pid, then with its exit
 status as `subprocess` reports it (negative for a signal).
 
-The server has one thread, so that a fork copies all there is. Start-up itself is tested with real starts.
+The server has one thread, so that a fork copies its complete state. Start-up itself is tested with real starts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LIBRARIES = (
     "matplotlib.figure pydantic ruamel.yaml sqlalchemy jinja2 pyroute2 rich.table rich.progress typer "
     "fastapi uvicorn"
 ).split()
-#: modules that verbs load when they work
+#: modules that verbs load during their work
 MODULES = (
     "penstock.api",
     "penstock.campaign.run",
@@ -47,12 +47,12 @@ MODULES = (
 )
 #: bytes before each message: its length
 _LENGTH = struct.Struct("!I")
-#: dispositions of a fresh interpreter, whatever the shell that started the tests passed on
+#: signal dispositions of a fresh interpreter, independent of those of the shell that started the tests
 _DEFAULTS = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGCHLD, signal.SIGUSR1)
 
 
 def send(connection: socket.socket, message: object, descriptors: tuple[int, ...] = ()) -> None:
-    """Send a JSON message, with descriptors beside its length."""
+    """Send a JSON message; descriptors are attached to its length."""
     text = json.dumps(message).encode()
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
     connection.sendmsg([_LENGTH.pack(len(text))], rights if descriptors else [])

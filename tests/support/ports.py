@@ -6,13 +6,13 @@ import itertools
 import os
 import socket
 
-#: below the ports that the kernel assigns to connections (32768 and above), so that none takes one in between
+#: below the ports that the kernel assigns to connections (32768 and above), so that no connection uses one
 _FIRST, _EACH = 20_000, 800
 _next = itertools.count(os.getpid())
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 in which nothing listens, out of those of this test process."""
+    """A free TCP port of 127.0.0.1 from the range of this test process."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 15
     for _ in range(_EACH):
         port = _FIRST + _EACH * worker + next(_next) % _EACH

@@ -1,4 +1,4 @@
-"""A point measured on a simulated storage, in virtual time: ground truth for learners and choices of points.
+"""A point measured on a simulated storage, in virtual time: ground truth for learners and point selection.
 
 The station of the profile serves the requests below a page cache: sequential reads as two read-aheads of 128
 KiB in flight, skewed reads as their misses (the cache holds all data read), writes and direct access

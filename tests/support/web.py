@@ -1,7 +1,7 @@
-"""Requests over HTTP as `httpx` makes them, but without the certificates of all authorities.
+"""HTTP requests by `httpx`, without loading the certificates of all authorities.
 
-`httpx` reads these for each request that is made without a client, which takes 20 ms of processor time; the
-servers of the tests are reached without TLS.
+`httpx` reads these for each request without a client, which takes 20 ms of processor time; the servers of the
+tests do not use TLS.
 """
 
 from __future__ import annotations

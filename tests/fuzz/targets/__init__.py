@@ -1,6 +1,6 @@
-"""What is fuzzed: one row per reader of what others write, with the errors that it may answer with.
+"""Fuzz targets: one row per reader of external input, with its documented errors.
 
-A file for each family of readers, whose `targets` has their rows.
+Each module has a family of readers; its `targets` returns their rows.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ _FAMILIES = (
 
 
 def all_targets(*, by_route: bool = False) -> list[Target]:
-    """Every target that can be fuzzed here; the routes of the server as one, or `by_route`."""
-    found = [target for family in _FAMILIES for target in family.targets()]
-    return found + (routes.targets() if by_route else [routes.together()])
+    """Every target that this host can fuzz; the routes of the server as one, or `by_route`."""
+    targets_ = [target for family in _FAMILIES for target in family.targets()]
+    return targets_ + (routes.targets() if by_route else [routes.together()])

@@ -1,4 +1,4 @@
-"""What is checked: expectations, and rows held against them."""
+"""Checks: expectations, and measured rows compared with them."""
 
 from __future__ import annotations
 
@@ -61,15 +61,18 @@ _CHECKED_ROWS = (
 
 @contextlib.contextmanager
 def _checked(place: Path) -> Iterator[Feed]:
-    """A table held against rows that it may have."""
-    given = place / "given.csv"
-    asked = expectation_of(_EXPECTED, Path("expected.yaml"))
+    """Compare a table with expected rows."""
+    file = place / "given.csv"
+    expectation = expectation_of(_EXPECTED, Path("expected.yaml"))
 
     def feed(data: bytes) -> None:
-        given.write_bytes(data)
-        measured = read_measured(given)
-        rows = evaluate_all(asked, measured.trials(asked), measured.keys)
-        json.dumps(document(asked, "run", rows, diagnose(asked, measured, rows)), allow_nan=False)
+        file.write_bytes(data)
+        measured = read_measured(file)
+        rows = evaluate_all(expectation, measured.trials(expectation), measured.keys)
+        json.dumps(
+            document(expectation, "run", rows, diagnose(expectation, measured, rows)),
+            allow_nan=False,
+        )
 
     yield feed
 

@@ -1,4 +1,4 @@
-"""Commands of our daemons and of the supervisor of nodes, and frames of the relay; as root only."""
+"""Commands of penstock's daemons and of the supervisor of nodes, and frames of the relay; only as root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spools of our own daemons."""
+"""Spools of penstock's daemons."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def _records(form: np.dtype[Any], count: int = 8, **columns: Any) -> bytes:
     return rows.tobytes()
 
 
-def _of_spool(read: Callable[[Path], object], *beside: str) -> Any:
-    """The input is the spool; after a line of eight stars, the file beside it."""
+def _of_spool(read: Callable[[Path], object], *sidecars: str) -> Any:
+    """The input is the spool and, after a line of eight stars, its sidecar files."""
 
     @contextlib.contextmanager
     def opened(place: Path) -> Iterator[Feed]:
@@ -49,7 +49,7 @@ def _of_spool(read: Callable[[Path], object], *beside: str) -> Any:
         def feed(data: bytes) -> None:
             records, _, names = data.partition(b"********\n")
             spool.write_bytes(records)
-            for ending in beside:
+            for ending in sidecars:
                 Path(f"{spool}{ending}").write_bytes(names)
             read(spool)
 
@@ -129,8 +129,8 @@ _FILES = pa.table(
 
 
 def _layers(spool: Path) -> None:
-    whole = spool.stat().st_size // RECORD.itemsize
-    join(np.fromfile(spool, RECORD, count=whole), _FILES, None)
+    count = spool.stat().st_size // RECORD.itemsize
+    join(np.fromfile(spool, RECORD, count=count), _FILES, None)
 
 
 def targets() -> list[Target]:

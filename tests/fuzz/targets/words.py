@@ -1,4 +1,4 @@
-"""Words of the command line."""
+"""Arguments of the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _rule(data: bytes) -> bool:
     return bool(parse_rule(data.decode("utf-8", "replace")).metric)
 
 
-_DISK_WORDS = (
+_DISK_ARGUMENTS = (
     b"limits.read=10MiB/s limits.write_iops=500 IOPS",
     b"slow.factor=3\0slow.ramp=10s\0slow.stall.period=1s\0slow.stall.length=100ms",
     b"slow.random.probability=1%\0slow.random.factor=9\0servers=3\0readahead=off\0cache=max",
@@ -35,12 +35,12 @@ _NODE_WORDS = (
 )
 
 
-def _said(data: bytes) -> list[str]:
+def _arguments(data: bytes) -> list[str]:
     return data.decode("utf-8", "replace").split("\0")
 
 
-def _node_words(data: bytes) -> None:
-    for change in changes_of(_said(data)):
+def _node_arguments(data: bytes) -> None:
+    for change in changes_of(_arguments(data)):
         change.check()
         from_json(type(change), json.loads(json.dumps(to_json(change))))
 
@@ -50,10 +50,10 @@ def targets() -> list[Target]:
     return [
         plain(
             "disk-words",
-            of.of_text(*_DISK_WORDS),
-            lambda d: bool(disk_keys.patch_of(_said(d))),
+            of.of_text(*_DISK_ARGUMENTS),
+            lambda d: bool(disk_keys.patch_of(_arguments(d))),
             BadInput,
         ),
         plain("alert-rule", of.of_text(*_RULES), _rule, ValueError),
-        plain("node-words", of.of_text(*_NODE_WORDS), _node_words, BadInput),
+        plain("node-words", of.of_text(*_NODE_WORDS), _node_arguments, BadInput),
     ]

@@ -1,1 +1,1 @@
-"""One thing of every kind that can be added to penstock: see docs/extending.md."""
+"""A plugin of every kind that penstock supports: see docs/extending.md."""

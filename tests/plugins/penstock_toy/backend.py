@@ -1,4 +1,4 @@
-"""A back end of disks: the disk's directory itself, bound to where the disk is to be, as fast as it is."""
+"""A back end of disks: the disk's directory itself, bound to its mount point, without limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ToyDisk:
-    """A directory that is bound to a second place."""
+    """A directory that is bound to a mount point."""
 
     backend = "toy"
 
@@ -40,52 +40,52 @@ class ToyDisk:
         self.device = os.major(number), os.minor(number)
 
     def altering(self, patch: Mapping[str, Any]) -> list[tuple[Entry, Values]]:
-        """Nothing of it can be changed."""
+        """No values can be changed."""
         return []
 
     def patch(
         self, patch: Mapping[str, Any], *, announced: bool = False, cause: Cause | None = None
     ) -> Applied:
-        """Refuses every patch."""
+        """Refuse every patch."""
         if patch:
             raise BadInput(f"disk {self.disk_id}: a toy has no {', '.join(patch)}")
         now = time.monotonic_ns()
         return Applied(now, now, now, {}, {})
 
     def set_limits(self, limits: Mapping[str, float | str | None]) -> Applied:
-        """Refuses limits."""
+        """Refuse limits."""
         return self.patch({"limits": limits} if limits else {})
 
     def read_back(self) -> Limits:
-        """None are set."""
+        """No limits are set."""
         return Limits()
 
     def schedule(self, events: Sequence[Mapping[str, Any]], *, announced: bool = False) -> None:
-        """Refuses events."""
+        """Refuse events."""
         if events:
             raise BadInput(f"disk {self.disk_id}: a toy has no events")
 
     def events(self) -> list[dict[str, Any]]:
-        """There were none."""
+        """No events."""
         return []
 
     def stats(self, *, closing: bool = False) -> dict[str, Any]:
-        """It does not count."""
+        """Zero counters: this disk does not count."""
         return {"read_bytes": 0, "written_bytes": 0, "reads": 0, "writes": 0}
 
     def facts(self) -> dict[str, Any]:
-        """What is known of it."""
+        """Facts about the disk."""
         return {"file_system": "the host's"}
 
     def begin(self, spool_dir: Path) -> None:
         """Nothing is recorded."""
 
     def end(self) -> dict[str, pa.Table]:
-        """Nothing was recorded."""
+        """No tables: nothing is recorded."""
         return {}
 
     def down(self) -> dict[str, Any]:
-        """Takes the second place away."""
+        """Unmount the directory."""
         if mounts_at(self.mount):
             unmount(self.mount)
         self._journal.undone(self._entry)
@@ -104,28 +104,28 @@ class ToyBackend:
 
     @classmethod
     def missing(cls) -> str:
-        """It needs root."""
+        """Reason why the back end cannot be used: it needs root."""
         return "" if os.geteuid() == 0 else "only root can mount"
 
     @classmethod
     def refusal(cls, disk: DiskSpec) -> str:
-        """It plays every profile, at the speed that it has."""
-        wanted = [*sorted(disk.patch), *(["limits"] if disk.limits != Limits() else [])]
-        return f"a toy has no {', '.join(wanted)}" if wanted else ""
+        """Reason to refuse a disk: patches and limits are not supported; every profile is accepted."""
+        unsupported = [*sorted(disk.patch), *(["limits"] if disk.limits != Limits() else [])]
+        return f"a toy has no {', '.join(unsupported)}" if unsupported else ""
 
     @classmethod
     def certificate(
         cls, recorded: Recorded, utilisation: pa.Table | None, run_cpu_ns: int | None
     ) -> Certificate | None:
-        """It records nothing by which it could be told."""
+        """No certificate: nothing is recorded."""
         return None
 
     def up(self, disk: DiskSpec, place: Place) -> ToyDisk:
-        """Binds the place's directory to its mount point."""
+        """Bind the place's directory to its mount point."""
         self._up[place.disk_id] = ToyDisk(place, self._journal)
         return self._up[place.disk_id]
 
     def stop(self) -> None:
-        """Takes down what is up."""
+        """Stop all disks."""
         while self._up:
             self._up.popitem()[1].down()

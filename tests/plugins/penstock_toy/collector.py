@@ -1,4 +1,4 @@
-"""A collector: the host's load, once when it begins."""
+"""A collector: the host's load, once at its start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.parts.monitoring.experiments.points import Sink, points
 
 
 class ToyCollector:
-    """Reads one file. Settings: `file`."""
+    """Read one file. Settings: `file`."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         only(name, settings, ("file",))
@@ -27,5 +27,5 @@ class ToyCollector:
         await asyncio.to_thread(self._intake.keep, table)
 
     async def stop(self) -> Receipt:
-        """Nothing goes on."""
+        """Stop: there is no background work."""
         return self._intake.receipt

@@ -1,4 +1,4 @@
-"""`penstock toy`: prints its argument."""
+"""`penstock toy`: print its argument."""
 
 from __future__ import annotations
 

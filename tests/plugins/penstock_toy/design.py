@@ -1,4 +1,4 @@
-"""A kind of design: level i of every factor together, and nothing else."""
+"""A kind of design: treatment i has level i of every factor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fault(request: Asked) -> str:
 
 
 def treatments(request: Asked) -> Any:
-    """As many treatments as the factor with most levels has, or `runs`."""
+    """One treatment for each level of the factor with the most levels, or `runs` treatments."""
     runs = request.whole("runs", max(request.levels))
     return np.array([[i % n for n in request.levels] for i in range(runs)])
 

@@ -6,6 +6,6 @@ from penstock.parts.stores.engines.directory import Directory
 
 
 class ToyEngine(Directory):
-    """As a directory, under another name."""
+    """A directory, under another name."""
 
     name = "toy"

@@ -1,4 +1,4 @@
-"""An exporter: a line for each event of a trace, of its offset and size."""
+"""An exporter: a line with offset and size for each event of a trace."""
 
 from __future__ import annotations
 

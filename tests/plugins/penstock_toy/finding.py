@@ -1,4 +1,4 @@
-"""Findings: that a trace, or a study, was looked at by a toy."""
+"""Findings that report the analysis of a trace or of a study by this plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A format of workloads: our own, in a box."""
+"""A format of workloads: penstock's own, inside an object `box`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Box:
         return isinstance(values, dict) and set(values) == {"box"}
 
     def read(self, document: Document, *, size_model: object, io_share: object) -> Workload:
-        """What is in it."""
+        """The workload in the box."""
         return workload_of(replace(document, value=document.value["box"]))
 
     def text(self, workload: Workload) -> str:

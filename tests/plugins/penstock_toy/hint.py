@@ -1,4 +1,4 @@
-"""A hint of toys: how often a file may be played with. Engines that know nothing of it are mapped here."""
+"""A hint `toy`: number of uses of a file, with a mapping for engines that do not support it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An observer: how often the host's load average changed."""
+"""An observer: number of changes of the host's load average."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.observe.observer import Seen, Watched
 
 
 class ToyObserver:
-    """Reads one file at the begin and at the end of a run. Settings: `file`."""
+    """Read one file at the start and at the end of a run. Settings: `file`."""
 
     def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
         self._file = Path(settings.get("file", "/proc/loadavg"))

@@ -1,4 +1,4 @@
-"""A parser: the number after `toy:` in what a program prints."""
+"""A parser: the number after `toy:` in the output of a program."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ RESPONSES = {"toys": "1/s"}
 
 def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> dict[str, Measured]:
     """Toys per second."""
-    found = re.search(r"^toy: (\d+)$", stdout, re.MULTILINE)
-    if found is None:
+    match = re.search(r"^toy: (\d+)$", stdout, re.MULTILINE)
+    if match is None:
         raise PenstockError("the program printed no line `toy: NUMBER`")
-    return {"toys": Measured(int(found[1]) / wall_s, "1/s")}
+    return {"toys": Measured(int(match[1]) / wall_s, "1/s")}
 
 
 def operations(command: str) -> list[JobSpec] | None:
-    """Nobody knows what a toy does."""
+    """None: the operations of the command are unknown."""
     return None

@@ -1,4 +1,4 @@
-"""A runtime of nodes: the small process that forks makes them, and a line is kept of each."""
+"""A runtime of nodes: the small process that forks starts them; a line is stored for each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.host.nodes.spawner import Birth, Spawner
 
 
 class ToyRuntime:
-    """As `namespaces`, with a list of whom it made."""
+    """Like `namespaces`, with a list of the started nodes."""
 
     all_groups = False
 
@@ -19,7 +19,7 @@ class ToyRuntime:
 
     @staticmethod
     def missing() -> str:
-        """It needs nothing of its own."""
+        """Empty: the runtime has no requirements."""
         return ""
 
     def make(self, births: dict[str, Birth]) -> dict[str, int | str]:
@@ -29,7 +29,7 @@ class ToyRuntime:
         return self._spawner.make(births)
 
     def forget(self, name: str) -> None:
-        """Nothing was made of the host."""
+        """There is no state on the host."""
 
     def forget_all(self) -> None:
-        """The list goes with the cluster's directory."""
+        """The list is removed with the cluster's directory."""

@@ -12,10 +12,10 @@ from penstock.parts.monitoring.servers.reader import Kept
 
 
 class ToyServer:
-    """Has a point for each step."""
+    """Return a point for each step."""
 
     def __init__(self, url: str, settings: Mapping[str, Any]) -> None:
-        """Nothing is asked."""
+        """No connection is opened."""
 
     def read(self, query: str, start_ns: int, end_ns: int, step_ns: int) -> Kept:
         """The number of each step."""
