@@ -8,8 +8,8 @@ at rising time scales. A time scale is sustained if most runs are valid by their
 
 Each profile is stored in out/time-scales.json as soon as it is measured; `--resume` continues from there.
 
-Exit status 1 if `sata-ssd` with 16 jobs needs a time scale above 6 over io_uring, or if the planted disk, an NVMe
-drive at ten times its speed, passes.
+Exit status 1 if `sata-ssd` with 16 jobs needs a time scale above 6 over io_uring, or if the planted disk, an
+NVMe drive at ten times its speed, passes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Time from the call of `penstock trace -- COMMAND` to the first instruction of COMMAND, by phase.
 
-Every round starts each mode once, in random order, with warm caches and an already recorded cost of tracing. The command prints its time. The borders of the phases are records of the undo journal: the plans of
-the daemon, of the run's control group and of the spool. Planted: a start whose interpreter sleeps a second
-before it runs the verb; it must miss the goal. Exit status 1 if the goal is missed or the plant is not
-detected.
+Every round starts each mode once, in random order, with warm caches and an already recorded cost of tracing.
+The command prints its time. The borders of the phases are records of the undo journal: the plans of the
+daemon, of the run's control group and of the spool. Planted: a start whose interpreter sleeps a second before
+it runs the verb; it must miss the goal. Exit status 1 if the goal is missed or the plant is not detected.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ def sampler(place: Path) -> Iterator[Feed]:
 
 
 def _make_read_only(writable: Path) -> None:
-    """Enter a mount namespace in which only `but` is writable and there are no devices."""
+    """Enter a mount namespace in which only `writable` is writable and there are no devices."""
     c = ctypes.CDLL(None, use_errno=True)
     _check(c.unshare(_NEW_MOUNTS), "unshare")
     _check(c.mount(b"none", b"/", None, _PRIVATE, None), "mount /")

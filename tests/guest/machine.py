@@ -97,7 +97,7 @@ def carry_base(package: Path, inside: Path) -> None:
 
 
 def carry_penstock(job: Path, package: Path) -> None:
-    """Copy this interpreter and the parts of penstock without further dependencies: `host`, `emulate`, `spec`."""
+    """Copy this interpreter and the parts of penstock that only need it: `host`, `emulate`, `spec`."""
     parts = ("host", "emulate", "spec")
     carry_python(job, tuple(package / part for part in parts))
     inside = job / "python" / "packages"

@@ -7,7 +7,7 @@ directory, environment and the three standard descriptors). The server forks, th
 `penstock.cli.main()`, or the code after `-c`, and the server answers with the child's pid, then with its exit
 status as `subprocess` reports it (negative for a signal).
 
-The server has one thread, so that a fork copies its complete state. Start-up itself is tested with real starts.
+The server has one thread, so that a fork copies all of its state. Start-up itself is tested with real starts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pages of files that stay in memory: a kernel with DAMON reclaims pages that were not used for some seconds."""
+"""Pages of files that stay in memory: a kernel with DAMON reclaims pages unused for some seconds."""
 
 from __future__ import annotations
 
