@@ -29,7 +29,7 @@ STUDIES = 8
 
 
 @pytest.mark.parametrize("kind", kinds(), ids=[k.name for k in kinds()])
-def test_a_kind_keeps_to_its_level(kind: Kind) -> None:
+def test_a_kind_of_design_keeps_its_significance_level(kind: Kind) -> None:
     for noise in NOISES.values():
         assert ends(false_effects(kind, noise, STUDIES, seed=3), STUDIES)[0] <= FALSE
     if kind.covered:

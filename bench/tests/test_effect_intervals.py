@@ -23,7 +23,7 @@ from bench.effect_intervals import (
 
 
 @pytest.mark.parametrize("case", cases(), ids=[case.name for case in cases()])
-def test_a_case_covers(case: Case) -> None:
+def test_a_case_has_its_nominal_coverage(case: Case) -> None:
     missed, total = outside(case, 40, seed=3)
     assert total >= 30
     low, high = ends(total - missed, total)

@@ -45,12 +45,12 @@ def _measurements() -> ModuleType:
     return module
 
 
-def test_the_page_is_that_of_the_files(measurements: ModuleType) -> None:
+def test_the_page_agrees_with_the_result_files(measurements: ModuleType) -> None:
     text = (ROOT / "docs" / "measurements.md").read_text("utf-8")
     assert measurements.without_ages(text) == measurements.page()
 
 
-def test_another_figure_is_another_page(measurements: ModuleType, tmp_path: Path) -> None:
+def test_a_changed_figure_changes_the_page(measurements: ModuleType, tmp_path: Path) -> None:
     for file in FILES:
         shutil.copy(file, tmp_path)
     assert measurements.page(tmp_path) == measurements.page()

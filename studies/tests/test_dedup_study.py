@@ -91,7 +91,7 @@ def test_modelled_writes_meet_every_claim_of_the_part() -> None:
     assert len(write_part.lines(result)) == 2
 
 
-def test_the_complete_size_also_judges_the_first_probes() -> None:
+def test_the_complete_size_also_evaluates_the_first_probes() -> None:
     size = replace(write_part.FULL, ratios=(0.4,))
     claims = write_part.claims_of(write_result(size))
     assert (
@@ -121,7 +121,7 @@ def test_another_send_time_is_not_the_requested_ratio() -> None:
     assert named(claims, "the ratio of").result is Result.NOT_MET
 
 
-def test_bytes_that_are_stored_twice_are_noticed() -> None:
+def test_bytes_that_are_stored_twice_are_detected() -> None:
     result = write_result()
     (run,) = result.runs
     doubled = tuple(

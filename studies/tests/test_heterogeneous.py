@@ -76,7 +76,7 @@ def test_the_order_holds_and_a_planted_one_is_reported(parts: dict[str, Any]) ->
     assert planted["half-half is faster than all-quarter"] is Result.MET
 
 
-def test_intervals_that_meet_are_no_order_but_by_the_means(parts: dict[str, Any]) -> None:
+def test_overlapping_intervals_meet_the_relaxed_criterion_only(parts: dict[str, Any]) -> None:
     spread_runs = [
         parts["jobs"].Run(**{**vars(r), "time_s": r.time_s + (0, 9, 18)[r.replicate]})
         for r in runs(parts)
@@ -177,7 +177,7 @@ def test_profiles_in_the_repository_match_the_settings(parts: dict[str, Any]) ->
     assert {p.name: p.read_text() for p in settings.PROFILES.iterdir()} == expected
 
 
-def test_time_that_bytes_need(parts: dict[str, Any]) -> None:
+def test_time_is_predicted_from_bytes(parts: dict[str, Any]) -> None:
     requests = pd.DataFrame(
         {
             "op": ["read", "write", "read", "flush", "write"],

@@ -64,7 +64,7 @@ def test_busy_share_covers_the_preceding_second() -> None:
     assert percent[1:5] == pytest.approx([0, 25, 50, 50])
 
 
-def test_two_lines_are_two_lines() -> None:
+def test_monitoring_adds_exactly_two_lines() -> None:
     plain, monitored = (
         (STUDIES / "monitored" / f"{n}.sh").read_text() for n in ("shards", "shards-monitored")
     )

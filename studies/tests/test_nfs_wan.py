@@ -30,7 +30,7 @@ def document() -> dict[str, Any]:
     return answer
 
 
-def test_a_plan_is_no_run(document: dict[str, Any]) -> None:
+def test_plans_do_not_count_as_runs(document: dict[str, Any]) -> None:
     assert {c["result"] for c in document["claims"]} == {"not measured"}
     assert all(c["missing"] for c in document["claims"])
     # conclusions from the plans are not claims
@@ -115,7 +115,7 @@ def test_effects_as_published_meet_the_measured_claims() -> None:
         (10, lambda t: t.assign(write=1 / t["write"])),
     ],
 )
-def test_a_world_that_is_otherwise_does_not_meet_its_claim(number: int, change: Any) -> None:
+def test_contradicting_effects_do_not_meet_their_claim(number: int, change: Any) -> None:
     assert points(full=change)[number].result is Result.NOT_MET
 
 

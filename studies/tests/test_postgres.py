@@ -34,7 +34,7 @@ def test_a_campaign_without_a_valid_run_is_not_measured() -> None:
     ]
 
 
-def test_the_worst_has_the_smallest_share() -> None:
+def test_the_worst_evaluation_has_the_smallest_share() -> None:
     few, many = evaluation(5, 6), evaluation(3, 6)
     assert postgres.worst({"a": few, "b": many}) is many
     assert postgres.kept({"a": few, "b": many})[-1]["value"] == "3 of 6"

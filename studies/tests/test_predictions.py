@@ -105,7 +105,7 @@ class TestFrozen:
         with pytest.raises(BadInput, match="another list"):
             frozen(file)
 
-    def test_the_list_is_in_the_results_before_anything_else(self, tmp_path: Path) -> None:
+    def test_a_frozen_list_cannot_be_replaced(self, tmp_path: Path) -> None:
         predictions.freeze(tmp_path / "out", {"moosefs": [PLAIN]})
         predictions.freeze(tmp_path / "out", {"moosefs": [PLAIN]})
         with pytest.raises(BadInput, match="other scenarios"):
@@ -533,7 +533,7 @@ def named(name: str) -> faults.Suspect:
 class TestPage:
     """docs/accuracy.md."""
 
-    def test_the_page_is_that_of_the_results(self) -> None:
+    def test_the_page_agrees_with_the_results(self) -> None:
         page = (accuracy.RESULTS.parents[1] / "docs" / "accuracy.md").read_text("utf-8")
         assert page == accuracy.page()
 

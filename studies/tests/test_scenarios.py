@@ -79,7 +79,7 @@ def test_a_changed_shape_is_reported(
     assert verdicts(changed(program, scenario, factor))[letter] == verdict
 
 
-def test_swapped_scenarios_are_noticed_unless_all_shapes_were_missed_before() -> None:
+def test_swapped_scenarios_are_detected_unless_all_shapes_were_missed_before() -> None:
     real = judged.shapes(published(), judged.published_rates())
     planted = judged.shapes(swapped(published()), judged.published_rates())
     missed = {c.of for c in planted if c.result is MISSED}
@@ -137,7 +137,7 @@ def test_the_columns_of_waves() -> None:
     assert apart.longer_ms == pytest.approx(1e3 * 2622.95 / 6584)
 
 
-def test_the_study_has_the_nodes_links_and_levels_that_its_programs_go_by() -> None:
+def test_the_study_has_the_nodes_links_and_levels_of_its_programs() -> None:
     study = YAML(typ="safe", pure=True).load(SCENARIO_STUDY)
     nodes = {n["name"]: n for n in study["platform"]["nodes"]}
     on = {(name, i["network"]): i["address"] for name, n in nodes.items() for i in n["interfaces"]}
@@ -155,7 +155,7 @@ def addresses_at(scenario: str, node: str) -> dict[str, str]:
     return {name: address for address, name in lines}
 
 
-def test_a_node_finds_its_neighbour_by_the_hosts_own_link_where_data_are_near() -> None:
+def test_a_node_uses_its_hosts_link_to_a_neighbour_with_near_data() -> None:
     for scenario in ("host", "host-volumes"):
         assert addresses_at(scenario, "w1")["s1"] == HOST["s1"]
         assert addresses_at(scenario, "s2")["w2"] == HOST["w2"]
@@ -172,7 +172,7 @@ def test_racks_are_hosts() -> None:
     assert len(set(apart.values())) == len(apart)
 
 
-def test_texts_and_tables_are_the_seeds_and_keys_fit(tmp_path: Path) -> None:
+def test_inputs_follow_from_the_seed_and_keys_match(tmp_path: Path) -> None:
     make_texts(tmp_path / "texts", 3, 50_000, 5)
     files = sorted((tmp_path / "texts").iterdir())
     assert [f.stat().st_size for f in files] == [50_000] * 3
@@ -268,7 +268,7 @@ def test_seconds_of_a_program_are_on_one_clock(tmp_path: Path) -> None:
     assert not len(series["disks"][0])
 
 
-def test_counters_of_links_come_onto_the_clock_of_the_run(tmp_path: Path) -> None:
+def test_counters_of_links_are_converted_to_the_clock_of_the_run(tmp_path: Path) -> None:
     file = tmp_path / "links-s1.csv"
     file.write_text("time,e0 rx,e0 tx,e1 rx,e1 tx\n1000.5,10,20,100,200\n1001.5,30,50,100,260\n")
     read = scenario_runs.links(file)

@@ -65,7 +65,7 @@ def test_without_runs_no_shape_of_the_disk_is_met() -> None:
     assert "not measured" in share["value"]
 
 
-def test_the_studies_are_studies() -> None:
+def test_the_study_files_are_valid() -> None:
     for name in ("", "-readahead"):
         study = load_study(STUDIES / f"ssd-patterns{name}.study.yaml")
         assert study.name == f"ssd-patterns{name}"

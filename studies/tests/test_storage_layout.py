@@ -92,7 +92,7 @@ def test_an_interval_that_reaches_below_the_least_gain_does_not_hold(
     assert any("flash" in wording for wording in broken(parts, steps + wild))
 
 
-def test_time_has_to_follow_the_pattern_over_ten_loads(parts: tuple[Any, Any]) -> None:
+def test_time_must_follow_the_pattern_over_ten_loads(parts: tuple[Any, Any]) -> None:
     def loads(times: list[float]) -> list[Any]:
         return [
             parts[0].Step(

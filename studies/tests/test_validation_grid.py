@@ -47,7 +47,7 @@ def test_a_disk_five_percent_off_misses_the_mean() -> None:
     assert holds([row(1.0)] * 99 + [row(1.06)], "all within 5 %") is False
 
 
-def test_a_disk_that_is_right_by_its_own_log_alone_misses() -> None:
+def test_a_rate_correct_only_by_the_disks_own_log_is_not_met() -> None:
     by_fio = "by fio's own rate"
     assert holds([row(1.0, program=0.97)], by_fio) is True
     assert holds([row(1.0)] * 9 + [row(1.0, program=0.9)], by_fio) is False
@@ -67,7 +67,7 @@ def test_a_rate_below_its_limit_is_a_miss_unless_the_host_was_busy() -> None:
     assert holds([row(1.0), device], "all within 5 %") is True
 
 
-def test_buffered_writes_have_their_own_bars() -> None:
+def test_buffered_writes_have_their_own_goals() -> None:
     good = [row(1.0, kind="buffered write", program=1.05)] * 19
     assert holds([*good, row(1.0, kind="buffered write", program=1.14)], "95 %") is True
     assert holds([*good, row(1.0, kind="buffered write", program=1.16)], "all within 15 %") is False
@@ -181,7 +181,7 @@ def fio_json(latency_ns: float, iops: float) -> str:
     return json.dumps({"jobs": [{"read": side}]})
 
 
-def test_the_bench_of_throttles_sees_gulps_and_its_planted_failure() -> None:
+def test_the_bench_of_throttles_detects_bursts_and_its_planted_failure() -> None:
     gulps = throttles.figures("500 reads/s", fio_json(50e3, 500))
     assert gulps["rate"] == pytest.approx(100.0)
     assert gulps["p50"] < 0.05
@@ -192,4 +192,6 @@ def test_the_bench_of_throttles_sees_gulps_and_its_planted_failure() -> None:
     assert throttles.planted_detected([correct, {**wrong, "value": 90.0}]) is True
     assert throttles.planted_detected([correct, {**wrong, "value": 99.5}]) is False
     # undecided on a host where the correct throttle is 40 % slow as well
-    assert throttles.planted_detected([{**correct, "value": 60.0}, {**wrong, "value": 50.0}]) is None
+    assert (
+        throttles.planted_detected([{**correct, "value": 60.0}, {**wrong, "value": 50.0}]) is None
+    )

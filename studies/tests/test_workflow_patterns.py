@@ -153,7 +153,7 @@ def test_a_removed_simulation_is_not_measured(name: str) -> None:
     assert needed == len(evaluation.required(part)) + signs
 
 
-def test_one_run_is_no_measurement() -> None:
+def test_one_run_does_not_count_as_measured() -> None:
     part = modelled("moosefs")
     first = next(run for run in part.runs if run.treatment == PIPELINE)
     once = replace(part, runs=[r for r in part.runs if r.treatment != PIPELINE or r is first])
@@ -289,7 +289,7 @@ def test_stored_results_are_evaluated_again(
     assert "makespan_s" in capsys.readouterr().err
 
 
-def test_a_quick_study_is_that_of_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quick_study_has_the_parts_of_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert workflow_patterns.chosen([], quick=True) == ["moosefs", "cephfs"]
     assert workflow_patterns.chosen([], quick=False) == list(PARTS)
     assert workflow_patterns.chosen(["blast", "moosefs"], quick=True) == ["moosefs", "blast"]
@@ -457,7 +457,7 @@ def test_reasons_of_runs_that_are_not_valid() -> None:
     assert "90%" in reason(0.9, "native", [])
 
 
-def test_times_without_an_optimum_inside_are_not_met() -> None:
+def test_times_without_an_interior_optimum_are_not_met() -> None:
     part = modelled("blast", time=lambda split: 30.0 / split.app)
     claims = evaluation.claims_of(part)
     results = {c.wording: c.result for c in claims}
@@ -505,7 +505,7 @@ def test_queries_are_divided_over_the_application() -> None:
     assert {(1, 8), (8, 1), (1, 4), (4, 1)} <= counts
 
 
-def test_the_model_has_an_optimum_inside() -> None:
+def test_the_model_has_an_interior_optimum() -> None:
     """Neither end is the fastest: one node searches alone, or eight read from one storage node."""
     ground = GROUNDS["blast"]
     file = runs.HERE / ground.file

@@ -90,7 +90,7 @@ def test_a_memory_leak_over_all_inputs_is_detected(
     assert "MiB were kept" in failure.reason
 
 
-def test_documented_errors_are_no_failures_and_inputs_are_counted(tmp_path: Path) -> None:
+def test_documented_errors_are_not_failures(tmp_path: Path) -> None:
     def refuse(data: bytes) -> None:
         raise ValueError(data)
 
@@ -124,12 +124,12 @@ def test_a_panic_of_a_daemon_is_detected(tmp_path: Path) -> None:
     assert failures[0].file.read_bytes() == b"panic"
 
 
-def test_every_target_has_a_name_of_its_own() -> None:
+def test_names_of_targets_are_unique() -> None:
     names = [target.name for target in all_targets(by_route=True)]
     assert sorted(set(names)) == sorted(names)
 
 
-def test_no_target_gets_less_than_the_least() -> None:
+def test_each_target_gets_the_minimum_of_inputs() -> None:
     targets = all_targets(by_route=True)
     counts = shares(targets, 1_000_000, 10_000)
     assert min(counts.values()) == 10_000

@@ -154,7 +154,7 @@ def _rate(samples: list[tuple[float, int]], since: float, until: float) -> float
     return (n1 - n0) / (t1 - t0)
 
 
-def test_soft_limit_presses_and_a_hard_one_kills(report: dict[str, Any]) -> None:
+def test_a_soft_limit_reclaims_and_a_hard_limit_kills(report: dict[str, Any]) -> None:
     assert report["ea11"]["soft"]["status"] == 0
     assert report["ea11"]["soft"]["kills"] == 0
     assert report["ea11"]["soft"]["peak"] < 20 << 20

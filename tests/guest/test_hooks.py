@@ -116,7 +116,7 @@ def test_refused_hooks_are_replaced_and_reported(report: dict[str, Any]) -> None
         assert "mapped files" in hooks["faults"]["missing"]
 
 
-def test_a_planted_loss_shows(report: dict[str, Any]) -> None:
+def test_a_planted_loss_is_reported(report: dict[str, Any]) -> None:
     seen = report["denied"]
     # every hundredth event of each of the two processors
     assert READS // 100 - 2 <= seen["lost"] <= READS // 100 + 2

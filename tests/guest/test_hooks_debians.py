@@ -37,7 +37,7 @@ def test_12_every_call_is_seen_by_fentry_and_by_raw_tracepoints(tmp_path: Path) 
     calls = report["denied"]["hooks"]["calls"]
     assert (calls["state"], calls["hook"]) == ("full", "raw_tp")
     assert "tp_btf/sys_exit: EACCES" in calls["reason"]
-    hooks.test_a_planted_loss_shows(report)
+    hooks.test_a_planted_loss_is_reported(report)
     for load in ("fentry", "raw_tp", "denied"):
         hooks.test_every_source_balances(report, load)
         hooks.test_nothing_stays_loaded(report, load)

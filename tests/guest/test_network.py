@@ -78,7 +78,9 @@ def test_shares_agree_with_the_request(report: dict[str, Any], engine: str) -> N
 @pytest.mark.parametrize(
     ("name", "sd_s"), [("uniform", 0.020 / math.sqrt(3)), ("normal", 0.020), ("pareto", 0.020)]
 )
-def test_jitter_is_of_its_distribution(report: dict[str, Any], name: str, sd_s: float) -> None:
+def test_jitter_has_the_requested_distribution(
+    report: dict[str, Any], name: str, sd_s: float
+) -> None:
     assert report["auto"][name] == {"mean_s": 0.06, "jitter_s": 0.02, "distribution": name}
     seen = report["auto"][f"{name}_s"]
     # 60 draws; pareto's deviation varies most

@@ -93,7 +93,7 @@ def test_the_grid_is_large_and_its_optimum_rare(
 
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))
-def test_within_5_percent_by_2_percent(
+def test_searches_reach_5_percent_with_2_percent_of_the_evaluations(
     engine: str, record: Record, losses: dict[Candidate, float]
 ) -> None:
     assert max(regrets(ENGINES[engine], record, losses)) <= 0.05

@@ -142,7 +142,7 @@ def test_a_value_that_is_set_is_the_same_in_all_draws() -> None:
         assert list(out) == list(bandwidth * 0.5)
 
 
-def test_other_numbers_of_draws_give_other_runs() -> None:
+def test_exchanged_draws_give_other_runs() -> None:
     """Planted: two exchanged draws."""
     simulator, seeds = Simulator(WORKLOAD), range(11, 11 + COUNT)
     draws = sampled(platform("tb20"), COUNT)

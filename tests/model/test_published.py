@@ -62,7 +62,7 @@ def test_a_removed_treatment_is_not_measured(name: str) -> None:
     assert {c.result for c in published.claims_on(name, {}, rows)} == {Result.NOT_MEASURED}
 
 
-def test_a_wrong_platform_turns_the_shape() -> None:
+def test_a_wrong_platform_changes_the_shape() -> None:
     """Planted: a loopback slower than the network makes local files a mistake."""
     rows = published.predicted("reduce", ["network.loopback=5 MB/s"], seeds=3)
     assert failing("reduce", rows)

@@ -120,7 +120,7 @@ def _overlapping(tasks: list[dict[str, Any]]) -> int:
 
 @SLOW
 @given(workloads(), platforms(), st.integers(0, 10**6))
-def test_the_books_balance(work: Workload, document: dict[str, Any], seed: int):
+def test_counts_of_bytes_and_requests_balance(work: Workload, document: dict[str, Any], seed: int):
     out = Simulator(work, 1).full(Platform.from_dict(document).lower(), seed)
     balance(work, document, out)
 
@@ -222,7 +222,7 @@ def balance(work: Workload, document: dict[str, Any], out: dict[str, Any]) -> No
 
 @SLOW
 @given(workloads(), platforms(), st.lists(st.integers(0, 10**6), min_size=1, max_size=4))
-def test_the_same_on_any_number_of_threads(
+def test_results_are_equal_for_any_number_of_threads(
     work: Workload, document: dict[str, Any], seeds: list[int]
 ):
     network = Platform.from_dict(document).lower()

@@ -115,7 +115,7 @@ def test_limits_of_the_interface_are_recovered() -> None:
     assert fitted["interface_rate_bps"] == pytest.approx(4.0e8, rel=0.05)
 
 
-def test_a_wrong_device_is_noticed() -> None:
+def test_a_wrong_device_is_detected() -> None:
     documents = simulated_fio(device("disk"), QUICK, seed=3)
     fit = fit_profile(cells_from_fio(documents), "fitted", [])
     for document in documents:

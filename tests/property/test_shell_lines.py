@@ -47,7 +47,7 @@ def test_a_value_is_one_word_in_any_position(line: str, value: str) -> None:
     assert done.stdout == b"1\n" + before + value.encode() + after + b"\n"
 
 
-def test_plain_names_and_empty_values_stand_as_they_are() -> None:
+def test_plain_names_and_empty_values_are_not_quoted() -> None:
     filled = fill_line(
         "run {nodes} {none} {one}", {"nodes": "a b", "none": "", "one": "c d"}, frozenset({"nodes"})
     )

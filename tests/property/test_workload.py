@@ -108,7 +108,7 @@ def test_valid_workloads_survive_text_and_wfformat(workload: Workload) -> None:
 
 @QUICK
 @given(workloads())
-def test_levels_are_one_more_than_the_deepest_ahead(workload: Workload) -> None:
+def test_the_level_of_a_task_is_one_above_its_deepest_predecessor(workload: Workload) -> None:
     if problems(workload):
         return
     for level, waits in zip(workload.levels, workload.dependencies, strict=True):
