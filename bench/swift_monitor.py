@@ -70,8 +70,8 @@ def turned(number: int) -> list[str]:
 
 def set_to(arm: str, off: Path, planted: Path) -> None:
     """Switch the filter and the planted failure; wait until every object server has seen it."""
-    for path, wanted_ in ((off, arm.startswith("off")), (planted, arm == "planted")):
-        if wanted_:
+    for path, active in ((off, arm.startswith("off")), (planted, arm == "planted")):
+        if active:
             path.touch()
         else:
             path.unlink(missing_ok=True)

@@ -109,7 +109,7 @@ class Bench:
         self.kept = dict(self.lost)
         self.tracer_cpu_ns = dict(self.lost)
 
-    def words(self, operations: int, calls: int = 0) -> list[str]:
+    def argv(self, operations: int, calls: int = 0) -> list[str]:
         trailing = ["-", str(calls)] if calls else []
         return [str(self.program), str(self.file), str(operations), *trailing]
 
@@ -118,18 +118,18 @@ class Bench:
             return self.run_ours(engine)
         if engine == "strace":
             line = ["strace", "-f", "-e", "trace=pread64", "-o", "/dev/null"]
-            return self.figures(subprocess_output([*line, *self.words(STRACE_OPERATIONS)]))
+            return self.figures(subprocess_output([*line, *self.argv(STRACE_OPERATIONS)]))
         if engine == "perf trace":
             line = ["perf", "trace", "-e", "pread64", "-o", "/dev/null", "--"]
-            return self.figures(subprocess_output([*line, *self.words(self.operations)]))
+            return self.figures(subprocess_output([*line, *self.argv(self.operations)]))
         if engine == "ftrace events":
             with ftrace_instance():
                 line = ["sh", "-c", f'echo $$ > {INSTANCE}/set_event_pid; exec "$@"', "sh"]
-                return self.figures(subprocess_output([*line, *self.words(self.operations)]))
+                return self.figures(subprocess_output([*line, *self.argv(self.operations)]))
         script = BPFTRACE[engine]
         answer = self.directory / "answer"
         answer.unlink(missing_ok=True)
-        inner = " ".join([*self.words(self.operations), str(answer)])
+        inner = " ".join([*self.argv(self.operations), str(answer)])
         subprocess_output(["bpftrace", "-e", script, "-c", inner])
         return self.figures(answer.read_text())
 
@@ -151,7 +151,7 @@ class Bench:
                         files=str(self.directory / "files"),
                     )
             calls = 20 if engine == "20 calls more" else 0
-            argv = self.words(self.operations, calls)
+            argv = self.argv(self.operations, calls)
             launch(argv, group if inside else bystander, stdout=answer)
             if daemon is not None and engine in MODES:
                 receipt = daemon.call("disarm")

@@ -2,7 +2,7 @@
 
 `studies/published.py [NAME…] [--sensitivity] [--json]` predicts the treatments of
 `studies/published-NAME.study.yaml` (without a name, of all these studies) and prints the published numbers
-and ours. The exit status is 3 if a claim (a shape, or a number near a published one) is not met, or is not
+and the predicted ones. The exit status is 3 if a claim (a shape, or a number near a published one) is not met, or is not
 measured because a treatment has no prediction. Values that the texts do not state are assumed. `penstock run
 studies/published-NAME.study.yaml` makes the same runs with a report. With `--sensitivity` each assumed value
 of the platform, and of BLAST's workload, is set to its lower and its upper end, and every claim is evaluated
@@ -75,9 +75,9 @@ class Statement:
 
     study: str
     line: str
-    says: str
+    wording: str
     published: str
-    ours: Callable[[Rows], float | str]
+    predicted: Callable[[Rows], float | str]
     holds: Callable[[Rows], bool]
     shape: bool = True
 
@@ -110,7 +110,7 @@ def worst(rows: Rows) -> float:
 def chunk_gain(rows: Rows) -> float:
     """Ratio of the times with chunks of 1 MiB (default) and 256 KiB, for the split with the largest gain."""
     splits = {split for split, _ in rows}
-    return max(seconds(rows, apps, "1MiB") / seconds(rows, apps, "256KiB") for apps in splits)
+    return max(seconds(rows, app, "1MiB") / seconds(rows, app, "256KiB") for app in splits)
 
 
 def cost(rows: Rows, *key: str) -> float:
@@ -414,7 +414,7 @@ def _claim(statement: Statement, rows: Rows, keys: Sequence[Key]) -> Claim:
     finding: Finding | None = None
     # there is no number if a treatment is missing; the missing ones are listed below
     with contextlib.suppress(KeyError, ValueError):
-        finding = met_if(bool(statement.holds(seen)), _number(statement.ours(seen)))
+        finding = met_if(bool(statement.holds(seen)), _number(statement.predicted(seen)))
     used = keys if seen.every else [key for key in keys if key in seen.read]
     needs = {" ".join(key): int(key in rows) for key in [*used, *(seen.read - set(keys))]}
 
@@ -422,7 +422,7 @@ def _claim(statement: Statement, rows: Rows, keys: Sequence[Key]) -> Claim:
         return finding or Finding(Result.NOT_MEASURED, "no prediction")
 
     kind = "" if statement.shape else " (a number)"
-    wording = f"{statement.says}{kind}"
+    wording = f"{statement.wording}{kind}"
     return claim(statement.study, wording, needs, evaluate, published=statement.published)
 
 

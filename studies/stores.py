@@ -176,7 +176,7 @@ def predicted(engine: str, seen: Measurements, compared: Sequence[Compared]) -> 
     """Predictions of every scenario by each way of the model, with service times identified under the same
     model.
     """
-    seeded = {name: seeded_under(engine, seen, way) for name, way in models(engine).items()}
+    seeded = {name: seeded_under(engine, seen, model_) for name, model_ in models(engine).items()}
     for name, platform in {**seeded, OCCURRED: seeded[DEFAULT]}.items():
         for comparison in compared:
             scenario = comparison.scenario

@@ -102,13 +102,11 @@ def compared(rows: Sequence[Row], engine: str = "") -> list[Compared]:
 
 #: parts of the tables
 PARTS: tuple[Callable[[Scenario], str], ...] = (
-    lambda one: one.pattern,
-    lambda one: f"{one.file_mib} MiB",
-    lambda one: f"{one.nodes} nodes",
-    lambda one: "with hints" if one.hints else "without hints",
-    lambda one: (
-        "a slow link" if one.slow_link else "a slow disk" if one.slow_disk else "equal nodes"
-    ),
+    lambda s: s.pattern,
+    lambda s: f"{s.file_mib} MiB",
+    lambda s: f"{s.nodes} nodes",
+    lambda s: "with hints" if s.hints else "without hints",
+    lambda s: "a slow link" if s.slow_link else "a slow disk" if s.slow_disk else "equal nodes",
 )
 
 

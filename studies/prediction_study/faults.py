@@ -197,7 +197,10 @@ def named(part: Part, size: Size) -> dict[str, list[list[Suspect]]]:
 
 def claims_of(suspected: dict[str, list[list[Suspect]]], size: Size) -> list[Claim]:
     """Each fault is suspected first in nine trials of ten; nothing is suspected in 19 of 20 without one."""
-    expected = {SEEDED: ("storage.read",), **{label: one.names for label, one in FAULTS.items()}}
+    expected = {
+        SEEDED: ("storage.read",),
+        **{label: fault.names for label, fault in FAULTS.items()},
+    }
     claims = []
     for label, names in {CLEAN: (), **expected}.items():
         trials = suspected.get(label, [])

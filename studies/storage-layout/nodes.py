@@ -37,7 +37,7 @@ class Build:
     time_s: float
     cpu_s: float
     disk_share: float
-    found: int
+    found_rows: int
     patterns: pd.DataFrame
 
 
@@ -69,7 +69,7 @@ def builds(out: Path) -> tuple[list[Build], list[str]]:
                 time_s=time_s,
                 cpu_s=float(row["cpu_time"]),
                 disk_share=float(by_disk.max()) / 1e9 / time_s,
-                found=int(output["with_seven"]),
+                found_rows=int(output["with_seven"]),
                 patterns=patterns[all_threads & data & (patterns["direction"] == "read")],
             )
         )
@@ -124,7 +124,7 @@ def _ordered(builds_: Sequence[Build]) -> Finding:
 
 
 def _same_rows(builds_: Sequence[Build]) -> Finding:
-    rows = {b.found for b in builds_ if b.setting != "two-nodes"}
+    rows = {b.found_rows for b in builds_ if b.setting != "two-nodes"}
     return met_if(len(rows) == 1 and min(rows) > 0, f"{sorted(rows)}")
 
 
@@ -164,15 +164,15 @@ def _waiting(builds_: Sequence[Build]) -> Finding:
     )
 
 
-def _half_memory(made: Sequence[Build], disk: str) -> Finding:
-    half = ratio(made, disk, "half-memory")
+def _half_memory(builds_: Sequence[Build], disk: str) -> Finding:
+    half = ratio(builds_, disk, "half-memory")
     if np.isnan(half.low):
         return Finding(Result.NOT_MEASURED, "fewer than 2 replicates with valid runs of both")
     return met_if(half.low > 1, str(half), relaxed=not half.low <= 1 <= half.high)
 
 
-def _two_nodes(made: Sequence[Build], disk: str) -> Finding:
-    two = ratio(made, disk, "two-nodes")
+def _two_nodes(builds_: Sequence[Build], disk: str) -> Finding:
+    two = ratio(builds_, disk, "two-nodes")
     if np.isnan(two.value):
         return Finding(Result.NOT_MEASURED, "no replicate with valid runs of both")
     return met_if(0.45 <= two.value <= 0.60, str(two))

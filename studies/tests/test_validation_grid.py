@@ -36,9 +36,9 @@ def row(ratio: float, **more: Any) -> Row:
     return Row(**{**fields, "ratio": ratio, "verdict": "honoured", "valid": True, **more})
 
 
-def holds(rows: list[Row], asks: str) -> bool | None:
+def holds(rows: list[Row], wording: str) -> bool | None:
     results = {Result.MET: True, Result.NOT_MET: False, Result.NOT_MEASURED: None}
-    return next(results[c.result] for c in criteria(rows) if asks in c.wording)
+    return next(results[c.result] for c in criteria(rows) if wording in c.wording)
 
 
 def test_a_disk_five_percent_off_misses_the_mean() -> None:
@@ -68,10 +68,12 @@ def test_a_rate_below_its_limit_is_a_miss_unless_the_host_was_busy() -> None:
 
 
 def test_buffered_writes_have_their_own_goals() -> None:
-    good = [row(1.0, kind="buffered write", program=1.05)] * 19
-    assert holds([*good, row(1.0, kind="buffered write", program=1.14)], "95 %") is True
-    assert holds([*good, row(1.0, kind="buffered write", program=1.16)], "all within 15 %") is False
-    assert holds(good[:10] + [row(1, kind="buffered write", program=0.88)] * 2, "95 %") is False
+    exact = [row(1.0, kind="buffered write", program=1.05)] * 19
+    assert holds([*exact, row(1.0, kind="buffered write", program=1.14)], "95 %") is True
+    assert (
+        holds([*exact, row(1.0, kind="buffered write", program=1.16)], "all within 15 %") is False
+    )
+    assert holds(exact[:10] + [row(1, kind="buffered write", program=0.88)] * 2, "95 %") is False
 
 
 def test_short_runs_are_right_or_flagged() -> None:
@@ -93,9 +95,9 @@ def test_a_planted_limit_must_be_detected() -> None:
 
 def test_a_cell_of_the_grid_without_a_row_is_not_measured() -> None:
     planned = [Planned("fuse", cell, "read", 4.0) for cell in ("a", "b")]
-    both = [row(1.0, cell="a"), row(1.0, cell="b")]
-    assert {c.result for c in criteria(both, planned) if "reads" in c.wording} == {Result.MET}
-    claims = [c for c in criteria(both[:1], planned) if "reads" in c.wording]
+    measured = [row(1.0, cell="a"), row(1.0, cell="b")]
+    assert {c.result for c in criteria(measured, planned) if "reads" in c.wording} == {Result.MET}
+    claims = [c for c in criteria(measured[:1], planned) if "reads" in c.wording]
     assert {c.result for c in claims} == {Result.NOT_MEASURED}
     assert all(c.missing == ("b",) for c in claims)
     assert status(claims) == 3
@@ -107,14 +109,14 @@ def test_a_back_end_without_rows_is_not_measured(backend: str) -> None:
     assert {c.of for c in claims} == {backend}
     assert {c.result for c in claims} <= {Result.NOT_MEASURED, Result.NOT_COMPARABLE}
     wordings = " ".join(c.wording for c in claims)
-    assert all(word in wordings for word in ("mean error", "buffered", "both directions"))
+    assert all(text in wordings for text in ("mean error", "buffered", "both directions"))
     assert ("KS" in wordings) == (backend == "fuse")
     assert status(claims) == 3
 
 
 def test_distributions_are_evaluated_by_quantiles_and_distance() -> None:
-    good = row(1.0, p50=1.1, p99=0.9, ks=0.05)
-    assert holds([good], "p50") is True
+    near = row(1.0, p50=1.1, p99=0.9, ks=0.05)
+    assert holds([near], "p50") is True
     assert holds([row(1.0, p50=1.0, p99=1.3, ks=0.05)], "p99") is False
     assert holds([row(1.0, p50=1.0, p99=1.0, ks=0.3)], "KS") is False
 
@@ -157,8 +159,8 @@ def result(rate: float, late: float = 0.0, **more: Any) -> dict[str, Any]:
 
 
 def test_throttled_cells_are_compared_with_the_requested_limit() -> None:
-    (good,) = throttled_rows({"results": [result(4e6)]})
-    assert (good.verdict, good.ratio) == ("honoured", pytest.approx(1.0))
+    (exact,) = throttled_rows({"results": [result(4e6)]})
+    assert (exact.verdict, exact.ratio) == ("honoured", pytest.approx(1.0))
     (crowded,) = throttled_rows({"results": [result(3e6, busy=0.97)]})
     assert crowded.verdict == "host-saturated"
     (busy,) = throttled_rows({"results": [result(3e6, late=0.3)]})

@@ -102,7 +102,7 @@ def failing(claims: list[Claim]) -> dict[str, Result]:
     return {f"{c.of}: {c.wording}": c.result for c in claims if c.result is not Result.MET}
 
 
-@pytest.mark.parametrize("size", [QUICK, FULL], ids=lambda one: one.name)
+@pytest.mark.parametrize("size", [QUICK, FULL], ids=lambda size: size.name)
 @pytest.mark.parametrize("name", PARTS)
 def test_expected_times_meet_every_claim(name: str, size: Size) -> None:
     part = modelled(name, size)

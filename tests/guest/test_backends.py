@@ -102,14 +102,14 @@ def test_short_read_escapes_no_further_than_its_readahead(report: dict[str, Any]
         return max(float(entry["escaped"]) for entry in report["ea07"][name])
 
     # three windows of readahead, and the burst of a throttle at the beginning of a slice of 0.1 s
-    most = 3 * (128 << 10) + 0.1 * 8e6
-    assert most_escaped("small") <= most
+    limit = 3 * (128 << 10) + 0.1 * 8e6
+    assert most_escaped("small") <= limit
     # planted: no limit at all
-    assert most_escaped("free") > most
-    for one in report["ea07"]["small"] + report["ea07"]["large"]:
-        rows = fidelity_of_counters(as_table(one["windows"]), disk_id="ea07", backend="cgroup2")
+    assert most_escaped("free") > limit
+    for read in report["ea07"]["small"] + report["ea07"]["large"]:
+        rows = fidelity_of_counters(as_table(read["windows"]), disk_id="ea07", backend="cgroup2")
         (row,) = [r for r in rows.overall.to_pylist() if r["metric"] == "rate_read"]
-        assert one["ratio"] <= 130 or row["verdict"] in ("burst", "too-short")
+        assert read["ratio"] <= 130 or row["verdict"] in ("burst", "too-short")
     assert not row["valid"]
     assert "readahead" in BEFORE_A_LIMIT
 

@@ -22,8 +22,8 @@ _DUMP = {
     "osd": {"op_w": 7, "op_w_latency": {"avgcount": 7, "sum": 0.5, "avgtime": 0.07}},
     "librbd-1-rbd-disk": {"wr_bytes": 4096},
 }
-_ANSWERS = [json.dumps(one).encode() for one in (_SCHEMA, _DUMP)]
-_FRAMED = [len(said).to_bytes(4, "big") + said for said in _ANSWERS]
+_ANSWERS = [json.dumps(document).encode() for document in (_SCHEMA, _DUMP)]
+_FRAMED = [len(answer).to_bytes(4, "big") + answer for answer in _ANSWERS]
 
 
 def _answer(data: bytes) -> None:
