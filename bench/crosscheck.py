@@ -216,10 +216,10 @@ class Bench:
         events = self.server.events(disk_id)["events"]
         table = read_disk_log(log, disk_id=disk_id)
         waits = self.server.host_waits(disk_id)
-        certificate_ = certificate(table, stats, work.profile, events=events, host_waits=waits)
+        judgement = certificate(table, stats, work.profile, events=events, host_waits=waits)
         virtual, n = self.virtual(work, table.to_pandas(), events)
         virtual = dict(virtual)
-        valid, reason = is_valid(certificate_.overall)
+        valid, reason = is_valid(judgement.overall)
         # the same check as in a campaign
         direct = bool(work.fio.get("direct", 1))
         confirmation = confirm_fio({"jobs": [output]}, served_by_log(table), direct=direct)
@@ -236,11 +236,11 @@ def fio(path: Path, seconds: float, options: dict[str, Any]) -> dict[str, Any]:
     """fio's results of a job on the file; with `own_files`, on one file per thread."""
     own = "own_files" in options
     target = f"--directory={path.parent}" if own else f"--filename={path}"
-    options_ = [f"--{name}={value}" for name, value in options.items() if name != "own_files"]
+    job_options = [f"--{name}={value}" for name, value in options.items() if name != "own_files"]
     argv = [
         "fio", "--name=crosscheck", target, f"--size={SIZE}", "--direct=1",
         "--time_based", f"--runtime={round(seconds * 1000)}ms", "--overwrite=1", "--norandommap",
-        "--randseed=7", "--group_reporting", "--output-format=json", *options_,
+        "--randseed=7", "--group_reporting", "--output-format=json", *job_options,
     ]  # fmt: skip
     text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     output: dict[str, Any] = json.loads(text[text.index("{") :])["jobs"][0]

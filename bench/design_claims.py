@@ -296,15 +296,15 @@ def unnamed(case: Hidden, studies: int, seed: int) -> tuple[int, int]:
         outcome = Outcome(
             Path("simulated"), plan.to_json(), document, table_of_runs, table, None, None
         )
-        open_ = Open(outcome, plan, "y", None)
+        open_results = Open(outcome, plan, "y", None)
         rivals_of = {
-            term_of(q.term, open_.names): {
-                term_of(w, open_.names) for w in (*q.plausible, *q.other)
+            term_of(q.term, open_results.names): {
+                term_of(w, open_results.names) for w in (*q.plausible, *q.other)
             }
-            for q in open_.open_questions
+            for q in open_results.open_questions
         }
-        false = [t for t in open_.active if t not in (*case.mains, case.hidden)]
-        named = case.hidden in open_.active or any(
+        false = [t for t in open_results.active if t not in (*case.mains, case.hidden)]
+        named = case.hidden in open_results.active or any(
             case.hidden in rivals for rivals in rivals_of.values()
         )
         missed += not (named and all(case.hidden in rivals_of.get(t, set()) for t in false))
@@ -434,10 +434,10 @@ def main() -> int:
             "sequential, screening and its analysis", sequential(looks, arguments.seed), looks
         )
     )
-    for case_ in hidden():
-        missed, total = unnamed(case_, max(10, studies // 20), arguments.seed)
+    for hidden_case in hidden():
+        missed, total = unnamed(hidden_case, max(10, studies // 20), arguments.seed)
         metric = "studies that do not name it"
-        case = f"an interaction without an estimate, {case_.name}"
+        case = f"an interaction without an estimate, {hidden_case.name}"
         add(share_row(case, metric, missed, total, "at most 1 %", ends(missed, total)[0] <= 0.01))
     failures = planted(max(200, studies // 2), arguments.seed)
     record.keep(arguments.record, rows, failures)

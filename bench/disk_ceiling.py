@@ -74,12 +74,12 @@ def fio(
     options: dict[str, Any],
     size: str | None = SIZE,
 ) -> dict[str, float]:
-    options_ = [f"--{name}={value}" for name, value in options.items()]
-    options_ += [] if size is None else [f"--size={size}"]
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    arguments += [] if size is None else [f"--size={size}"]
     argv = [
         "fio", "--name=ceiling", f"--filename={path}", "--output-format=json",
         f"--direct={int(direct)}", "--time_based", f"--runtime={round(runtime_s * 1000)}ms", "--invalidate=0",
-        "--norandommap", "--overwrite=1", *options_,
+        "--norandommap", "--overwrite=1", *arguments,
     ]  # fmt: skip
     text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     job = json.loads(text[text.index("{") :])["jobs"][0]
@@ -246,9 +246,9 @@ def many_disks(counts: tuple[int, ...], runtime_s: float) -> list[dict[str, Any]
     return out
 
 
-def judge(rows_: list[dict[str, Any]]) -> tuple[float, bool]:
+def judge(result_rows: list[dict[str, Any]]) -> tuple[float, bool]:
     """Added p50 of the evaluated case [us]; true if the planted disk exceeds the limit."""
-    added = {r["case"]: r["value"] for r in rows_
+    added = {r["case"]: r["value"] for r in result_rows
              if (r["engine"], r["metric"]) == ("penstock", "added p50")}  # fmt: skip
     planted = next(value for case, value in added.items() if case.startswith("planted"))
     return added[JUDGED], planted > ADDED_LIMIT_US
@@ -263,28 +263,30 @@ def main() -> int:
     record.option(parser)
     arguments = parser.parse_args()
     if arguments.quick:
-        rows_ = measure(2, 0.4, (1, 10))
+        result_rows = measure(2, 0.4, (1, 10))
     else:
-        rows_ = measure(arguments.rounds, arguments.runtime, (1, 10, 100))
-    added, planted = judge(rows_)
+        result_rows = measure(arguments.rounds, arguments.runtime, (1, 10, 100))
+    added, planted = judge(result_rows)
     if arguments.json:
-        print(json.dumps(rows_))
+        print(json.dumps(result_rows))
     else:
-        show(rows_)
+        show(result_rows)
         outcome = "found" if planted else "NOT FOUND"
         print(f"added p50 {added:.1f} us (bar {ADDED_LIMIT_US:.0f}); planted 60 us: {outcome}")
     bar = {"bar": f"at most {ADDED_LIMIT_US:g} us", "quoted": True}
     bar["verdict"] = record.MET if added <= ADDED_LIMIT_US else record.MISSED
     evaluated = (JUDGED, "penstock", "added p50")
-    recorded = [r | bar if (r["case"], r["engine"], r["metric"]) == evaluated else r for r in rows_]
+    recorded = [
+        r | bar if (r["case"], r["engine"], r["metric"]) == evaluated else r for r in result_rows
+    ]
     recorded = [r | {"quoted": not r["case"].startswith("planted")} for r in recorded]
     record.keep(arguments.record, recorded, {"a disk of 60 us": planted})
     return 0 if added <= ADDED_LIMIT_US and planted else 1
 
 
-def show(rows_: list[dict[str, Any]]) -> None:
+def show(result_rows: list[dict[str, Any]]) -> None:
     print(f"{'case':<44}{'engine':<15}{'metric':<28}{'median':>11}{'low':>11}{'high':>11} unit")
-    for r in rows_:
+    for r in result_rows:
         scale, unit = (2**20, "MiB/s") if r["unit"] == "B/s" else (1, r["unit"])
         value, low, high = (r[name] / scale for name in ("value", "low", "high"))
         print(

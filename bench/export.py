@@ -146,13 +146,13 @@ def main() -> int:
                     began = time.monotonic()
                     subprocess.run(line, env=environment, check=True, stdout=subprocess.DEVNULL)
                     times_s.append(time.monotonic() - began)
-                points_ = counted(home / f"out{series}-0" / file)
+                point_count = counted(home / f"out{series}-0" / file)
                 case = f"{total / 1e6:g} M points in {series} series: {command}"
                 time_row = record.row(case, "penstock", "wall time", times_s, "s")
                 # for a tenth of the points, the start of the process takes as long
                 limit_s = MOST_S / 10 + 2 if arguments.quick else MOST_S
                 rows.append(record.at_most(time_row, limit_s))
-                planted[f"{case}: every point is there"] = points_ == total
+                planted[f"{case}: every point is there"] = point_count == total
             without_last_row(home / f"out{series}-0" / "x.csv")
             short = of_csv(home / f"out{series}-0" / "x.csv") == total
             planted[f"{series} series: a file without its last row"] = not short

@@ -86,18 +86,18 @@ def rocks(sync: int, entries: int) -> Case:
 def cases(quick: bool) -> list[Case]:
     """All cases, or one per program."""
     divisor = 3 if quick else 1
-    cases_ = [sqlite("DELETE", "FULL", 60 // divisor), sqlite("WAL", "OFF", 3000 // divisor)]
+    chosen = [sqlite("DELETE", "FULL", 60 // divisor), sqlite("WAL", "OFF", 3000 // divisor)]
     if not quick:
-        cases_ += [
+        chosen += [
             sqlite("WAL", "FULL", 120),
             sqlite("DELETE", "OFF", 1500),
             sqlite("WAL", "NORMAL", 1500),
         ]
     if list(Path("/usr/lib/postgresql").glob("*/bin/initdb")):
-        cases_ += [postgres("on", 300 // divisor)] + ([] if quick else [postgres("off", 3000)])
+        chosen += [postgres("on", 300 // divisor)] + ([] if quick else [postgres("off", 3000)])
     if shutil.which("db_bench"):
-        cases_ += [rocks(1, 400 // divisor)] + ([] if quick else [rocks(0, 50_000)])
-    return cases_
+        chosen += [rocks(1, 400 // divisor)] + ([] if quick else [rocks(0, 50_000)])
+    return chosen
 
 
 @dataclass(frozen=True)

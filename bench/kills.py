@@ -208,11 +208,11 @@ def server(rng: random.Random, home: Path) -> Faults:
         """Start a server on a free port; return it and the address that it prints when it is ready."""
         argv = [sys.executable, "-c", program, "serve", "--port", "0"]
         quiet = subprocess.DEVNULL
-        process_ = subprocess.Popen(
+        child = subprocess.Popen(
             argv, env=environment, stdout=subprocess.PIPE, stderr=quiet, text=True
         )
-        assert process_.stdout is not None
-        return process_, process_.stdout.readline().partition("#")[0].strip()
+        assert child.stdout is not None
+        return child, child.stdout.readline().partition("#")[0].strip()
 
     def headers(url: str) -> dict[str, str]:
         running = server_at(url)

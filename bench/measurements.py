@@ -248,9 +248,9 @@ def page(folder: Path = RESULTS, age: Callable[[str, Result], int | None] | None
     return "\n".join([HEAD, *total, summary(all_results), *parts])
 
 
-def summary(results_: list[Result]) -> str:
+def summary(recorded: list[Result]) -> str:
     """Number of goals that are met, and each one that is not."""
-    goals = [(result, row) for result in results_ for row in quoted(result) if row.get("verdict")]
+    goals = [(result, row) for result in recorded for row in quoted(result) if row.get("verdict")]
     count = Counter(row["verdict"] for _, row in goals)
     lines = [
         f"Of {len(goals)} goals {count['met']} are met, {count['missed']} **missed**, "

@@ -167,18 +167,18 @@ def bandwidth(quick: bool, plant: float = 0.0) -> Iterator[Row]:
 
                 rates = bulk(pids, address, counted, windows, length_s)
                 network.set_link(node, None, {key: None})
-                row_ = row(
+                result = row(
                     f"{bit_s / 1e6:g} Mbit/s {direction}", "tbf", "rate", "Mbit/s",
                     [r * 8e-6 for r in rates], bit_s / 1e6,
                 )  # fmt: skip
                 low, high = (x * bit_s / 1e6 for x in (1 - TOLERANCE, 1 + TOLERANCE))
-                if row_.high > high:
-                    row_.verdict = "exceeded"
-                elif row_.high < low:
-                    row_.verdict = "not reached"
+                if result.high > high:
+                    result.verdict = "exceeded"
+                elif result.high < low:
+                    result.verdict = "not reached"
                 else:
-                    row_.verdict = "honoured" if row_.value >= low else "host-saturated"
-                yield row_
+                    result.verdict = "honoured" if result.value >= low else "host-saturated"
+                yield result
 
 
 def ceiling(engine: str, quick: bool) -> Iterator[Row]:
@@ -222,18 +222,18 @@ def delay(engine: str, quick: bool, plant: float = 0.0) -> Iterator[Row]:
             times = sorted(round_trips(pids, address, max(20, count if ms < 5 else count // 8)))
             p50, p99 = times[len(times) // 2], times[math.ceil(0.99 * len(times)) - 1]
             case = f"{ms:g} ms each way"
-            row_ = row(
+            result = row(
                 case, engine, "round trip p50", "us", [p50 * 1e6], (base_s + requested_s) * 1e6
             )
             late = p50 - base_s - requested_s
             allowed = 0.01 * requested_s + LATE_S
             if times[0] < requested_s:
-                row_.verdict = "too fast"
+                result.verdict = "too fast"
             elif times[0] - requested_s > base_s + allowed:
-                row_.verdict = "too slow"
+                result.verdict = "too slow"
             else:
-                row_.verdict = "honoured" if late < allowed else "host-saturated"
-            yield row_
+                result.verdict = "honoured" if late < allowed else "host-saturated"
+            yield result
             yield row(case, engine, "round trip p99", "us", [p99 * 1e6])
             yield row(case, engine, "added", "us", [late * 1e6])
             stats = network.relay_stats() if engine == "relay" else None
@@ -257,9 +257,9 @@ def change(quick: bool) -> Iterator[Row]:
                 start = time.perf_counter()
                 done = network.set_links([(f"n{i}", None, patch) for i in range(n)])
                 took = (time.perf_counter() - start) * 1e3
-                row_ = row(f"{n} nodes", "relay", f"change of {parameter}", "ms", [took], 5.0 * n)
-                row_.verdict = "honoured" if took <= 500.0 and len(done) == n else "too slow"
-                yield row_
+                result = row(f"{n} nodes", "relay", f"change of {parameter}", "ms", [took], 5.0 * n)
+                result.verdict = "honoured" if took <= 500.0 and len(done) == n else "too slow"
+                yield result
             start = time.perf_counter()
         yield row(f"{n} nodes", "relay", "down", "ms", [(time.perf_counter() - start) * 1e3])
     finally:

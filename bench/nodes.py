@@ -168,13 +168,13 @@ def measure(
     bars = BARS.get(count, {})
     rows = []
     for name, t in times.items():
-        row_ = record.row(case, "", name, t, "s")
-        rows.append(record.at_most(row_, bars[name]) if name in bars else row_)
+        time_row = record.row(case, "", name, t, "s")
+        rows.append(record.at_most(time_row, bars[name]) if name in bars else time_row)
     for resource, late in lates.items():
         rows.append(record.row(case, "", f"{resource} event late", late, "ms"))
         tail = sorted(late)[math.ceil(0.99 * len(late)) - 1]
-        row_ = record.row(case, "", f"{resource} event late, 99th percentile", [tail], "ms")
-        rows.append(record.at_most({**row_, "n": len(late)}, LATE_MS))
+        time_row = record.row(case, "", f"{resource} event late, 99th percentile", [tail], "ms")
+        rows.append(record.at_most({**time_row, "n": len(late)}, LATE_MS))
     rows.append(record.row(case, "", "memory per node", costs, "MiB"))
     return rows, complete
 

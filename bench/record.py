@@ -72,8 +72,8 @@ def share(case: str, engine: str, metric: str, correct: int, total: int, least: 
     """Share of correct cases and its goal; not measured without cases."""
     bar = "all" if least == 1 else f"at least {100 * least:g} %"
     verdict = NOT_MEASURED if not total else MET if correct >= least * total else MISSED
-    row_ = {"case": case, "engine": engine, "metric": metric, "value": f"{correct} of {total}"}
-    return {**row_, "unit": "", "n": total, "bar": bar, "verdict": verdict}
+    item = {"case": case, "engine": engine, "metric": metric, "value": f"{correct} of {total}"}
+    return {**item, "unit": "", "n": total, "bar": bar, "verdict": verdict}
 
 
 def claim(case: str, statement: str, outcome: str, bar: str, holds: bool | None) -> Row:
@@ -107,16 +107,16 @@ def report(rows: Sequence[Row], planted: Mapping[str, bool], *, as_json: bool) -
     if as_json:
         print(json.dumps({"rows": list(rows), "planted": dict(planted)}, indent=1))
     else:
-        several = len({row_["engine"] for row_ in rows}) > 1
-        for row_ in rows:
-            engine = f"{row_['engine']}: " if several else ""
-            value = row_["value"] if isinstance(row_["value"], str) else f"{row_['value']:,.3g}"
-            verdict = f" ({row_['verdict']})" if "verdict" in row_ else ""
-            figure = f"{row_['metric']} {value} {row_['unit']}".rstrip()
-            print(f"{row_['case']}: {engine}{figure}{verdict}")
+        several = len({item["engine"] for item in rows}) > 1
+        for item in rows:
+            engine = f"{item['engine']}: " if several else ""
+            value = item["value"] if isinstance(item["value"], str) else f"{item['value']:,.3g}"
+            verdict = f" ({item['verdict']})" if "verdict" in item else ""
+            figure = f"{item['metric']} {value} {item['unit']}".rstrip()
+            print(f"{item['case']}: {engine}{figure}{verdict}")
         for failure, detected in planted.items():
             print(f"planted: {failure}: {'found' if detected else 'NOT FOUND'}")
-    missed = any(row_.get("verdict") in (MISSED, NOT_MEASURED) for row_ in rows)
+    missed = any(item.get("verdict") in (MISSED, NOT_MEASURED) for item in rows)
     return int(missed or not all(planted.values()))
 
 
@@ -139,7 +139,7 @@ def keep(
         "host": {key: facts[key] for key in FACTS},
         "about": about,
         "planted": [{"what": failure, "found": detected} for failure, detected in planted.items()],
-        "rows": [_plain(row_) for row_ in rows],
+        "rows": [_plain(item) for item in rows],
     }
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"{name or script.stem}.json"
@@ -175,9 +175,9 @@ def _commit() -> str:
     return git("rev-parse", "--short=8", "HEAD") + (" and changes" if changed else "")
 
 
-def _plain(row_: Row) -> Row:
+def _plain(item: Row) -> Row:
     """Round floats to six digits: further digits are noise, and people read the file."""
     return {
         key: float(f"{value:.6g}") if isinstance(value, float) else value
-        for key, value in row_.items()
+        for key, value in item.items()
     }

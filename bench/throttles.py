@@ -191,11 +191,11 @@ def rows(seen: dict[tuple[str, str], list[dict[str, float]]]) -> list[dict[str, 
     return out
 
 
-def planted_detected(rows_: list[dict[str, Any]]) -> bool | None:
+def planted_detected(result_rows: list[dict[str, Any]]) -> bool | None:
     """True if a throttle set 10 % wrong deviates by more than 5 % wherever the correct one does not. None:
     undecided everywhere, because it was not run or the host was too busy for the correct one as well.
     """
-    rates = {(r["case"], r["engine"]): r["value"] for r in rows_ if r["metric"] == "rate"}
+    rates = {(r["case"], r["engine"]): r["value"] for r in result_rows if r["metric"] == "rate"}
     detected = [rates[c, PLANTED] < 95 for c, e in rates if e == Blkio.name and rates[c, e] >= 95
             and (c, PLANTED) in rates]  # fmt: skip
     return all(detected) if detected else None
@@ -212,18 +212,18 @@ def main() -> int:
     arguments = parser.parse_args()
     rounds, seconds = (1, 1.5) if arguments.quick else (arguments.rounds, arguments.runtime)
     try:
-        rows_, absent = measure(rounds, seconds)
+        result_rows, absent = measure(rounds, seconds)
         if arguments.guest:
-            rows_ += in_guest(min(rounds, 3), seconds)
+            result_rows += in_guest(min(rounds, 3), seconds)
     except PenstockError as error:
         print(f"throttles: {error}", file=sys.stderr)
         return 1
-    seen = planted_detected(rows_)
+    seen = planted_detected(result_rows)
     if arguments.json:
-        print(json.dumps({"rows": rows_, "not_run": absent, "planted_found": seen}))
+        print(json.dumps({"rows": result_rows, "not_run": absent, "planted_found": seen}))
     else:
         print(f"{'case':<22}{'engine':<30}{'metric':<7}{'median':>9}{'low':>9}{'high':>9} unit, n")
-        for r in rows_:
+        for r in result_rows:
             print(f"{r['case']:<22}{r['engine']:<30}{r['metric']:<7}{r['value']:>9.3f}"
                   f"{r['low']:>9.3f}{r['high']:>9.3f} {r['unit']}, {r['n']}")  # fmt: skip
         for name, reason in absent.items():
@@ -231,7 +231,7 @@ def main() -> int:
         verdicts = {True: "found", False: "NOT FOUND", None: "undecided"}
         print(f"planted failure (limit 10 % off): {verdicts[seen]}")
     record.keep(
-        arguments.record, [record_row(r) for r in rows_], {"a throttle set 10 % wrong": seen}
+        arguments.record, [record_row(r) for r in result_rows], {"a throttle set 10 % wrong": seen}
     )
     return 0 if seen is not False else 1
 

@@ -237,7 +237,7 @@ def slower_generator(bench: Bench, server: DiskServer) -> Interval:
         ratios = []
         for number in range(PLANTED_PAIRS):
             turns = (more, case) if number % 2 else (case, more)
-            seconds = {id(generator_): bench.run(generator_, "none").time_s for generator_ in turns}
+            seconds = {id(program): bench.run(program, "none").time_s for program in turns}
             ratios.append(seconds[id(more)] / seconds[id(case)] - 1)
     return interval(ratios)
 
@@ -326,25 +326,25 @@ def main() -> int:
     return 3 if record.UNDECIDED in verdicts or None in detected.values() else 0
 
 
-def record_rows(row_: dict[str, Any]) -> Iterator[record.Row]:
+def record_rows(case_row: dict[str, Any]) -> Iterator[record.Row]:
     """A row of the bench as two rows of the results."""
     for which, metric in (
         ("computed", "events × their cost, of the run"),
         ("paired", "longer than without, by pairs"),
     ):
-        value, low, high = (100 * x for x in row_[which])
+        value, low, high = (100 * x for x in case_row[which])
         ends = {"low": low, "high": high} if abs(low) != float("inf") else {}
         yield {
-            "case": f"{row_['case']}, {row_['events_per_s']:,.0f} events/s",
-            "engine": f"mode {row_['mode']}",
+            "case": f"{case_row['case']}, {case_row['events_per_s']:,.0f} events/s",
+            "engine": f"mode {case_row['mode']}",
             "metric": metric,
             "value": value,
             "unit": "%",
             **ends,
-            "n": row_["pairs"],
+            "n": case_row["pairs"],
             "spread": record.INTERVAL,
             "bar": f"at most {100 * LIMIT:g} %",
-            "verdict": row_[f"{which}_verdict"],
+            "verdict": case_row[f"{which}_verdict"],
         }
 
 

@@ -251,9 +251,9 @@ def uniformity(n: int) -> Callable[[Draws], Found]:
 
     def draw(draws: Draws) -> Found:
         verdict = verdict_on(draws.integers(0, 1 << 22, n) * SIZE, SIZE, "exact")
-        uniformity_ = verdict["evidence"]["uniformity"]
-        most = float(chi2.ppf(0.95, uniformity_["degrees_of_freedom"]))
-        return -math.inf, most, most, uniformity_["chi_squared"]
+        test = verdict["evidence"]["uniformity"]
+        most = float(chi2.ppf(0.95, test["degrees_of_freedom"]))
+        return -math.inf, most, most, test["chi_squared"]
 
     return draw
 

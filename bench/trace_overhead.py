@@ -332,11 +332,11 @@ def rows_of(results: dict[str, list[Figures]]) -> list[dict[str, object]]:
                 row(engine, f"{name}_ns_per_operation", [f[which] for f in figures], "ns")
             if base:
                 pairs = zip(figures, results[base], strict=True)
-                added = [figures_[which] - reference[which] for figures_, reference in pairs]
+                added = [traced[which] - reference[which] for traced, reference in pairs]
                 row(engine, f"added_{name}_ns_above_{base.replace(' ', '_')}", added, "ns")
         if base:
             pairs = zip(figures, results[base], strict=True)
-            ratios = [figures_[2] / reference[2] for figures_, reference in pairs]
+            ratios = [traced[2] / reference[2] for traced, reference in pairs]
             row(engine, f"p99.9_latency_over_{base.replace(' ', '_')}", ratios, "", 3)
     return rows
 

@@ -175,12 +175,12 @@ def rows_by_model(
     """Each model of the same points for each program."""
     rows = []
     for kind in LEARNERS:
-        models_ = {name: retrained(m, chosen=kind) for name, m in models.items()}
-        rows_ = compared(runs, models_, disks)
-        for program in [p for p in TASKS if any(r.run.program == p for r in rows_)]:
-            plain = fmean(by_disk(rows_, program, lambda r: r.plain))
-            corrected = fmean(by_disk(rows_, program, lambda r: r.corrected))
-            rows.append(ModelRow(kind, program, plain, corrected, coverage(rows_, program)))
+        kind_models = {name: retrained(m, chosen=kind) for name, m in models.items()}
+        program_rows = compared(runs, kind_models, disks)
+        for program in [p for p in TASKS if any(r.run.program == p for r in program_rows)]:
+            plain = fmean(by_disk(program_rows, program, lambda r: r.plain))
+            corrected = fmean(by_disk(program_rows, program, lambda r: r.corrected))
+            rows.append(ModelRow(kind, program, plain, corrected, coverage(program_rows, program)))
     return rows
 
 
@@ -192,20 +192,18 @@ def _show_models(rows: Sequence[ModelRow], models: Mapping[str, BlackBoxModel]) 
     for heading in ("accuracy", "with computing", "inside 90 %", "inside, by other programs"):
         table.add_column(heading, justify="right")
     for row in sorted(rows, key=lambda r: list(TASKS).index(r.program)):
-        coverage_ = row.coverage
+        covered = row.coverage
         level = (
             "none"
-            if coverage_.level is None
-            else f"{coverage_.calibrated} of {coverage_.runs} ({coverage_.level:.0%})"
+            if covered.level is None
+            else f"{covered.calibrated} of {covered.runs} ({covered.level:.0%})"
         )
-        inside = f"{coverage_.inside} of {coverage_.runs}"
+        inside = f"{covered.inside} of {covered.runs}"
         accuracies = (f"{row.plain:.1%}", f"{row.corrected:.1%}")
         table.add_row(row.program, row.model, *accuracies, inside, level)
     Console(width=100, highlight=False).print(table)
     for name, model in models.items():
-        errors = ", ".join(
-            f"{kind} {coverage_.mean:.1%}" for kind, coverage_ in model.errors.items()
-        )
+        errors = ", ".join(f"{kind} {covered.mean:.1%}" for kind, covered in model.errors.items())
         print(f"{name}: cross-validated error of its points: {errors}")
 
 
@@ -213,17 +211,15 @@ def _model_rows(rows: Sequence[ModelRow]) -> list[record.Row]:
     """Rows to record: the goal of intervals is 80 % of the runs, or the level that programs attain."""
     recorded = []
     for row in rows:
-        case, coverage_ = f"{row.program}, model {row.model}", row.coverage
+        case, covered = f"{row.program}, model {row.model}", row.coverage
         for metric, value in (("storage alone", row.plain), ("with computing", row.corrected)):
             recorded.append(record.row(case, "", f"accuracy, {metric}", [100 * value], "%"))
         metric = "runs inside of the 90 % interval of storage and computing"
-        recorded.append(record.share(case, "", metric, coverage_.inside, coverage_.runs, 0.8))
-        if coverage_.level is not None:
+        recorded.append(record.share(case, "", metric, covered.inside, covered.runs, 0.8))
+        if covered.level is not None:
             metric = "runs inside of the interval calibrated by other programs"
-            level = round(coverage_.level, 2)
-            recorded.append(
-                record.share(case, "", metric, coverage_.calibrated, coverage_.runs, level)
-            )
+            level = round(covered.level, 2)
+            recorded.append(record.share(case, "", metric, covered.calibrated, covered.runs, level))
     return recorded
 
 

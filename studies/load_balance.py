@@ -113,8 +113,8 @@ def draw(clients: list[ClientRun]) -> Figure:
     axes = fig.subplots(1, 1)
     for client, series in zip(("aware", "blind"), style.SERIES, strict=False):
         label = f"{client} clients"
-        for client_ in (a for a in clients if a.client == client):
-            at, share = client_.series()
+        for client_run in (a for a in clients if a.client == client):
+            at, share = client_run.series()
             axes.plot(at, 100 * share, color=series.colour, ls=series.line, lw=1.2, label=label)
             label = ""
     limits = (

@@ -169,7 +169,7 @@ class Monitoring:
         self.pdu_port = int(json.loads(self.pdu.stdout.readline())["port"])
         outlets = [outlet(n) for n in range(SHARDS)]
         polled = {"type": "snmp", "host": "127.0.0.1", "port": self.pdu_port}
-        outlet_groups = [[outlet_] for outlet_ in outlets] if each_alone else [outlets]
+        outlet_groups = [[each_outlet] for each_outlet in outlets] if each_alone else [outlets]
         for target in targets:
             url = target["url"]
             until(lambda url=url: _answers(url), 30, f"{url} does not answer")  # type: ignore[misc]

@@ -239,13 +239,13 @@ def contradicts(less: pd.Series[float], more: pd.Series[float], tests: int) -> b
     return bool(test.pvalue < ALPHA / tests)
 
 
-def in_order(pairs_: Sequence[Any], responses: Sequence[str] = RESPONSES) -> Finding:
+def in_order(cell_pairs: Sequence[Any], responses: Sequence[str] = RESPONSES) -> Finding:
     """Second cell of each pair at least as fast, by the means; relaxed: not slower beyond chance."""
-    tests = len(pairs_) * len(responses)
-    above = sum(more[r].mean() >= less[r].mean() for _, less, more in pairs_ for r in responses)
+    tests = len(cell_pairs) * len(responses)
+    above = sum(more[r].mean() >= less[r].mean() for _, less, more in cell_pairs for r in responses)
     contradicting = [
         f"{r} {' '.join(levels)}"
-        for levels, less, more in pairs_
+        for levels, less, more in cell_pairs
         for r in responses
         if contradicts(less[r], more[r], tests)
     ]
@@ -256,13 +256,15 @@ def in_order(pairs_: Sequence[Any], responses: Sequence[str] = RESPONSES) -> Fin
     return met_if(bool(above == tests), evidence, relaxed=not contradicting)
 
 
-def ordered(number: int, wording: str, needs: Mapping[str, int], pairs_: Sequence[Any]) -> Claim:
+def ordered(
+    number: int, wording: str, needs: Mapping[str, int], cell_pairs: Sequence[Any]
+) -> Claim:
     """2, 5: an order in every cell, evaluated as worded and relaxed."""
     return claim(
         f"point {number}",
         wording,
         needs,
-        lambda: in_order(pairs_),
+        lambda: in_order(cell_pairs),
         criterion="means, in every cell",
         relaxed="no cell contradicts it beyond chance",
     )

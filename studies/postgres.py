@@ -165,24 +165,21 @@ def worst(evaluations: dict[str, Evaluation]) -> Evaluation:
     cases, the one with the fewest treatments.
     """
 
-    def order(evaluation_: Evaluation) -> tuple[bool, float, int, float]:
-        score = evaluation_.score
+    def order(result: Evaluation) -> tuple[bool, float, int, float]:
+        score = result.score
         return (score.treatments > 0, score.share, score.treatments, -score.worst)
 
     return min(evaluations.values(), key=order)
 
 
-def _row(case: str, evaluation_: Evaluation) -> record.Row:
-    return record.share(
-        case, "", "within 15 %", evaluation_.score.hits, evaluation_.score.treatments, BAR
-    )
+def _row(case: str, result: Evaluation) -> record.Row:
+    return record.share(case, "", "within 15 %", result.score.hits, result.score.treatments, BAR)
 
 
 def claims_of(evaluations: dict[str, Evaluation]) -> list[Claim]:
     """One claim per evaluation; each needs every treatment but the basis."""
     return [
-        checks.of_row(_row(case, evaluation_), evaluation_.measured)
-        for case, evaluation_ in evaluations.items()
+        checks.of_row(_row(case, result), result.measured) for case, result in evaluations.items()
     ]
 
 
@@ -190,11 +187,11 @@ def kept(evaluations: dict[str, Evaluation]) -> list[record.Row]:
     """Two rows per evaluation, and the rows of the worst one."""
     rows = []
     cases = {**evaluations, "the worst of these": worst(evaluations)}
-    for (case, evaluation_), claim in zip(cases.items(), claims_of(cases), strict=True):
-        rows.append(checks.marked(_row(case, evaluation_), claim))
-        if case in evaluations and evaluation_.score.treatments:
+    for (case, result), claim in zip(cases.items(), claims_of(cases), strict=True):
+        rows.append(checks.marked(_row(case, result), claim))
+        if case in evaluations and result.score.treatments:
             farthest = {"case": case, "engine": "", "metric": "farthest off"}
-            rows.append({**farthest, "value": 100 * evaluation_.score.worst, "unit": "%"})
+            rows.append({**farthest, "value": 100 * result.score.worst, "unit": "%"})
     return rows
 
 

@@ -61,7 +61,7 @@ ABOUT = "Two workers, two data nodes, links of 50 Mbit/s, disks of 10 MB/s: comp
 console = Console(width=130, highlight=False)
 
 
-def show_runs(runs_: Sequence[Ran], means: Means) -> None:
+def show_runs(completed: Sequence[Ran], means: Means) -> None:
     """A row per scenario: time of each program, and utilisation of the roles in each."""
     table = Table(box=None, pad_edge=False, title="seconds (deviation), n")
     table.add_column("scenario")
@@ -70,11 +70,11 @@ def show_runs(runs_: Sequence[Ran], means: Means) -> None:
     table.add_column("n", justify="right")
     for scenario in SCENARIOS:
         scenario_means = [means[p][scenario] for p in PROGRAMS if scenario in means[p]]
-        n = len({r.run_id for r in runs_ if r.scenario == scenario})
-        cells_ = [
+        n = len({r.run_id for r in completed if r.scenario == scenario})
+        time_cells = [
             f"{m.mean:.1f} ({m.sd:.1f})" if n > 1 else f"{m.mean:.1f}" for m in scenario_means
         ]
-        table.add_row(scenario, *cells_, str(n))
+        table.add_row(scenario, *time_cells, str(n))
     console.print(table)
     table = Table(
         box=None,
@@ -83,12 +83,12 @@ def show_runs(runs_: Sequence[Ran], means: Means) -> None:
     )
     for heading in ("program", "scenario"):
         table.add_column(heading)
-    roles = list(dict.fromkeys(role for r in runs_ for role in r.busy))
+    roles = list(dict.fromkeys(role for r in completed for role in r.busy))
     for role in roles:
         table.add_column(role, justify="right")
     for program in PROGRAMS:
         for scenario in SCENARIOS:
-            matches = [r for r in runs_ if (r.program, r.scenario) == (program, scenario)]
+            matches = [r for r in completed if (r.program, r.scenario) == (program, scenario)]
             if not matches:
                 continue
             cells = []
@@ -108,7 +108,7 @@ def show_orders(orders: dict[str, Order]) -> None:
         console.print(f"{NAMES[program]}: {ranking}")
 
 
-def show_costs(costs_: Sequence[Cost]) -> None:
+def show_costs(cost_rows: Sequence[Cost]) -> None:
     """Table of waves, and of the differences that they explain."""
     table = Table(box=None, pad_edge=False, title="waves")
     for heading in ("program", "scenario"):
@@ -116,7 +116,7 @@ def show_costs(costs_: Sequence[Cost]) -> None:
     headings = ("waves", "mean wave s", "+1 ms costs s", "%", "longer than guest by, ms a wave")
     for heading in (*headings, "after the last job s"):
         table.add_column(heading, justify="right")
-    for entry in costs_:
+    for entry in cost_rows:
         cost = entry.sensitivity
         table.add_row(
             NAMES[entry.program],
@@ -131,13 +131,13 @@ def show_costs(costs_: Sequence[Cost]) -> None:
     console.print(table)
 
 
-def times_figure(runs_: Sequence[Ran]) -> Figure:
+def times_figure(completed: Sequence[Ran]) -> Figure:
     """A panel for each program: time over that of `guest` by scenario, here (a dot per run) and published."""
     fig = style.figure(style.WIDE_INCHES, 3.1)
     measured_series, published_series = style.SERIES[0], style.SERIES[1]
     table = published()
     for axes, program in zip(fig.subplots(1, len(PROGRAMS), sharey=True), PROGRAMS, strict=True):
-        by_scenario = times(runs_)[program]
+        by_scenario = times(completed)[program]
         guest = sum(by_scenario["guest"]) / len(by_scenario["guest"])
         for x, scenario in enumerate(SCENARIOS):
             if scenario not in by_scenario:
@@ -166,13 +166,13 @@ def times_figure(runs_: Sequence[Ran]) -> Figure:
     return fig
 
 
-def clock_figure(runs_: Sequence[Ran], program: str = "tpcds") -> Figure:
+def clock_figure(completed: Sequence[Ran], program: str = "tpcds") -> Figure:
     """One run of a program near its data and on objects, each second: tasks, processors, links, disks."""
-    shown = [s for s in ("guest", "apart", OBJECTS) if any(r.scenario == s for r in runs_)]
+    shown = [s for s in ("guest", "apart", OBJECTS) if any(r.scenario == s for r in completed)]
     fig = style.figure(style.WIDE_INCHES, 4.4)
     grid = fig.subplots(4, len(shown), squeeze=False, sharex="col", sharey="row")
     for column, scenario in enumerate(shown):
-        run = next(r for r in runs_ if (r.scenario, r.program) == (scenario, program))
+        run = next(r for r in completed if (r.scenario, r.program) == (scenario, program))
         ended_ns = run.began_ns + round(run.time_s * 1e9)
         series = by_second(Bundle.open(Path(run.bundle)), run.began_ns, ended_ns)
         for row, (name, (x, y)) in enumerate(series.items()):
@@ -192,12 +192,16 @@ def clock_figure(runs_: Sequence[Ran], program: str = "tpcds") -> Figure:
     return fig
 
 
-def record_rows(runs_: Sequence[Ran], means: Means, claims: Sequence[Claim]) -> list[record.Row]:
+def record_rows(
+    completed: Sequence[Ran], means: Means, claims: Sequence[Claim]
+) -> list[record.Row]:
     """Times of every scenario and the shapes."""
     rows = []
     for program in PROGRAMS:
         for scenario in SCENARIOS:
-            times_s = [r.time_s for r in runs_ if (r.program, r.scenario) == (program, scenario)]
+            times_s = [
+                r.time_s for r in completed if (r.program, r.scenario) == (program, scenario)
+            ]
             if times_s:
                 rows.append(record.row(NAMES[program], scenario, "time", times_s, "s"))
     for program, ranking in orders_of(means).items():
@@ -210,26 +214,26 @@ def orders_of(means: Means) -> dict[str, Order]:
     return {p: order(list(means[p].values())) for p in PROGRAMS if len(means[p]) > 1}
 
 
-def claims_of(runs_: Sequence[Ran]) -> list[Claim]:
+def claims_of(completed: Sequence[Ran]) -> list[Claim]:
     """Claims on the shapes."""
-    costs_ = costs(runs_)
-    return shapes(measured(times(runs_)), rates(costs_), after(costs_))
+    cost_rows = costs(completed)
+    return shapes(measured(times(completed)), rates(cost_rows), after(cost_rows))
 
 
-def figures(runs_: Sequence[Ran], folder: Path) -> None:
+def figures(completed: Sequence[Ran], folder: Path) -> None:
     """Draw both figures for the existing runs."""
-    by_program = times(runs_)
+    by_program = times(completed)
     with style.look():
         if all("guest" in by_program[p] for p in PROGRAMS):
-            save(times_figure(runs_), folder / "scenarios.svg")
-        if any(r.scenario in ("guest", "apart", OBJECTS) for r in runs_):
-            save(clock_figure(runs_), folder / "scenarios-clock.svg")
+            save(times_figure(completed), folder / "scenarios.svg")
+        if any(r.scenario in ("guest", "apart", OBJECTS) for r in completed):
+            save(clock_figure(completed), folder / "scenarios-clock.svg")
 
 
-def planted_in(runs_: Sequence[Ran], claims: Sequence[Claim]) -> dict[str, bool | None]:
+def planted_in(completed: Sequence[Ran], claims: Sequence[Claim]) -> dict[str, bool | None]:
     """Swapped scenarios, here and in the published table: true if detected."""
-    costs_ = costs(runs_)
-    swapped_claims = shapes(swapped(measured(times(runs_))), rates(costs_), after(costs_))
+    cost_rows = costs(completed)
+    swapped_claims = shapes(swapped(measured(times(completed))), rates(cost_rows), after(cost_rows))
     published_claims = shapes(published(), published_rates())
     return {
         "guest and objects swapped": noticed(claims, swapped_claims),
@@ -246,8 +250,8 @@ def main() -> int:
     out: Path = arguments.out.resolve()
     try:
         if not arguments.compare:
-            options_ = ["--quick", "--set", "design.replicates=1"] if arguments.quick else []
-            run_study(STUDY, out, options_)
+            overrides = ["--quick", "--set", "design.replicates=1"] if arguments.quick else []
+            run_study(STUDY, out, overrides)
         completed, excluded = runs(out, invalid=arguments.invalid)
     except (PenstockError, OSError) as error:
         print(f"scenarios: {error}", file=sys.stderr)

@@ -204,12 +204,12 @@ def rates_figure(rates: dict[str, Rate]) -> Figure:
             ]
         panels[drive] = []
         for label, cell, value in cells:
-            measured_ = {
+            by_engine = {
                 name: [result]
                 for name, rate in rates.items()
                 if (result := rate(*cell)) is not None
             }
-            panels[drive].append(Point(label, [value], measured_))
+            panels[drive].append(Point(label, [value], by_engine))
     return comparison_figure(panels, "rate (MB/s)", log=True)
 
 
@@ -246,11 +246,11 @@ def halves() -> list[Shape]:
 def runs(name: str, out: Path, quick: bool) -> pd.DataFrame:
     """Runs of one study; missing runs are executed."""
     place = out / f"ssd-patterns{name}{'-quick' if quick else ''}"
-    options_ = ["--quick", "--set", "design.replicates=1"] if quick else []
-    options_ += (
+    arguments = ["--quick", "--set", "design.replicates=1"] if quick else []
+    arguments += (
         [argument for change in QUICK[name] for argument in ("--set", change)] if quick else []
     )
-    finish(HERE / f"ssd-patterns{name}.study.yaml", place, options_, quiet=True)
+    finish(HERE / f"ssd-patterns{name}.study.yaml", place, arguments, quiet=True)
     return pd.read_parquet(place / "runs.parquet")
 
 
@@ -270,7 +270,7 @@ def main() -> int:
     record.option(parser)
     arguments = parser.parse_args()
     rates = {"simulator": simulated()}
-    shapes_ = shapes("simulator", rates["simulator"])
+    evaluated = shapes("simulator", rates["simulator"])
     if not arguments.virtual:
         try:
             tables = [runs(name, arguments.out, arguments.quick) for name in ("", "-readahead")]
@@ -278,7 +278,7 @@ def main() -> int:
             print(error, file=sys.stderr)
             return 1
         rates["disk"] = measured(*tables)
-        shapes_ += shapes("disk", rates["disk"])
+        evaluated += shapes("disk", rates["disk"])
         for table in tables:
             excluded = int((~table["valid"]).sum())
             print(f"{excluded} of {len(table)} runs are not valid, and excluded", file=sys.stderr)
@@ -286,7 +286,7 @@ def main() -> int:
         save(rates_figure(rates), (arguments.figures or arguments.out) / "ssd-patterns.svg")
     changed = shapes("simulator", simulated(without_fetch))
     reported = [s.claim.wording for s in changed if s.claim.result is Result.NOT_MET]
-    claims = [s.claim for s in shapes_]
+    claims = [s.claim for s in evaluated]
     predicted = halves()
     if arguments.json:
         document = {
@@ -299,17 +299,17 @@ def main() -> int:
         print(f"planted drive without page fetch: {len(reported)} shapes reported")
     planted = {"a drive without pages": "ordered over random, 4k, one job" in reported}
     about = " ".join((__doc__ or "").split("\n\n")[2].split())
-    record.keep(arguments.record, kept(shapes_, predicted), planted, about)
+    record.keep(arguments.record, kept(evaluated, predicted), planted, about)
     return checks.finish("ssd-patterns", claims, planted)
 
 
-def kept(shapes_: list[Shape], predicted: list[Shape]) -> list[record.Row]:
+def kept(evaluated: list[Shape], predicted: list[Shape]) -> list[record.Row]:
     """Totals that the page shows, and every claim."""
     rows = []
-    for engine in dict.fromkeys(s.claim.of for s in shapes_ + predicted):
+    for engine in dict.fromkeys(s.claim.of for s in evaluated + predicted):
         for metric, is_input in (("published numbers that the profile was made from", True),
                              ("shapes that follow from it", False)):  # fmt: skip
-            selected = [s for s in shapes_ if s.claim.of == engine and s.given is is_input]
+            selected = [s for s in evaluated if s.claim.of == engine and s.given is is_input]
             if selected:
                 rows.append(_share(engine, metric, selected))
         selected = [s for s in predicted if s.claim.of == engine]
@@ -318,7 +318,7 @@ def kept(shapes_: list[Shape], predicted: list[Shape]) -> list[record.Row]:
             worst = max((s.value or 0 for s in selected), key=lambda x: max(x, 1 / x) if x else 0)
             rows.append(record.row(engine, "", "farthest, predicted over published", [worst], ""))
     rows = [{**row, "quoted": True} for row in rows]
-    return rows + checks.rows(s.claim for s in shapes_ + predicted)
+    return rows + checks.rows(s.claim for s in evaluated + predicted)
 
 
 def _share(engine: str, wording: str, subset: list[Shape]) -> record.Row:

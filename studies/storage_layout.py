@@ -64,21 +64,21 @@ def show(name: str, runs: Path, file: Path, quiet: bool) -> list[Claim]:
     figure: Figure | None = None
     with style.look():
         if name == "cassandra":
-            builds_, excluded = builds(runs)
-            claims = cassandra_claims(builds_)
-            figure = build_offsets(runs, builds_) if builds_ else None
-            if builds_ and not quiet:
-                show_builds(builds_)
+            valid_builds, excluded = builds(runs)
+            claims = cassandra_claims(valid_builds)
+            figure = build_offsets(runs, valid_builds) if valid_builds else None
+            if valid_builds and not quiet:
+                show_builds(valid_builds)
         else:
-            steps_, excluded = steps(runs)
+            valid_steps, excluded = steps(runs)
             if name == "shuffled":
-                claims = shuffled_claims(steps_, loads())
-                figure = disorder(steps_) if steps_ else None
+                claims = shuffled_claims(valid_steps, loads())
+                figure = disorder(valid_steps) if valid_steps else None
             else:
-                claims = layout_claims(name, steps_)
-                figure = offsets(runs, steps_) if steps_ else None
-            if steps_ and not quiet:
-                show_steps(name, steps_)
+                claims = layout_claims(name, valid_steps)
+                figure = offsets(runs, valid_steps) if valid_steps else None
+            if valid_steps and not quiet:
+                show_steps(name, valid_steps)
         if figure is not None:
             save(figure, file)
     for reason in excluded:
@@ -86,12 +86,12 @@ def show(name: str, runs: Path, file: Path, quiet: bool) -> list[Claim]:
     return claims
 
 
-def exchanged(steps_: list[Step]) -> list[Step]:
+def exchanged(valid_steps: list[Step]) -> list[Step]:
     """The planted failure: scans before and after the rewriting exchanged."""
     opposite = {"scan-loaded": "scan-rewritten", "scan-rewritten": "scan-loaded"}
     return [
         replace(s, levels={**s.levels, "step": opposite.get(s.levels["step"], s.levels["step"])})
-        for s in steps_
+        for s in valid_steps
     ]
 
 
@@ -99,23 +99,23 @@ def swap_detected(name: str, runs: Path) -> bool | None:
     """True if exchanged scans fail a claim; None if a study has none of them, or no valid run."""
     if name not in ("wiredtiger", "postgres"):
         return None
-    steps_, _ = steps(runs)
-    if not {"scan-loaded", "scan-rewritten"} <= {s.levels["step"] for s in steps_}:
+    valid_steps, _ = steps(runs)
+    if not {"scan-loaded", "scan-rewritten"} <= {s.levels["step"] for s in valid_steps}:
         return None
-    return any(c.result is Result.NOT_MET for c in layout_claims(name, exchanged(steps_)))
+    return any(c.result is Result.NOT_MET for c in layout_claims(name, exchanged(valid_steps)))
 
 
-def show_builds(builds_: list[Build]) -> None:
+def show_builds(valid_builds: list[Build]) -> None:
     """One row per setting of Cassandra."""
     table = Table(box=None, pad_edge=False, title="cassandra (disks three times as slow as real)")
     for heading in ("setting", "time s", "processor s", "disk busy", "least consecutive"):
         table.add_column(heading, justify="left" if heading == "setting" else "right")
-    for row in build_table(builds_):
+    for row in build_table(valid_builds):
         table.add_row(*row)
     Console(width=110, highlight=False).print(table)
 
 
-def show_steps(name: str, steps_: list[Step]) -> None:
+def show_steps(name: str, valid_steps: list[Step]) -> None:
     """One row per treatment: time with its interval and the verdict on the reads of the table."""
     table = Table(box=None, pad_edge=False, title=f"{name} (times four times those of the disks)")
     for heading in (
@@ -130,10 +130,10 @@ def show_steps(name: str, steps_: list[Step]) -> None:
     ):
         table.add_column(heading, justify="left" if heading in ("disk", "step") else "right")
     last = "shuffled" if name == "shuffled" else "step"
-    for disk in disks_of(steps_):
-        for level in dict.fromkeys(s.levels[last] for s in sorted(steps_, key=_order)):
+    for disk in disks_of(valid_steps):
+        for level in dict.fromkeys(s.levels[last] for s in sorted(valid_steps, key=_order)):
             level_steps = [
-                s for s in steps_ if s.levels["disk"] == disk and s.levels[last] == level
+                s for s in valid_steps if s.levels["disk"] == disk and s.levels[last] == level
             ]
             if not level_steps:
                 continue

@@ -176,7 +176,10 @@ def predicted(engine: str, seen: Measurements, compared: Sequence[Compared]) -> 
     """Predictions of every scenario by each way of the model, with service times identified under the same
     model.
     """
-    seeded = {name: seeded_under(engine, seen, model_) for name, model_ in models(engine).items()}
+    seeded = {
+        name: seeded_under(engine, seen, seeded_model)
+        for name, seeded_model in models(engine).items()
+    }
     for name, platform in {**seeded, OCCURRED: seeded[DEFAULT]}.items():
         for comparison in compared:
             scenario = comparison.scenario
@@ -184,22 +187,22 @@ def predicted(engine: str, seen: Measurements, compared: Sequence[Compared]) -> 
             changed = platform(changes_of(scenario)).with_values(changes)
             begin = time.process_time()
             if name == OCCURRED:
-                predictions_ = [
+                results = [
                     _predicted(scenario.workload(), changed, placement)
                     for placement in comparison.places
                 ]
             else:
-                predictions_ = [_predicted(scenario.workload(), changed)]
+                results = [_predicted(scenario.workload(), changed)]
             if name == DEFAULT:
                 comparison.cpu_s = time.process_time() - begin
                 begin = time.process_time()
                 predict_many(scenario.workload(), [changed], threads=1)
                 comparison.cpu_plain_s = time.process_time() - begin
             comparison.predicted[name] = Predicted(
-                statistics.fmean(p.mean_s for p in predictions_),
-                statistics.fmean(p.low_s for p in predictions_),
-                statistics.fmean(p.high for p in predictions_),
-                predictions_[0].verdict,
+                statistics.fmean(p.mean_s for p in results),
+                statistics.fmean(p.low_s for p in results),
+                statistics.fmean(p.high for p in results),
+                results[0].verdict,
             )
     for comparison in compared:
         errors = ", ".join(f"{m}: {comparison.case(m).error:+.0%}" for m in comparison.predicted)
@@ -302,9 +305,9 @@ def matrix(engines: Sequence[str]) -> str:
         if missing:
             print(f"{engine}: not run: {missing}", file=sys.stderr)
             continue
-        engine_ = STORE_ENGINES.load(engine)()
-        if isinstance(engine_, Unmounted):
-            own_tests[engine] = {k: s.how for k, s in engine_.support().items()}
+        store_engine = STORE_ENGINES.load(engine)()
+        if isinstance(store_engine, Unmounted):
+            own_tests[engine] = {k: s.how for k, s in store_engine.support().items()}
             continue
         changes = [
             f"store.engine={engine}",

@@ -150,12 +150,12 @@ def _agree(valid: list[dict[str, Any]]) -> Finding:
     return met_if(all(row["confirmed"] for row in valid), evidence)
 
 
-def record_rows(runs_: list[dict[str, Any]]) -> list[record.Row]:
+def record_rows(run_rows: list[dict[str, Any]]) -> list[record.Row]:
     """The claims, and the number of valid certificates."""
-    valid = sum(row["certificate"] for row in runs_)
+    valid = sum(row["certificate"] for row in run_rows)
     return [
-        *checks.rows(claims_of(runs_)),
-        record.share("runs", "", "certificates valid", valid, len(runs_)),
+        *checks.rows(claims_of(run_rows)),
+        record.share("runs", "", "certificates valid", valid, len(run_rows)),
     ]
 
 

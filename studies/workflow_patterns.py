@@ -76,12 +76,12 @@ def read_or_new(file: Path, ground: str, size: Size) -> Part:
 def measured(ground: str, size: Size, out: Path, resume: bool) -> Part:
     """Measure a ground. Its file has the results so far."""
     part = read_or_new(file_of(out, ground), ground, size) if resume else Part(ground, size)
-    ground_ = ground_of(ground, size)
-    reason = STORE_ENGINES.load(ground_.engine)().missing()
+    study_ground = ground_of(ground, size)
+    reason = STORE_ENGINES.load(study_ground.engine)().missing()
     if reason:
         print(f"{ground}: not measured: {reason}", file=sys.stderr)
         return part
-    return measure(ground_, part, lambda part_: store_part(out, part_))
+    return measure(study_ground, part, lambda results_so_far: store_part(out, results_so_far))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -416,11 +416,11 @@ def line(experiment: Experiment, by_script: Mapping[str, list[Result]]) -> list[
     """Cells of one experiment, from the results of each script."""
     files = by_script.get(experiment.script, [])
     by_goal = [
-        [(result_, row) for result_, row in matching(files, goal) if row.get("verdict")]
+        [(recorded, row) for recorded, row in matching(files, goal) if row.get("verdict")]
         for goal in experiment.rows
     ]
     decisive = [pair for pairs in by_goal for pair in pairs]
-    used = [result_ for result_, _ in decisive]
+    used = [recorded for recorded, _ in decisive]
     verdicts = [row["verdict"] for _, row in decisive]
     measured = ""
     if decisive:
@@ -434,8 +434,8 @@ def line(experiment: Experiment, by_script: Mapping[str, list[Result]]) -> list[
     )
     runs = sorted({row["n"] for _, row in decisive if isinstance(row.get("n"), int)})
     n = "" if not runs else str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]:,}"
-    dates = sorted({_date(result_) for result_ in used})
-    commands = list(dict.fromkeys(result_["command"] for result_ in used))
+    dates = sorted({_date(recorded) for recorded in used})
+    commands = list(dict.fromkeys(recorded["command"] for recorded in used))
     if not commands and experiment.script:
         commands = [_script(experiment.script)]
     command = ", ".join(f"`{text}`" for text in commands)

@@ -225,10 +225,10 @@ def upward(package: Package, order: Iterable[Iterable[str]]) -> list[Import]:
 def undeclared(package: Package) -> list[Import]:
     """Undeclared imports: from the core to a part, or from a part to another."""
     crossing = []
-    for import_ in package.imports:
-        a, b = package.part(import_.importer), package.part(import_.imported)
+    for edge in package.imports:
+        a, b = package.part(edge.importer), package.part(edge.imported)
         if b not in (a, CORE) and b not in DECLARED.get(a, ()):
-            crossing.append(import_)
+            crossing.append(edge)
     return crossing
 
 

@@ -189,7 +189,7 @@ def differences(cell: Cell, run: Run) -> list[str]:
     """Differences in counts and bytes (fio's summary), offsets (its logs), order per process, and losses."""
     engine = ENGINES[cell.engine]
     rows = [row for row in run.recording.of_file(run.target) if row["op"] in engine.ops]
-    differences_ = []
+    deviations = []
     if engine.directions and cell.engine != "ftruncate":
         for direction in ("read", "write"):
             ours = [row for row in rows if row["direction"] == direction]
@@ -199,7 +199,7 @@ def differences(cell: Cell, run: Run) -> list[str]:
                 sum(job[direction]["io_bytes"] for job in run.told["jobs"]),
             )
             if counts != theirs:
-                differences_.append(f"{direction}s and bytes: {counts}, fio {theirs}")
+                deviations.append(f"{direction}s and bytes: {counts}, fio {theirs}")
     of_process: dict[int, list[Request]] = collections.defaultdict(list)
     for row in rows:
         of_process[row["pid"]].append(_request(row, engine, cell))
@@ -211,9 +211,9 @@ def differences(cell: Cell, run: Run) -> list[str]:
         same = collections.Counter(r for one in ours for r in one) == collections.Counter(
             r for one in theirs for r in one
         )
-        differences_.append("the order per process" if same else "the offsets")
-    differences_ += receipt_faults(run.recording.receipt)
-    return differences_
+        deviations.append("the order per process" if same else "the offsets")
+    deviations += receipt_faults(run.recording.receipt)
+    return deviations
 
 
 def receipt_faults(receipt: dict[str, Any]) -> list[str]:

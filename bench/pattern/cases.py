@@ -223,11 +223,11 @@ def hot(seed: int, n: int, size: int) -> Iterator[Case]:
     blocks = 2000
     if n >= 8 * blocks:
         often = draws.random(n) < 0.93
-        blocks_ = np.where(often, draws.integers(0, blocks // 8, n), draws.integers(0, blocks, n))
+        indices = np.where(often, draws.integers(0, blocks // 8, n), draws.integers(0, blocks, n))
         yield case(
             f"93 % to an eighth n{n} s{size} #{seed}",
             "hot-set",
-            draws.permutation(blocks)[blocks_] * size,
+            draws.permutation(blocks)[indices] * size,
             size,
         )
 

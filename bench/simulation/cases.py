@@ -290,9 +290,9 @@ def scaling(scale: Scale) -> list[Row]:
                 rows += time_rows(case, engine, runs[engine])
                 cpu = row(case, engine, "", [r.cpu_s for r in runs[engine]], "")["value"]
                 times.setdefault((engine, label), []).append(cpu)
-                events_ = float(runs[engine][0].result["events"])
-                counts.setdefault((engine, label), []).append(events_)
-                rows.append(row(case, engine, "events", [events_], ""))
+                event_count = float(runs[engine][0].result["events"])
+                counts.setdefault((engine, label), []).append(event_count)
+                rows.append(row(case, engine, "events", [event_count], ""))
     for (engine, label), times_s in times.items():
         case = f"weak scaling, {label}"
         rows.append(row(case, engine, "R2 of CPU time against nodes", [linear_r2(x, times_s)], ""))

@@ -22,10 +22,10 @@ class Simulator:
 
     def simulate(self, network: Json, seed: int = 1) -> Json:
         """Outcome of a simulation. RuntimeError if the store of the simulated platform failed."""
-        outcome_: Json = json.loads(self.outcome(json.dumps(network), seed))
-        if outcome_["error"] is not None:
-            raise RuntimeError(f"the simulated run failed: {outcome_['error']}")
-        return outcome_
+        document: Json = json.loads(self.outcome(json.dumps(network), seed))
+        if document["error"] is not None:
+            raise RuntimeError(f"the simulated run failed: {document['error']}")
+        return document
 
     def many(self, networks: list[str], seeds: list[int], threads: int = 0) -> list[list[str]]:
         """Outcomes as JSON by network and seed, on `threads` threads (0: all cores)."""

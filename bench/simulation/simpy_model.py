@@ -321,11 +321,11 @@ class Store:
             for process in done.events:
                 number, host = running.pop(process)
                 idle = sorted([*idle, host], key=lambda h: h.index)
-                for task_ in sorted(waiting):
-                    needs[task_].discard(number)
-                    if not needs[task_]:
-                        waiting.discard(task_)
-                        ready.append(task_)
+                for dependent in sorted(waiting):
+                    needs[dependent].discard(number)
+                    if not needs[dependent]:
+                        waiting.discard(dependent)
+                        ready.append(dependent)
 
     def run(self) -> Outcome:
         scheduler = self.env.process(self.schedule())

@@ -78,9 +78,9 @@ def test_the_planted_filter_does_additional_work(tmp_path: Path) -> None:
 
     module._time = types.SimpleNamespace(perf_counter=perf_counter)  # type: ignore[attr-defined]
     app = module.filter_factory({})(lambda environ, start_response: [b"served"])
-    environ_ = {"REQUEST_METHOD": "HEAD", "PATH_INFO": "/sdb1/1/a/c/o"}
-    assert app(environ_, None) == [b"served"]
+    request = {"REQUEST_METHOD": "HEAD", "PATH_INFO": "/sdb1/1/a/c/o"}
+    assert app(request, None) == [b"served"]
     assert readings == []
     mark.touch()
-    assert app(environ_, None) == [b"served"]
+    assert app(request, None) == [b"served"]
     assert len(readings) >= 10

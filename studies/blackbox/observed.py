@@ -30,7 +30,7 @@ class Observed:
 def observed(out: Path) -> tuple[list[Observed], list[str]]:
     """Valid runs of the study in `out`, and reasons why others are excluded."""
     runs = pd.read_parquet(out / "runs.parquet").sort_values("run_id")
-    observed_, excluded = [], []
+    valid, excluded = [], []
     for row in runs.to_dict("records"):
         name = f"{row['disk']} {row['program']} {row['size']} #{row['replicate']}"
         if not row["valid"]:
@@ -39,7 +39,7 @@ def observed(out: Path) -> tuple[list[Observed], list[str]]:
         bundle = Bundle.open(out / "runs" / str(row["run_id"]))
         task = json.loads((bundle.path / "workload" / "task.json").read_text())
         certificate = bundle.table("fidelity").to_pandas().set_index("metric")
-        observed_.append(
+        valid.append(
             Observed(
                 disk=str(row["disk"]),
                 program=str(row["program"]),
@@ -51,7 +51,7 @@ def observed(out: Path) -> tuple[list[Observed], list[str]]:
                 delivered_bps=float(certificate.loc["rate", "delivered"]),
             )
         )
-    return observed_, excluded
+    return valid, excluded
 
 
 def group_cpu_s(bundle: Bundle, begin_ns: int, end_ns: int) -> float:

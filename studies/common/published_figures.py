@@ -45,7 +45,7 @@ def comparison_figure(
     fig = style.figure(style.WIDE_INCHES, 3.2)
     grid = fig.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     names = list(
-        dict.fromkeys(name for points_ in panels.values() for p in points_ for name in p.measured)
+        dict.fromkeys(name for panel in panels.values() for p in panel for name in p.measured)
     )
     for number, (axes, (title, points)) in enumerate(zip(grid, panels.items(), strict=True)):
         for at, name in enumerate(["published", *names]):

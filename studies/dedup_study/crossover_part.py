@@ -189,16 +189,16 @@ def measured_crossover(runs: Sequence[RateRun], chunking: str) -> Estimate | Non
     Interpolated over the time per byte 1 / B, in which the times are linear. None without two limited rates.
     """
     cells = [
-        (1 / rate_run.rate_bps, pairs_)
+        (1 / rate_run.rate_bps, common)
         for rate_run in runs
-        if rate_run.rate_bps is not None and (pairs_ := pairs(rate_run.run, chunking)) is not None
+        if rate_run.rate_bps is not None and (common := pairs(rate_run.run, chunking)) is not None
     ]
     if len(cells) < 2:
         return None
     x = [per_byte for per_byte, _ in cells]
-    more = [float((pairs_.on_s - pairs_.off_s).mean()) for _, pairs_ in cells]
+    more = [float((common.on_s - common.off_s).mean()) for _, common in cells]
     random = generator()
-    means = [pairs_.resampled(random) for _, pairs_ in cells]
+    means = [common.resampled(random) for _, common in cells]
     sampled = np.column_stack([on - off for _, on, off in means]).tolist()
     return estimate(_rate_at(x, more), (_rate_at(x, rate_run) for rate_run in sampled))
 

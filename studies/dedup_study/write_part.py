@@ -256,7 +256,7 @@ def _as_predicted(cells: Sequence[CellRun]) -> Finding:
     evidence = f"{at.text(100, '%')}; predicted {100 * predicted:.1f} %"
     if math.isinf(at.value):
         highest = max(
-            float(pairs_.similarity.mean()) for run in cells if (pairs_ := pairs(run, SEQCDC))
+            float(common.similarity.mean()) for run in cells if (common := pairs(run, SEQCDC))
         )
         agrees = predicted > highest - POINTS if at.value > 0 else predicted < POINTS
         return met_if(agrees, evidence)

@@ -192,8 +192,8 @@ def run(head: str, nodes: list[str], disk: Path, out: Path, speculative: bool) -
     summary: dict[str, Any] = {"seconds": (ended_ns - began_ns) / 1e9}
     summary |= {"began_ns": began_ns, "ended_ns": ended_ns, "checksum": checksum[-1]}
     for kind in ("map", "reduce"):
-        tasks_ = [t for t in tasks if t["kind"] == kind]
-        summary[f"last_{kind}"] = max(tasks_, key=lambda t: float(t["end_s"]))["node"]
+        of_kind = [t for t in tasks if t["kind"] == kind]
+        summary[f"last_{kind}"] = max(of_kind, key=lambda t: float(t["end_s"]))["node"]
     return {**summary, "tasks": tasks}
 
 

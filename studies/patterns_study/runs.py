@@ -129,7 +129,7 @@ def measure(ground: AnyGround, part: Part, save: Callable[[Part], None] = lambda
     for cluster in clusters:
         _measure_on(ground, cluster, part, save)
     platform = read_platform(part.platform.encode(), HERE / ground.file)
-    everything = [treatment_ for cluster in clusters for treatment_ in cluster.treatments]
+    everything = [planned for cluster in clusters for planned in cluster.treatments]
     for treatment in (*everything, *ground.simulated_only(part.size)):
         if not part.simulations(treatment):
             part.simulated.append(simulate(treatment, platform, part.size.seeds))

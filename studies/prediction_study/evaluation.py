@@ -185,7 +185,7 @@ def _intervals(cases: Sequence[Case], name: str) -> Iterator[record.Row]:
         yield _coverage(name, wording or f"{metric}, calibrated on other patterns", inside, runs)
         of = "half of the 90 % interval" if wording else "half of that interval"
         widths = [
-            100 * interval_.half_width for interval_ in intervals if interval_.high_s is not None
+            100 * predicted.half_width for predicted in intervals if predicted.high_s is not None
         ]
         if widths:
             row = record.row("scenarios", name, f"{of}, of the prediction", widths, "%")

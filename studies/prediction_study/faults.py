@@ -209,7 +209,10 @@ def claims_of(suspected: dict[str, list[list[Suspect]]], size: Size) -> list[Cla
         def evaluate(
             trials: list[list[Suspect]] = trials, names: tuple[str, ...] = names
         ) -> Finding:
-            first = [suspects_[0].name if suspects_ else "" for suspects_ in trials]
+            first = [
+                suspects_of_trial[0].name if suspects_of_trial else ""
+                for suspects_of_trial in trials
+            ]
             correct = sum(name in (names or ("",)) for name in first)
             wrong = sorted({name or "nothing" for name in first if name not in (names or ("",))})
             other_names = f"; the others: {', '.join(wrong)}" if wrong else ""
@@ -236,5 +239,9 @@ def rows_of(suspected: dict[str, list[list[Suspect]]]) -> list[record.Row]:
     return [
         record.row(f"faults: {label}", "", "times as long, by the first suspect", factors, "")
         for label, trials in suspected.items()
-        if (factors := [suspects_[0].factor for suspects_ in trials if suspects_])
+        if (
+            factors := [
+                suspects_of_trial[0].factor for suspects_of_trial in trials if suspects_of_trial
+            ]
+        )
     ]

@@ -240,7 +240,7 @@ def predict_all(part: Part, scenarios: Sequence[Scenario]) -> None:
     assert part.seeds is not None
     engine = part.head.engine
     platform, started = platform_of(engine, part.seeds), cluster(engine)
-    remote = [scenario_ for scenario_ in scenarios if not scenario_.hints][:PLANTED_SCENARIOS]
+    remote = [s for s in scenarios if not s.hints][:PLANTED_SCENARIOS]
     for scenario in scenarios:
         for planted in (False, True)[: 1 + (scenario in remote)]:
             if part.predicted(scenario, planted=planted) is not None:
@@ -330,12 +330,9 @@ def blocks(
     numbers = range(runs)
     for number in (WARM_UP, *numbers):
         order = [
-            scenario_
-            for scenario_ in scenarios
-            if any(
-                lacking(part, scenario_, n, runs)
-                for n in (numbers if number == WARM_UP else (number,))
-            )
+            s
+            for s in scenarios
+            if any(lacking(part, s, n, runs) for n in (numbers if number == WARM_UP else (number,)))
         ]
         Random(f"{part.head.engine} {scenarios[0].cluster} {number}").shuffle(order)
         for scenario in order:

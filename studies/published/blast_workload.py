@@ -36,7 +36,7 @@ def blast(
     """The queries divided over `tasks` searches, and one task that joins the answers."""
     places = random.Random(1)
     files = [File("database", database_bytes, True)]
-    tasks_ = []
+    searches = []
     for i in range(tasks):
         queries = QUERIES // tasks + (i < QUERIES % tasks)
         query, answer = f"queries-{i}", f"answers-{i}"
@@ -52,14 +52,14 @@ def blast(
             steps.append(Operation("read", "database", at, lookup_bytes))
             steps.append(Operation("compute", seconds=query_s))
         steps.append(Operation("write", answer, 0, queries * ANSWER_BYTES))
-        tasks_.append(Task(f"search-{i}", tuple(steps), "search"))
+        searches.append(Task(f"search-{i}", tuple(steps), "search"))
     join = [
         Operation("read", f"answers-{i}", 0, ANSWER_BYTES * (QUERIES // tasks))
         for i in range(tasks)
     ]
     join.append(Operation("write", "result", 0, QUERIES * ANSWER_BYTES))
-    tasks_.append(Task("join", tuple(join), "join"))
-    return Workload("blast", (*files, File("result")), tuple(tasks_))
+    searches.append(Task("join", tuple(join), "join"))
+    return Workload("blast", (*files, File("result")), tuple(searches))
 
 
 if __name__ == "__main__":

@@ -47,21 +47,21 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def workload(options_: argparse.Namespace) -> Workload:
+def workload(scenario: argparse.Namespace) -> Workload:
     """The workload that the options describe."""
-    if options_.kind == "blast-split":
-        query_s = options_.compute or blast_workload.QUERY_S
+    if scenario.kind == "blast-split":
+        query_s = scenario.compute or blast_workload.QUERY_S
         return blast_workload.blast(
-            options_.app, query_s, options_.database_bytes, options_.lookup_bytes
+            scenario.app, query_s, scenario.database_bytes, scenario.lookup_bytes
         )
     options = {
-        "width": options_.width,
-        "queries": options_.queries,
-        "compute_s": options_.compute,
-        "file_bytes": options_.file_bytes,
-        "optimised": options_.scheduler == "data_location",
+        "width": scenario.width,
+        "queries": scenario.queries,
+        "compute_s": scenario.compute,
+        "file_bytes": scenario.file_bytes,
+        "optimised": scenario.scheduler == "data_location",
     }
-    return make_workload(options_.kind, options_.size, options)
+    return make_workload(scenario.kind, scenario.size, options)
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
@@ -74,16 +74,16 @@ def prediction(
     arguments: Sequence[str], overrides: Sequence[str] = (), seeds: int = SEEDS
 ) -> dict[str, Any]:
     """The prediction as a dictionary; `overrides` are further values of the platform."""
-    options_ = parsed(arguments)
-    sets = [*options_.sets, f"scheduler.kind={options_.scheduler}"]
-    if options_.kind == "blast-split":
-        if options_.app is None:
-            options_.app = options_.nodes - 1 - options_.storage
-        sets += [f"hosts.app.count={options_.app}"]
-        sets += [f"hosts.storage.count={options_.nodes - 1 - options_.app}"]
-    platform = load_platform(options_.platform, [*sets, *overrides])
+    scenario = parsed(arguments)
+    sets = [*scenario.sets, f"scheduler.kind={scenario.scheduler}"]
+    if scenario.kind == "blast-split":
+        if scenario.app is None:
+            scenario.app = scenario.nodes - 1 - scenario.storage
+        sets += [f"hosts.app.count={scenario.app}"]
+        sets += [f"hosts.storage.count={scenario.nodes - 1 - scenario.app}"]
+    platform = load_platform(scenario.platform, [*sets, *overrides])
     predicted = predict(
-        workload(options_), platform, seeds=seeds, level=0.9 if seeds >= SEEDS else 0.5
+        workload(scenario), platform, seeds=seeds, level=0.9 if seeds >= SEEDS else 0.5
     )
     return predicted.to_dict()
 

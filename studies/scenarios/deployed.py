@@ -179,7 +179,7 @@ def count(node: str, out: Path) -> None:
             time.sleep(max(0.0, due - time.monotonic()))
 
 
-def run(name: str, input_: Path, out: Path, files: int, mib: int) -> None:
+def run(name: str, source: Path, out: Path, files: int, mib: int) -> None:
     """Become the program that loads the data and runs the three workloads, in Spark's own Python."""
     scenario = SCENARIOS[name]
     os.environ["JAVA_TOOL_OPTIONS"] = java_options(scenario, "head")
@@ -190,7 +190,7 @@ def run(name: str, input_: Path, out: Path, files: int, mib: int) -> None:
     endpoint = f"http://{WIRE[OBJECT_NODES[0]]}:{OBJECT_PORT}"
     argv = [str(cache() / "spark" / "bin" / "python"), str(HERE / "programs.py")]
     argv += [top, endpoint, KEY, SECRET, str(cache() / "s3a" / "lib"), str(HOME)]
-    argv += [str(input_), str(out), str(files), str(mib)]
+    argv += [str(source), str(out), str(files), str(mib)]
     os.execv(argv[0], argv)
 
 

@@ -207,14 +207,14 @@ def _dfsio(rows: Mapping[str, Measured], ranking: Order) -> Finding:
     strong = [(a, b) for a in LOCAL for b in VOLUMES] + [(v, OBJECTS) for v in VOLUMES]
     verdict = _below(rows, ranking, strong)
     # guest < apart < host were 3 and 7 % apart: reversed only if the difference is significant
-    reversed_ = [
+    out_of_order = [
         p
         for p in ranking.pairs
         if p.apart and (p.second, p.first) in (("guest", "apart"), ("apart", "host"))
     ]
     more = {v: 100 * (_ratio(rows, v, "guest") - 1) for v in VOLUMES}
     volumes = ", ".join(f"{m:+.0f} %" for m in more.values())
-    return Finding(MISSED if reversed_ else verdict, f"volumes {volumes} of guest; {ranking}")
+    return Finding(MISSED if out_of_order else verdict, f"volumes {volumes} of guest; {ranking}")
 
 
 def _tie(rows: Mapping[str, Measured], ranking: Order) -> Finding:

@@ -233,14 +233,14 @@ def times(completed: Sequence[Ran]) -> dict[str, dict[str, list[float]]]:
 
 def costs(completed: Sequence[Ran]) -> list[Cost]:
     """Cost of each scenario for each program, by the means of the runs."""
-    costs_ = []
+    cost_rows = []
     for program in PROGRAMS:
         program_runs = [r for r in completed if r.program == program]
         guest = [r.time_s for r in program_runs if r.scenario == "guest"]
         guest_s = np.mean(guest) if guest else np.nan
         for scenario in dict.fromkeys(r.scenario for r in program_runs):
             scenario_runs = [r for r in program_runs if r.scenario == scenario]
-            costs_.append(
+            cost_rows.append(
                 Cost(
                     program,
                     scenario,
@@ -250,18 +250,18 @@ def costs(completed: Sequence[Ran]) -> list[Cost]:
                     float(guest_s),
                 )
             )
-    return costs_
+    return cost_rows
 
 
-def rates(costs_: Sequence[Cost]) -> dict[str, float]:
+def rates(cost_rows: Sequence[Cost]) -> dict[str, float]:
     """Waves per second of each program in `guest`."""
-    return {c.program: c.waves / c.run_time_s for c in costs_ if c.scenario == "guest"}
+    return {c.program: c.waves / c.run_time_s for c in cost_rows if c.scenario == "guest"}
 
 
-def after(costs_: Sequence[Cost]) -> dict[str, dict[str, float]]:
+def after(cost_rows: Sequence[Cost]) -> dict[str, dict[str, float]]:
     """Seconds after the last job of the programs that write, by scenario."""
     by_program: dict[str, dict[str, float]] = {}
-    for cost in costs_:
+    for cost in cost_rows:
         if cost.program in WRITING:
             by_program.setdefault(cost.program, {})[cost.scenario] = cost.after_s
     return by_program

@@ -76,9 +76,9 @@ def builds(out: Path) -> tuple[list[Build], list[str]]:
     return valid, excluded
 
 
-def ratio(builds_: Sequence[Build], disk: str, setting: str) -> Interval:
+def ratio(valid_builds: Sequence[Build], disk: str, setting: str) -> Interval:
     """Ratio of the time in that setting to that of one node, replicate by replicate."""
-    on_disk = [b for b in builds_ if b.disk == disk]
+    on_disk = [b for b in valid_builds if b.disk == disk]
     one_node = {b.replicate: b.time_s for b in on_disk if b.setting == "one-node"}
     compared = {b.replicate: b.time_s for b in on_disk if b.setting == setting}
     replicates = sorted(one_node.keys() & compared.keys())
@@ -86,62 +86,62 @@ def ratio(builds_: Sequence[Build], disk: str, setting: str) -> Interval:
 
 
 def _needs(
-    builds_: Sequence[Build], disks: Iterable[str], settings: Iterable[str]
+    valid_builds: Sequence[Build], disks: Iterable[str], settings: Iterable[str]
 ) -> dict[str, int]:
     """Valid runs of each setting on each disk."""
     treatments = [f"{disk} {setting}" for disk in disks for setting in settings]
-    return valid_runs(treatments, (f"{b.disk} {b.setting}" for b in builds_))
+    return valid_runs(treatments, (f"{b.disk} {b.setting}" for b in valid_builds))
 
 
-def cassandra_claims(builds_: Sequence[Build]) -> list[Claim]:
+def cassandra_claims(valid_builds: Sequence[Build]) -> list[Claim]:
     """Patterns, use of the disk, half the memory, two nodes, results of a query."""
     claims = [
         claim(
             "cassandra",
             "every data file is read consecutively or sequentially, by faults",
-            _needs(builds_, GAIN, SETTINGS),
-            lambda: _ordered(builds_),
+            _needs(valid_builds, GAIN, SETTINGS),
+            lambda: _ordered(valid_builds),
             published="sequential (figure 4.10-d)",
         )
     ]
     for disk in GAIN:
-        claims += _of_disk(disk, [b for b in builds_ if b.disk == disk])
+        claims += _of_disk(disk, [b for b in valid_builds if b.disk == disk])
     wording = "a query through the index finds the same rows in every build of the same data"
-    needs = _needs(builds_, GAIN, ("one-node", "half-memory"))
-    return [*claims, claim("cassandra", wording, needs, lambda: _same_rows(builds_))]
+    needs = _needs(valid_builds, GAIN, ("one-node", "half-memory"))
+    return [*claims, claim("cassandra", wording, needs, lambda: _same_rows(valid_builds))]
 
 
-def _ordered(builds_: Sequence[Build]) -> Finding:
-    rows = pd.concat([b.patterns for b in builds_])
+def _ordered(valid_builds: Sequence[Build]) -> Finding:
+    rows = pd.concat([b.patterns for b in valid_builds])
     bases = "/".join(sorted(set(rows["basis"])))
     classes = ", ".join(f"{n} {c}" for c, n in rows["class"].value_counts().items())
-    files = sum(DATA_FILES * (2 if b.setting == "two-nodes" else 1) for b in builds_)
+    files = sum(DATA_FILES * (2 if b.setting == "two-nodes" else 1) for b in valid_builds)
     in_order = (
         rows["class"].isin(["consecutive", "sequential"]) & (rows["basis"] == "faults")
     ).sum()
-    evidence = f"{classes} of {files} files in {len(builds_)} runs, basis {bases}"
+    evidence = f"{classes} of {files} files in {len(valid_builds)} runs, basis {bases}"
     return met_if(int(in_order) == files, evidence)
 
 
-def _same_rows(builds_: Sequence[Build]) -> Finding:
-    rows = {b.found_rows for b in builds_ if b.setting != "two-nodes"}
+def _same_rows(valid_builds: Sequence[Build]) -> Finding:
+    rows = {b.found_rows for b in valid_builds if b.setting != "two-nodes"}
     return met_if(len(rows) == 1 and min(rows) > 0, f"{sorted(rows)}")
 
 
-def _of_disk(disk: str, builds_: Sequence[Build]) -> list[Claim]:
+def _of_disk(disk: str, valid_builds: Sequence[Build]) -> list[Claim]:
     return [
         claim(
             "cassandra",
             f"{disk}: the disk serves the data files less than half of the time",
-            _needs(builds_, [disk], SETTINGS),
-            lambda: _waiting(builds_),
+            _needs(valid_builds, [disk], SETTINGS),
+            lambda: _waiting(valid_builds),
             published="disk near 30 %, above 1.5 cores at most",
         ),
         claim(
             "cassandra",
             f"{disk}: with half the memory the time is longer (ratio)",
-            _needs(builds_, [disk], ("one-node", "half-memory")),
-            lambda: _half_memory(builds_, disk),
+            _needs(valid_builds, [disk], ("one-node", "half-memory")),
+            lambda: _half_memory(valid_builds, disk),
             published="longer",
             criterion="interval above 1",
             relaxed="interval without 1",
@@ -150,40 +150,43 @@ def _of_disk(disk: str, builds_: Sequence[Build]) -> list[Claim]:
         claim(
             "cassandra",
             f"{disk}: two nodes take 45 to 60 % of the time of one",
-            _needs(builds_, [disk], ("one-node", "two-nodes")),
-            lambda: _two_nodes(builds_, disk),
+            _needs(valid_builds, [disk], ("one-node", "two-nodes")),
+            lambda: _two_nodes(valid_builds, disk),
             published="near 50 %",
         ),
     ]
 
 
-def _waiting(builds_: Sequence[Build]) -> Finding:
-    busy, cores = max(b.disk_share for b in builds_), [b.cpu_s / b.time_s for b in builds_]
+def _waiting(valid_builds: Sequence[Build]) -> Finding:
+    busy, cores = (
+        max(b.disk_share for b in valid_builds),
+        [b.cpu_s / b.time_s for b in valid_builds],
+    )
     return met_if(
         busy < 0.5, f"disk at most {busy:.0%}, cores {min(cores):.2f} to {max(cores):.2f}"
     )
 
 
-def _half_memory(builds_: Sequence[Build], disk: str) -> Finding:
-    half = ratio(builds_, disk, "half-memory")
+def _half_memory(valid_builds: Sequence[Build], disk: str) -> Finding:
+    half = ratio(valid_builds, disk, "half-memory")
     if np.isnan(half.low):
         return Finding(Result.NOT_MEASURED, "fewer than 2 replicates with valid runs of both")
     return met_if(half.low > 1, str(half), relaxed=not half.low <= 1 <= half.high)
 
 
-def _two_nodes(builds_: Sequence[Build], disk: str) -> Finding:
-    two = ratio(builds_, disk, "two-nodes")
+def _two_nodes(valid_builds: Sequence[Build], disk: str) -> Finding:
+    two = ratio(valid_builds, disk, "two-nodes")
     if np.isnan(two.value):
         return Finding(Result.NOT_MEASURED, "no replicate with valid runs of both")
     return met_if(0.45 <= two.value <= 0.60, str(two))
 
 
-def build_table(builds_: Sequence[Build]) -> list[tuple[str, ...]]:
+def build_table(valid_builds: Sequence[Build]) -> list[tuple[str, ...]]:
     """Per disk and setting: time, processor time, share of the disk, smallest consecutive share."""
     rows = []
     for disk in GAIN:
         for setting, setting_text in SETTINGS.items():
-            selected = [b for b in builds_ if b.setting == setting and b.disk == disk]
+            selected = [b for b in valid_builds if b.setting == setting and b.disk == disk]
             if selected:
                 shares = pd.concat([b.patterns for b in selected])["consecutive_share"]
                 rows.append(
@@ -198,12 +201,12 @@ def build_table(builds_: Sequence[Build]) -> list[tuple[str, ...]]:
     return rows
 
 
-def build_offsets(out: Path, builds_: Sequence[Build]) -> Figure:
+def build_offsets(out: Path, valid_builds: Sequence[Build]) -> Figure:
     """Offset of one run's faults on data files by their number, a panel per setting, flash first."""
     fig = style.figure(style.WIDE_INCHES, 2.7)
     for axes, setting in zip(fig.subplots(1, 3, sharey=True), SETTINGS, strict=True):
         axes.set_title(SETTINGS[setting])
-        selected = sorted((b for b in builds_ if b.setting == setting), key=lambda b: b.disk)
+        selected = sorted((b for b in valid_builds if b.setting == setting), key=lambda b: b.disk)
         if not selected:
             continue
         bundle = Bundle.open(out / "runs" / selected[0].run_id)

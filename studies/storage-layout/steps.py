@@ -139,10 +139,12 @@ def ratio_interval(first: Iterable[float], second: Iterable[float]) -> Interval:
     return Interval(float(np.exp(logs.value)), float(np.exp(logs.low)), float(np.exp(logs.high)))
 
 
-def by_replicate(steps_: list[Step], **levels: str) -> dict[int, Step]:
+def by_replicate(valid_steps: list[Step], **levels: str) -> dict[int, Step]:
     """The steps at these levels, by replicate."""
     return {
-        s.replicate: s for s in steps_ if all(s.levels[name] == at for name, at in levels.items())
+        s.replicate: s
+        for s in valid_steps
+        if all(s.levels[name] == at for name, at in levels.items())
     }
 
 

@@ -173,8 +173,8 @@ def up(
     _private(directory / "proxy.conf", conf.proxy(proxy, memcached, key))
     (directory / "account.conf").write_text(conf.storage("account", account))
     (directory / "container.conf").write_text(conf.storage("container", container))
-    for name, port_ in zip(names, objects, strict=True):
-        (directory / f"object-{name}.conf").write_text(conf.storage("object", port_, name))
+    for name, object_port in zip(names, objects, strict=True):
+        (directory / f"object-{name}.conf").write_text(conf.storage("object", object_port, name))
     swift = Swift(
         directory,
         proxy,
@@ -191,10 +191,10 @@ def up(
         for name in names:
             _start(swift, f"object-{name}", [*daemon, PROGRAMS["object"], f"object-{name}.conf"])
         _start(swift, "proxy", [*daemon, PROGRAMS["proxy"], "proxy.conf"])
-        for name, port_ in (("account", account), ("container", container), ("proxy", proxy)):
-            _await(swift, name, port_)
-        for name, port_ in zip(names, objects, strict=True):
-            _await(swift, f"object-{name}", port_)
+        for name, object_port in (("account", account), ("container", container), ("proxy", proxy)):
+            _await(swift, name, object_port)
+        for name, object_port in zip(names, objects, strict=True):
+            _await(swift, f"object-{name}", object_port)
     except BaseException:
         swift.down()
         raise
@@ -240,9 +240,9 @@ def _devices(directory: Path, directories: list[Path] | None) -> list[Path]:
 def _free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for socket_ in sockets:
-            socket_.bind(("127.0.0.1", 0))
-        return [int(socket_.getsockname()[1]) for socket_ in sockets]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [int(listener.getsockname()[1]) for listener in sockets]
 
 
 def _rings(directory: Path, kinds: dict[str, list[tuple[int, str]]], replicas: int) -> None:

@@ -75,18 +75,20 @@ def test_coverage_is_calibrated_by_the_other_programs(compare: Any) -> None:
     """One program takes twice as long as predicted, which widens the intervals of the others only."""
     late = compare.coverage([], "word-count")
     assert (late.runs, late.level) == (0, None)
-    rows_ = [
+    late_rows = [
         replace(r, run=replace(r.run, time_s=2 * r.run.time_s))
         if r.run.program == "word-count"
         else r
         for r in rows(compare)
     ]
-    rows_ = [replace(r, low_s=np.float64(r.low_s)) for r in rows_]  # the type that a model returns
-    late = compare.coverage(rows_, "word-count")
+    late_rows = [
+        replace(r, low_s=np.float64(r.low_s)) for r in late_rows
+    ]  # the type that a model returns
+    late = compare.coverage(late_rows, "word-count")
     assert (late.runs, late.inside, late.calibrated) == (4, 0, 0)
     assert json.loads(json.dumps(vars(late))) == vars(late)
     assert late.level == pytest.approx(0.75, abs=1e-5)  # three other programs
-    grep = compare.coverage(rows_, "grep-fixed")
+    grep = compare.coverage(late_rows, "grep-fixed")
     assert (grep.inside, grep.calibrated) == (4, 4)
     far = [replace(r, run=replace(r.run, time_s=1.5 * r.run.time_s)) for r in rows(compare)]
     assert compare.coverage(far, "grep-fixed").inside == 0

@@ -148,13 +148,13 @@ def clients(parts: dict[str, Any], *names: str) -> list[Any]:
     )
     aware = np.array([True, False, *[True] * 20, *[False] * 20, True, False])
     blind = np.arange(len(at)) % 2 == 0
-    clients_ = []
+    client_runs = []
     for name in names:
         times, second = (at, aware) if name == "aware" else (at[::2], blind[: len(at[::2])])
-        clients_.append(
+        client_runs.append(
             parts["shares"].ClientRun("r", name, True, (0.0, 10.0, 20.0), times, second, times * 0)
         )
-    return clients_
+    return client_runs
 
 
 def test_without_one_kind_of_clients_its_claims_are_not_measured(parts: dict[str, Any]) -> None:
@@ -204,16 +204,16 @@ def test_records_are_sorted_divided_and_summed(parts: dict[str, Any]) -> None:
     unsorted = module.make(500, seed=3)
     unsorted[10, :10] = unsorted[11, :10]  # equal keys
     unsorted[20, :8] = unsorted[21, :8]  # equal but for the last two bytes
-    sorted_ = module.ordered(unsorted)
-    assert [bytes(r[:10]) for r in sorted_] == sorted(bytes(r[:10]) for r in unsorted)
-    assert module.in_order(sorted_)
+    ordered = module.ordered(unsorted)
+    assert [bytes(r[:10]) for r in ordered] == sorted(bytes(r[:10]) for r in unsorted)
+    assert module.in_order(ordered)
     assert not module.in_order(unsorted)
-    parts_ = module.divided(sorted_, 3)
+    parts_ = module.divided(ordered, 3)
     assert sum(len(p) for p in parts_) == 500
     for i, part in enumerate(parts_):
         for row in part:
             assert int.from_bytes(bytes(row[:8]), "big") * 3 >> 64 == i
-    assert module.checksum(sorted_) == module.checksum(unsorted)
+    assert module.checksum(ordered) == module.checksum(unsorted)
     changed = unsorted.copy()
     changed[7, 99] ^= 1
     assert module.checksum(changed) != module.checksum(unsorted)

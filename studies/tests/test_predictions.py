@@ -348,8 +348,8 @@ class TestEvaluation:
     def test_a_deviation_above_20_percent_is_allowed_only_outside_the_model(self) -> None:
         far = case([10.0, 10.0], 15.0)
         outside = replace(far, predicted=replace(far.predicted, verdict="outside"))
-        for case_, verdict in ((far, "missed"), (outside, "met")):
-            rows = {r["metric"]: r for r in evaluation.rows([case([9.0, 9.1], 9.0), case_], "a")}
+        for outcome, verdict in ((far, "missed"), (outside, "met")):
+            rows = {r["metric"]: r for r in evaluation.rows([case([9.0, 9.1], 9.0), outcome], "a")}
             assert rows["a: farthest off"]["verdict"] == verdict
             assert rows["predicted within 10 %"]["value"] == "1 of 2"
 

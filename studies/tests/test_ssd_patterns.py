@@ -32,7 +32,7 @@ def test_shapes_hold_in_virtual_time_and_a_planted_drive_is_detected() -> None:
 def tables(removed: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Runs of the study files at the simulator's rates; `removed` has no valid run at 4 KiB."""
     rate = ssd_patterns.simulated()
-    tables_ = []
+    result = []
     for name in ("", "-readahead"):
         rows = []
         for row in make_plan(load_study(STUDIES / f"ssd-patterns{name}.study.yaml")).rows:
@@ -43,8 +43,8 @@ def tables(removed: str) -> tuple[pd.DataFrame, pd.DataFrame]:
             )  # fmt: skip
             scaled = rate(*cell) / ssd_patterns.SCALE
             rows.append({**row.levels, "valid": valid, "bandwidth": scaled})
-        tables_.append(pd.DataFrame(rows))
-    return tables_[0], tables_[1]
+        result.append(pd.DataFrame(rows))
+    return result[0], result[1]
 
 
 def test_a_removed_cell_is_not_measured() -> None:

@@ -171,7 +171,7 @@ def builds(
     parts: tuple[Any, Any], two_s: float = 5.0, kind: str = "consecutive", busy: float = 0.3
 ) -> Any:
     nodes = importlib.import_module("nodes")
-    builds_ = []
+    result = []
     for setting, time_s, files in (
         ("one-node", 10.0, 5),
         ("half-memory", 11.0, 5),
@@ -186,22 +186,24 @@ def builds(
                 part, of_disk = (busy, time) if disk == "flash" else (0.3, 0.01 * replicate)
                 if disk == "hard-disk":
                     of_disk += {"one-node": 10.0, "half-memory": 11.0, "two-nodes": 5.0}[setting]
-                builds_.append(
+                result.append(
                     nodes.Build("r", disk, setting, replicate, of_disk, 8.0, part, 7, pattern)
                 )
-    return nodes, builds_
+    return nodes, result
 
 
 def test_order_waiting_and_two_nodes(parts: tuple[Any, Any]) -> None:
-    nodes, builds_ = builds(parts)
-    assert {c.result for c in nodes.cassandra_claims(builds_)} == {Result.MET}
+    nodes, valid_builds = builds(parts)
+    assert {c.result for c in nodes.cassandra_claims(valid_builds)} == {Result.MET}
 
 
 def test_less_time_with_half_the_memory_meets_the_relaxed_criterion_only(
     parts: tuple[Any, Any],
 ) -> None:
-    nodes, builds_ = builds(parts)
-    less = [replace(b, time_s=0.8 * b.time_s) if b.setting == "half-memory" else b for b in builds_]
+    nodes, valid_builds = builds(parts)
+    less = [
+        replace(b, time_s=0.8 * b.time_s) if b.setting == "half-memory" else b for b in valid_builds
+    ]
     claims = [c for c in nodes.cassandra_claims(less) if "half the memory" in c.wording]
     assert {c.result for c in claims} == {Result.NOT_MET}
     assert {c.relaxed.result for c in claims} == {Result.MET}
@@ -209,8 +211,8 @@ def test_less_time_with_half_the_memory_meets_the_relaxed_criterion_only(
 
 @pytest.mark.parametrize("setting", ["one-node", "half-memory", "two-nodes"])
 def test_a_removed_setting_is_not_measured(parts: tuple[Any, Any], setting: str) -> None:
-    nodes, builds_ = builds(parts)
-    rest = [b for b in builds_ if (b.disk, b.setting) != ("flash", setting)]
+    nodes, valid_builds = builds(parts)
+    rest = [b for b in valid_builds if (b.disk, b.setting) != ("flash", setting)]
     claims = nodes.cassandra_claims(rest)
     missing = [c for c in claims if c.result is Result.NOT_MEASURED]
     assert {c.missing for c in missing} == {(f"flash {setting}",)}
@@ -233,7 +235,7 @@ def test_a_removed_setting_is_not_measured(parts: tuple[Any, Any], setting: str)
 def test_planted_departures_do_not_hold(
     parts: tuple[Any, Any], planted: dict[str, Any], says: str
 ) -> None:
-    nodes, builds_ = builds(parts, **planted)
-    broken = [c.wording for c in nodes.cassandra_claims(builds_) if c.result is Result.NOT_MET]
+    nodes, valid_builds = builds(parts, **planted)
+    broken = [c.wording for c in nodes.cassandra_claims(valid_builds) if c.result is Result.NOT_MET]
     assert len(broken) == 1
     assert says in broken[0]

@@ -36,7 +36,7 @@ def test_hints_keep_the_files_of_a_pipeline_on_their_nodes(
     monkeypatch.setattr(runs, "seeded", lambda *_: text)
     ground = Ground("moosefs", (COUNT,), (("pipeline", KIB), ("broadcast", KIB)))
     part = Part("moosefs", replace(QUICK, repeat=1, seeds=2, scaled=()))
-    runs.measure(ground, part, lambda part_: workflow_patterns.store_part(tmp_path, part_))
+    runs.measure(ground, part, lambda result: workflow_patterns.store_part(tmp_path, result))
     assert workflow_patterns.read_part(tmp_path / "moosefs.json") == part
 
     def last(store: str, pattern: str = "pipeline", copies: int = 0) -> runs.Run:

@@ -47,8 +47,8 @@ class Worker:
             (place / name).mkdir(parents=True)
         self.group: RunCgroup = create_run_cgroup(f"grid{number}", MEMORY_BYTES, journal)
         spec = DiskSpec("data", backend=backend, size_bytes=size_bytes, allow_unhonoured=True)
-        place_ = Place(f"w{number}", place / "mount", place / "files", self.group)
-        disk = backends.up(spec, place_)
+        disk_place = Place(f"w{number}", place / "mount", place / "files", self.group)
+        disk = backends.up(spec, disk_place)
         assert isinstance(disk, ThrottledDisk)
         self.disk = disk
         self.base = base

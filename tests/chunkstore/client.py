@@ -51,8 +51,8 @@ class Client:
         """Request places, send each chunk and wait until it is stored, then inform the manager."""
         begin_s = time.monotonic()
         placed = self._call({"call": "alloc", "chunks": chunks, "width": width, "node": node})
-        for i, node_ in enumerate(placed["nodes"]):
-            self._stored(f"{file}.{i}", node_)
+        for i, target in enumerate(placed["nodes"]):
+            self._stored(f"{file}.{i}", target)
         self._call({"call": "commit", "file": file, "nodes": placed["nodes"]})
         self._note("write", begin_s)
 

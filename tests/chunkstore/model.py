@@ -69,10 +69,10 @@ def identified(rows: Rows, settings: Settings) -> Seeded:
     more_s = middle("client", "write", "begun", large) - middle("client", "write", "begun", small)
     latency_s = (more_s / (large - small) - moved_s - 2 * control_s - storage_s) / 2
     manager_s = middle("client", "open", "begun", small) - 4 * control_s - 2 * latency_s
-    settings_ = replace(
+    measured = replace(
         settings, storage_service_s=storage_s, manager_service_s=max(manager_s, 1e-6)
     )
-    return Seeded(settings_, max(latency_s, 0.0))
+    return Seeded(measured, max(latency_s, 0.0))
 
 
 def platform(seeded: Seeded, load: Load) -> Platform:
@@ -167,8 +167,8 @@ def workload(settings: Settings, load: Load) -> Workload:
 
 def predicted(seeded: Seeded, load: Load, seeds: Sequence[int] = SEEDS) -> list[Prediction]:
     """A prediction of one trial for each seed."""
-    work, platform_ = workload(seeded.settings, load), platform(seeded, load)
-    return [predict(work, platform_, seeds=[s]) for s in seeds]
+    work, hosts = workload(seeded.settings, load), platform(seeded, load)
+    return [predict(work, hosts, seeds=[s]) for s in seeds]
 
 
 #: modules and operations with their expected metric

@@ -34,12 +34,12 @@ class Reader:
         if not line:
             return None
         try:
-            message_: Message = json.loads(line)
+            parsed: Message = json.loads(line)
         except ValueError:
             raise ConnectionError("no message") from None
-        if not isinstance(message_, dict) or message_.get("word", "") != self._token:
+        if not isinstance(parsed, dict) or parsed.get("word", "") != self._token:
             raise ConnectionError("a message of a stranger")
-        return message_
+        return parsed
 
     def exactly(self, size: int) -> bytes:
         """So many bytes. Raises ConnectionError where there are fewer."""

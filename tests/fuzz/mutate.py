@@ -56,10 +56,10 @@ LEAVES: tuple[Any, ...] = (
 
 def nested(depth: int) -> list[Any]:
     """A list nested `depth` times."""
-    list_: list[Any] = []
+    value: list[Any] = []
     for _ in range(depth):
-        list_ = [list_]
-    return list_
+        value = [value]
+    return value
 
 
 def leaf(draw: Random) -> Any:

@@ -31,8 +31,8 @@ LAUNCH = "launch: {overhead: {kind: uniform, low_s: 0.1, high_s: 0.3}}\n"
 
 def write_files(folder: Path, *, extra: str = LAUNCH, **workload: Any) -> list[str]:
     """Write both files; return the beginning of the command line that explores them."""
-    workload_ = reduce(Shape(**({"width": 12, "file_bytes": 4 << 20, "compute_s": 3.0} | workload)))
-    (folder / "work.json").write_text(json.dumps(workload_.to_dict()))
+    pattern = reduce(Shape(**({"width": 12, "file_bytes": 4 << 20, "compute_s": 3.0} | workload)))
+    (folder / "work.json").write_text(json.dumps(pattern.to_dict()))
     (folder / "platform.yaml").write_text(PLATFORM + extra)
     return ["explore", str(folder / "work.json"), "--platform", str(folder / "platform.yaml")]
 

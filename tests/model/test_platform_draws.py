@@ -75,14 +75,14 @@ def platform(name: str) -> Platform:
     return load_platform(ROOT / "examples" / "platforms" / f"{name}.yaml")
 
 
-def one_by_one(platform_: Platform, count: int) -> list[Platform]:
+def one_by_one(base: Platform, count: int) -> list[Platform]:
     """The platforms of `sampled`, each with its own values in the file."""
     platforms = []
     for i in range(count):
         rng = np.random.default_rng([STREAM, i])
-        values = ranges(platform_.document, assumptions=True, chosen=platform_.chosen)
-        texts = {dotted(platform_.document, v.path): v.like.text(v.draw(rng)) for v in values}
-        platforms.append(platform_.with_values(texts))
+        values = ranges(base.document, assumptions=True, chosen=base.chosen)
+        texts = {dotted(base.document, v.path): v.like.text(v.draw(rng)) for v in values}
+        platforms.append(base.with_values(texts))
     return platforms
 
 
@@ -147,7 +147,7 @@ def test_exchanged_draws_give_other_runs() -> None:
     simulator, seeds = Simulator(WORKLOAD), range(11, 11 + COUNT)
     draws = sampled(platform("tb20"), COUNT)
     swapped = [([1, 0, *rows[2:]], sample) for rows, sample in draws]
-    correct, wrong = (simulator.drawn(draws_, seeds) for draws_ in (draws, swapped))
+    correct, wrong = (simulator.drawn(samples, seeds) for samples in (draws, swapped))
     assert [makespan(a) == makespan(b) for a, b in zip(correct, wrong, strict=True)] == [
         False,
         False,

@@ -38,7 +38,7 @@ def workloads(draw: st.DrawFn, *, tasks: int = 8, hints: bool = True) -> Workloa
         for i in range(draw(st.integers(1, 3)))
     ]
     sizes_by_name = {f["name"]: f["size_bytes"] for f in files}
-    tasks_ = []
+    task_rows = []
     for i in range(draw(st.integers(1, tasks))):
         operations: list[dict[str, Any]] = []
         for name in draw(st.lists(st.sampled_from(sorted(sizes_by_name)), max_size=3, unique=True)):
@@ -51,9 +51,9 @@ def workloads(draw: st.DrawFn, *, tasks: int = 8, hints: bool = True) -> Workloa
         sizes_by_name[own] = draw(sizes)
         operations.append({"op": "write", "file": own, "size_bytes": sizes_by_name[own]})
         files.append({"name": own, **tags()})
-        tasks_.append({"name": f"t{i}", "stage": f"s{i % 3}", "operations": operations})
+        task_rows.append({"name": f"t{i}", "stage": f"s{i % 3}", "operations": operations})
     return workload_from_dict(
-        {"schema": "penstock/workload/1", "name": "w", "files": files, "tasks": tasks_}
+        {"schema": "penstock/workload/1", "name": "w", "files": files, "tasks": task_rows}
     )
 
 

@@ -79,17 +79,17 @@ READ_FIRST = Task("t0", (Operation("read", "a", 0, 0), Operation("write", "a", 0
 def test_the_simulator_accepts_exactly_the_workloads_that_pass_the_check(
     workload: Workload,
 ) -> None:
-    problems_ = problems(workload)
+    mistakes = problems(workload)
     try:
         native.NetworkWorkload(workload.to_json())
         refused = ""
     except ValueError as error:
         refused = str(error)
     # opening a file that no task writes is an error for the check, and no event for the simulator
-    if all("opens" in p.found or "closes" in p.found for p in problems_):
+    if all("opens" in p.found or "closes" in p.found for p in mistakes):
         assert not refused, refused
     else:
-        assert refused, [str(problem) for problem in problems_]
+        assert refused, [str(problem) for problem in mistakes]
 
 
 @QUICK

@@ -36,5 +36,5 @@ _FAMILIES = (
 
 def all_targets(*, by_route: bool = False) -> list[Target]:
     """Every target that this host can fuzz; the routes of the server as one, or `by_route`."""
-    targets_ = [target for family in _FAMILIES for target in family.targets()]
-    return targets_ + (routes.targets() if by_route else [routes.together()])
+    readers = [target for family in _FAMILIES for target in family.targets()]
+    return readers + (routes.targets() if by_route else [routes.together()])

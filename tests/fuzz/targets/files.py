@@ -50,11 +50,11 @@ def _platform(data: bytes) -> None:
 
 def _workload(data: bytes) -> None:
     document = document_of(data, "fuzzed")
-    format_ = format_of(document)
-    if format_ is None:
+    reader = format_of(document)
+    if reader is None:
         workload_of(document)
     else:
-        format_.read(document, size_model=None, io_share=None)
+        reader.read(document, size_model=None, io_share=None)
 
 
 _MEASURED_RUNS = {

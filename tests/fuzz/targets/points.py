@@ -43,11 +43,11 @@ def _object_request(content: bytes) -> bool:
         start_response("200 OK", [])
         return [b"x"]
 
-    filter_ = Bandwidth(app, {})
-    b"".join(filter_(request, lambda *_: None))
-    filter_._token = b"the-token-of-the-filter"
-    authorised = {"PATH_INFO": "/osinfo", "HTTP_X_PENSTOCK_TOKEN": filter_._token.decode()}
-    answer = json.loads(b"".join(filter_({**request, **authorised}, lambda *_: None)))
+    bandwidth = Bandwidth(app, {})
+    b"".join(bandwidth(request, lambda *_: None))
+    bandwidth._token = b"the-token-of-the-filter"
+    authorised = {"PATH_INFO": "/osinfo", "HTTP_X_PENSTOCK_TOKEN": bandwidth._token.decode()}
+    answer = json.loads(b"".join(bandwidth({**request, **authorised}, lambda *_: None)))
     assert "error" not in answer
     return bool(answer)
 
