@@ -180,27 +180,23 @@ def main() -> int:
         with DiskServer(Journal(), base / "state") as server:
             server.add("flushes", base / "mount", base / "backing", load_profile("hdd-7200"))
             for case in chosen:
-                shares_of_runs = measured(case, base / "mount", base, rounds)
+                runs = measured(case, base / "mount", base, rounds)
                 by_trace, by_files, counted = (
                     100 * statistics.median(values)
-                    for values in zip(
-                        *((r.trace, r.of_files, r.strace) for r in shares_of_runs), strict=True
-                    )
+                    for values in zip(*((r.trace, r.of_files, r.strace) for r in runs), strict=True)
                 )
-                correct_findings = sum(r.correct for r in shares_of_runs)
-                holds = abs(by_trace - counted) <= LIMIT_POINTS and correct_findings == len(
-                    shares_of_runs
-                )
+                correct = sum(r.correct for r in runs)
+                holds = abs(by_trace - counted) <= LIMIT_POINTS and correct == len(runs)
                 planted = max(planted, counted - by_files)
                 met, case_count = met + holds, case_count + 1
                 print(
                     f"{case.name}: {by_trace:.1f} % by the trace, {counted:.1f} % by strace, "
-                    f"{correct_findings} of {len(shares_of_runs)} findings correct{'' if holds else '  MISSED'}",
+                    f"{correct} of {len(runs)} findings correct{'' if holds else '  MISSED'}",
                     flush=True,
                 )
                 for name, values in (
-                    ("trace", [r.trace for r in shares_of_runs]),
-                    ("strace", [r.strace for r in shares_of_runs]),
+                    ("trace", [r.trace for r in runs]),
+                    ("strace", [r.strace for r in runs]),
                 ):
                     shares = [100 * value for value in values]
                     rows.append(record.row(case.name, name, "flushes", shares, "%"))

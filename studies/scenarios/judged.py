@@ -20,7 +20,7 @@ LOCAL = ("guest", "host", "apart")
 VOLUMES = ("host-volumes", "apart-volumes")
 OBJECTS = "objects"
 SCENARIOS = (*LOCAL, *VOLUMES, OBJECTS)
-#: assumed relative deviation of a scenario with a single run (`--quick`), which allows no significant difference
+#: assumed relative deviation of a single run (`--quick`), which allows no significant difference
 ASSUMED_SD = 0.10
 #: means closer than this count as equal, if they are not significantly different
 TIE = 0.02
