@@ -194,7 +194,7 @@ def add_read_lines(
     random: Read,
     control: Read,
     rows: list[record.Row],
-    scraped_values: tuple[offsets.Offsets, float],
+    scrape: tuple[offsets.Offsets, float],
     *,
     expected: int,
 ) -> None:
@@ -224,8 +224,8 @@ def add_read_lines(
             sequential >= 0.99 and not control_faults, "at least 99 %",
         ),
         lines.line(
-            "scraped at 1 s", "points kept", len(scraped_values[0]), "", 0 < len(scraped_values[0]) <= scraped_values[1] + 1,
-            f"at most its {scraped_values[1]:.1f} s and 1",
+            "scraped at 1 s", "points kept", len(scrape[0]), "", 0 < len(scrape[0]) <= scrape[1] + 1,
+            f"at most its {scrape[1]:.1f} s and 1",
         ),
         lines.line(
             case, "packets of the server while fio ran", random.packets, "", random.packets == 0, "0"
@@ -244,8 +244,8 @@ def study(out: Path, size: int, number: int = MANY) -> tuple[list[record.Row], d
     with Server(out / "server") as server:
         random = Read(server, out, file, "random", "randread")
         control = Read(server, out, file, "sequential", "read")
-        scraped_values = scraped(out, file)
-        add_read_lines(random, control, rows, scraped_values, expected=size // BLOCK)
+        scrape = scraped(out, file)
+        add_read_lines(random, control, rows, scrape, expected=size // BLOCK)
         took_s, faults = many(server, out, number)
         rows.append(
             lines.line(
@@ -281,7 +281,7 @@ def study(out: Path, size: int, number: int = MANY) -> tuple[list[record.Row], d
         "a request that was lost": bool(offsets.wrong(lost, random.index[:-1], random.truth)),
         "two requests exchanged": bool(offsets.wrong(exchanged, random.index, random.truth)),
         "the scraped positions for the offsets": bool(
-            offsets.wrong(scraped_values[0], np.arange(len(scraped_values[0])), random.truth)
+            offsets.wrong(scrape[0], np.arange(len(scrape[0])), random.truth)
         ),
         "a mark that was sent meanwhile": sent > 0,
     }

@@ -144,7 +144,7 @@ def _is_type_checking(test: ast.expr) -> bool:
 def _imported(
     node: ast.Import | ast.ImportFrom, module: str, is_package: bool, names: set[str]
 ) -> Iterator[str]:
-    """Modules of the package that a statement imports: `from a import b` imports `a.b` if that is a module."""
+    """Modules of the package that a statement imports; `from a import b` imports `a.b` if it is a module."""
     if isinstance(node, ast.Import):
         yield from (imported for alias in node.names if (imported := _module(alias.name, names)))
         return

@@ -364,15 +364,13 @@ class Remaining:
         self.predicted_s += self._predicted(run.scenario)
         spent = time.monotonic() - self.begin
         pace = spent / self.predicted_s if self.predicted_s else _PACE
-        missing = {scenario: self.lacking(scenario) for scenario in self.scenarios}
-        remaining_s = pace * sum(
-            count * self._predicted(scenario) for scenario, count in missing.items()
-        )
+        lack = {scenario: self.lacking(scenario) for scenario in self.scenarios}
+        left_s = pace * sum(count * self._predicted(scenario) for scenario, count in lack.items())
         total = self.runs * len(self.scenarios)
         name = "warm-up" if run.number == WARM_UP else f"run {run.number + 1} of {self.runs}"
         reason = f"; not valid: {run.reason}" if run.reason and run.number != WARM_UP else ""
         note(
-            f"{self.part.head.engine} [{total - sum(missing.values())}/{total}, {remaining_s / 60:.0f} min left] "
+            f"{self.part.head.engine} [{total - sum(lack.values())}/{total}, {left_s / 60:.0f} min left] "
             f"{run.scenario}, {name}: {run.makespan_s:.2f} s{reason}"
         )
 
