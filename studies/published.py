@@ -3,11 +3,12 @@
 `studies/published.py [NAME…] [--sensitivity] [--json]` predicts the treatments of
 `studies/published-NAME.study.yaml` (without a name, of all these studies) and prints the published and the
 predicted numbers. The exit status is 3 if a claim (a shape, or a number near a published one) is not met, or
-is not measured because a treatment has no prediction. Values that the texts do not state are assumed. `penstock run
-studies/published-NAME.study.yaml` makes the same runs with a report. With `--sensitivity` each assumed value
-of the platform, and of BLAST's workload, is set to its lower and its upper end, and every claim is evaluated
-again: this shows which claims depend on an assumption. Finally a planted failure, a store whose local files
-are slower than those of the network, must change a shape of `reduce`; otherwise the exit status is 1.
+is not measured because a treatment has no prediction. Values that the texts do not state are assumed.
+`penstock run studies/published-NAME.study.yaml` makes the same runs with a report. With `--sensitivity` each
+assumed value of the platform, and of BLAST's workload, is set to its lower and its upper end, and every claim
+is evaluated again: this shows which claims depend on an assumption. Finally a planted failure, a store whose
+local files are slower than those of the network, must change a shape of `reduce`; otherwise the exit status
+is 1.
 
 BLAST's computing time was chosen so that the published split, 14 + 5, is the fastest: that split is an input.
 The chunk size, the ratio of slowest to fastest, and the costs are predictions.
