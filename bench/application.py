@@ -97,7 +97,7 @@ class Cell:
 
 
 def file_of(thread: int) -> str:
-    """Name that fio gives to the file of a thread."""
+    """fio's name of the file of a thread."""
     return f"crosscheck.{thread}.0"
 
 

@@ -132,7 +132,7 @@ def faults(plan: ClusterPlan) -> list[str]:
 
 
 def unstarted(plan: ClusterPlan, parts: Mapping[str, ClusterSpec]) -> list[str]:
-    """Nodes that are not in the part of their host, and only there."""
+    """Nodes that are missing in the part of their host, or present in another part."""
     started = Counter((node.name, host) for host, part in parts.items() for node in part.nodes)
     expected = Counter(plan.placement.by_node().items())
     return [name for name, _ in (started - expected) + (expected - started)]

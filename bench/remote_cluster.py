@@ -5,7 +5,7 @@ Network namespaces act as hosts, each with its own state directory; they share p
 cluster on all hosts alternates with the same cluster on the first host. Links are measured from one node to
 another on the same host and on a different one: one-way delay is half of a round trip, the rate is that of
 UDP packets with their headers. Planted at the end: a latency that is 1 ms above the requested one. Exit
-status 1 if it is not detected, or a bar is missed.
+status 1 if it is not detected, or a goal is missed.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def rows_of(by_size: dict[str, dict[str, Any]], rounds: int) -> list[record.Row]
 
 
 def main() -> int:
-    """Exit status: 0 within the bar or undecided, 1 something failed, 3 missed."""
+    """Exit status: 0 within the goal or undecided, 1 something failed, 3 missed."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--quick", action="store_true", help="8 rounds instead of 60")
     options.add_argument("--rounds", type=int, help="number of rounds of all arms")

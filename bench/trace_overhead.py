@@ -292,7 +292,7 @@ def subprocess_output(argv: list[str]) -> str:
 
 @contextlib.contextmanager
 def tracefs(journal: Journal) -> Iterator[None]:
-    """bpftrace needs it; mounted for the bench, taken away if it was not there."""
+    """bpftrace needs it; mounted for the bench, and unmounted afterwards if it was not mounted before."""
     point = "/sys/kernel/tracing"
     if mounts_at(point):
         yield

@@ -212,7 +212,7 @@ def with_invalid(valid: Sequence[Claim], every: Sequence[Claim]) -> list[Claim]:
 
 
 def status(claims: Iterable[Claim], planted: Mapping[str, bool | None] | None = None) -> int:
-    """Exit status of the check of a study. Without a claim nothing was checked: 3."""
+    """Exit status of the check of a study; 3 if there is no claim."""
     results = [claim_.result for claim_ in claims]
     if False in (planted or {}).values():
         return 1
@@ -265,7 +265,7 @@ def as_json(claims: Iterable[Claim]) -> list[dict[str, Any]]:
 
 
 def rows(claims: Iterable[Claim], *, quoted: bool = False) -> list[record.Row]:
-    """Claims as rows of a result; a relaxed criterion has a row of its own."""
+    """Claims as rows of a result; a relaxed criterion has a separate row."""
     result = []
     for claim_ in claims:
         result.append(_row(claim_, claim_.wording, claim_.bar, claim_.result))

@@ -151,7 +151,7 @@ def round_trip_ms(file: Path) -> float:
 
 
 def planned_runs() -> dict[str, list[int]]:
-    """Rows and runs of each design, here and published, from the plans: nothing is run."""
+    """Rows and runs of each design, of this study and published, from the plans alone, without runs."""
     grid = plan_of(MIDDLE, "design.replicates=1")
     measured = [
         len(grid.rows),
@@ -352,7 +352,7 @@ def same_top(full: Effects, eight: Effects, flagged: set[str]) -> Finding:
 
 
 def published_top(full: Effects) -> Finding:
-    """12: the four largest main effects of the published study are the four largest here."""
+    """12: the four largest main effects of the published study are the four largest of this one."""
     largest = {response: top(table) for response, table in full.items()}
     evidence = "; ".join(f"{response} {''.join(letters)}" for response, letters in largest.items())
     return met_if(all(set(x) == set(PUBLISHED_TOP) for x in largest.values()), evidence)
@@ -394,7 +394,7 @@ def cleared(full: Effects, sixteen: Effects) -> Finding:
 
 
 def warned(plan: Plan) -> Finding:
-    """11: the plan reports what the eight runs cannot distinguish."""
+    """11: the plan reports the effects that the eight runs cannot distinguish."""
     aliases = {a.term: {t.lstrip("+-") for t in a.with_terms} for a in plan.aliases}
     shown = [
         named("CF") in aliases[LETTERS["B"]],
@@ -411,7 +411,7 @@ def warned(plan: Plan) -> Finding:
     return met_if(holds, evidence)
 
 
-# ---------------------------------------------------------------- what the eight runs confuse
+# ---------------------------------------------------------------- aliases of the eight runs
 
 
 def without_noise(plan: Plan, **flipped: float) -> pd.DataFrame:
@@ -552,7 +552,7 @@ def main() -> int:
 
 
 def write_figures(measured: Mapping[str, pd.DataFrame], folder: Path) -> None:
-    """Figures in the form of the published 6.2 to 6.6, as far as there are runs."""
+    """Figures in the form of the published 6.2 to 6.6, for the existing runs."""
     if not measured:
         return
     # small sizes are those of --quick, where the eight alone are run

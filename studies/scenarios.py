@@ -132,7 +132,7 @@ def show_costs(cost_rows: Sequence[Cost]) -> None:
 
 
 def times_figure(completed: Sequence[Ran]) -> Figure:
-    """A panel for each program: time over that of `guest` by scenario, here (a dot per run) and published."""
+    """A panel for each program: time over that of `guest` by scenario, measured (a dot per run) and published."""
     fig = style.figure(style.WIDE_INCHES, 3.1)
     measured_series, published_series = style.SERIES[0], style.SERIES[1]
     table = published()
@@ -231,7 +231,7 @@ def figures(completed: Sequence[Ran], folder: Path) -> None:
 
 
 def planted_in(completed: Sequence[Ran], claims: Sequence[Claim]) -> dict[str, bool | None]:
-    """Swapped scenarios, here and in the published table: true if detected."""
+    """Swapped scenarios, in the measured and in the published table: true if detected."""
     cost_rows = costs(completed)
     swapped_claims = shapes(swapped(measured(times(completed))), rates(cost_rows), after(cost_rows))
     published_claims = shapes(published(), published_rates())

@@ -96,7 +96,7 @@ def planned_on_fuse() -> list[Planned]:
             engine, pattern = levels.get("engine", ""), levels["pattern"]
             direct = levels.get("path", "direct") == "direct"
             if engine == "mmap" and direct:
-                continue  # there is no such cell
+                continue  # this combination has no cell
             seconds = SHAPE_S if name == "-shape" else LONGEST_S
             if name == "-limits":
                 seconds = min(LONGEST_S, float(levels["size"]) * MB / LIMITS[levels["limit"]])

@@ -1,7 +1,7 @@
 """Write docs/experiments.md, published experiments and their results, from bench/results.
 
 `python tools/experiments.py > docs/experiments.md`; with --check it compares the page and ends with 1 if it
-is out of date. An experiment without a recorded result is *not measured*, whatever its program would print.
+is out of date. An experiment without a recorded result is *not measured*, independent of its program.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Experiment:
     """A published experiment, and the recorded rows that reproduce it.
 
     `rows`: expressions for `CASE: METRIC` of the rows that decide, each of which must match one; `shown`: of
-    those in the table, by default the same. `note`: what is different here, or why there is no result.
+    those in the table, by default the same. `note`: differences from the published experiment, or why there is no result.
     `differs`: the difference prevents a comparison. `simulated`: rows are predictions of the model.
     """
 

@@ -6,7 +6,7 @@ that has it now; `#` begins a comment:
     penstock.analyse.why -> penstock.analyse.time_breakdown
     penstock.design.plan:Plan -> penstock.design.planned
 
-Modules are moved with `git mv`. Names must have been moved by hand: only imports of them are rewritten.
+Modules are moved with `git mv`. Names must already have been moved: only imports of them are rewritten.
 
     python tools/move.py TABLE
 """

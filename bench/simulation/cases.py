@@ -183,7 +183,7 @@ def peers(scale: Scale) -> list[Row]:
     deviations = [(r.result.makespan_s / frames_s - 1) * 100 for r in simpy_runs]
     rows.append(row(case, SIMPY, "makespan beside frames", deviations, "%"))
     if SIMGRID in runs:
-        # its own clock: the time here would include the start of a process
+        # SimGrid's own clock: the time of the call would include the start of a process
         fluid = [Timed(r.result.wall_s, r.result.cpu_s, r.result) for r in runs[SIMGRID]]
         runs[SIMGRID] = fluid
         rows += time_rows(case, SIMGRID, fluid)
@@ -417,7 +417,7 @@ def predictions(scale: Scale) -> list[Row]:
 
 
 def planted() -> dict[str, list[Row]]:
-    """Rows of planted failures: a simulator that does everything eight times, and a storage 5 % too slow."""
+    """Rows of planted failures: a simulator that repeats each run eight times, and a storage 5 % too slow."""
     work, network = s.pipeline(50, 100 * s.MIB, stages=1), s.platform(51)
 
     def eight_times(call: Callable[[], Any]) -> Callable[[], Any]:

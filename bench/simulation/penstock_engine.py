@@ -17,7 +17,7 @@ class Simulator:
         self.workload = native.NetworkWorkload(json.dumps(workload))
 
     def outcome(self, network_json: str, seed: int = 1) -> str:
-        """JSON in, JSON out: what is timed."""
+        """Simulate from JSON to JSON: the timed part."""
         return str(self.workload.simulate(network_json, seed))
 
     def simulate(self, network: Json, seed: int = 1) -> Json:
@@ -33,5 +33,5 @@ class Simulator:
 
 
 def frames(network: Json) -> Json:
-    """The same platform with every frame an event of its own."""
+    """The same platform with a separate event for every frame."""
     return network | {"protocol": network["protocol"] | {"merge_frames": False}}

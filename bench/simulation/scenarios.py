@@ -195,7 +195,7 @@ def writers(clients: tuple[int, ...], size: int) -> Json:
 
 
 def reader(size: int, client: int) -> Json:
-    """One client opens and reads a file that is there before."""
+    """One client opens and reads an existing file."""
     steps = read("f0", size)
     return workload("reader", [file("f0", size, True)], [task("r", "read", steps, machine(client))])
 

@@ -98,7 +98,7 @@ class Engine:
 
     program = ""
     options: tuple[str, ...] = ()
-    #: a command that tests the engine without leaving anything on the host
+    #: a command that tests the engine without any change of the host
     test_options: tuple[str, ...] = ("info",)
 
     @classmethod

@@ -110,7 +110,7 @@ class Coverage:
 
 
 def coverage(rows: Sequence[Compared], program: str) -> Coverage:
-    """Coverage of a program; its own runs calibrate nothing."""
+    """Coverage of a program; its own runs are not used for calibration."""
     own_rows = [r for r in rows if r.run.program == program]
     other_rows = [r for r in rows if r.run.program != program]
     score_of = scores([ProgramRun(r.run.program, r.task, r.run.time_s) for r in other_rows])

@@ -31,7 +31,7 @@ PORT = "15432"
 class Source:
     """Data of which `write` writes versions into a directory.
 
-    `missing`: reason why that is impossible here, or empty.
+    `missing`: reason why this host cannot do that, or empty.
     """
 
     name: str
@@ -247,7 +247,7 @@ def directory_files(directory: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def archive_of(files: Iterable[tuple[str, bytes]], target: Path) -> None:
-    """Write files to an uncompressed archive that depends on nothing but their names and content."""
+    """Write files to an uncompressed archive that depends only on their names and content."""
     with tarfile.open(target, "w", format=tarfile.GNU_FORMAT) as archive:
         for name, content in files:
             member = tarfile.TarInfo(name)

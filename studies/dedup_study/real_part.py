@@ -223,7 +223,7 @@ def _by_pairs(run: DataRun) -> Finding:
 
 
 def planted(result: RealResult) -> dict[str, bool | None]:
-    """True for each failure that was noticed: random bytes, and bytes that a mount does not store."""
+    """True for each failure that was detected: random bytes, and bytes that a mount does not store."""
     if not result.runs:
         return {"random bytes": None, "chunks of every version stored again": None}
     again = [

@@ -83,7 +83,7 @@ def run_cell(cell: Cell, directory: Path) -> CellRun:
 
 
 class OpenStore:
-    """A mounted store, and what a contender wrote to it."""
+    """A mounted store, and a contender's writes to it."""
 
     def __init__(self, contender: Contender, served: DedupMount) -> None:
         self.contender = contender

@@ -5,8 +5,8 @@
     terasort.py run --out DIR --disk DISK HEAD NODE…        TeraSort and TeraValidate on daemons that are up
 
 HEAD runs the name node and the resource manager, each NODE a data node (blocks on its DISK) and a
-node manager (tasks' files there too). Heaps are of 192 MiB; the input is kept twice, the output
-once (TeraSort's own setting), there is one reduce task for every second NODE. DIR/terasort.json
+node manager (tasks' files there too). Heaps are of 192 MiB; the input has two copies, the output
+one (TeraSort's own setting), there is one reduce task for every second NODE. DIR/terasort.json
 gets the time, the tasks with node and times from Hadoop's own history, and the checksum; stdout
 `seconds: …` and the same in short.
 """

@@ -1,4 +1,4 @@
-# How much of its torrent a transmission-daemon has: exporter.py ADDRESS
+# Export the progress of a transmission-daemon's torrent: exporter.py ADDRESS
 # ruff: noqa - ten lines, as in the published case
 # fmt: off
 import http.server, json, sys, urllib.error, urllib.request

@@ -254,7 +254,7 @@ def _complete(part: Part, treatment: Treatment) -> bool:
 
 
 def planted(part: Part) -> dict[str, bool | None]:
-    """Detection of the planted failures: None if there is nothing to detect them by."""
+    """Detection of the planted failures: None if no claim could detect them."""
     ground = ground_of(part.ground, part.size)
     if isinstance(ground, SplitGround):
         return splits.planted(part, ground)

@@ -79,7 +79,7 @@ class Treatment:
         return {"hosts.node.count": self.nodes, "scheduler.kind": kind}
 
     def workload(self) -> Workload:
-        """The workload: as wide as there are nodes."""
+        """The workload; its width is the number of nodes."""
         options = {
             "width": self.nodes,
             "file_bytes": self.file_kib * KIB,
@@ -273,7 +273,7 @@ class SplitGround:
     file: str = "blast.platform.yaml"
 
     def splits(self, nodes: int, chunk_kib: int) -> list[Split]:
-        """All splits of so many nodes, by application nodes."""
+        """All splits of `nodes` nodes, by application nodes."""
         return [Split(nodes, app, chunk_kib) for app in self.apps or range(1, nodes)]
 
     @property

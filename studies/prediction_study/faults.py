@@ -176,7 +176,7 @@ def longer_reads(platform: Platform) -> Platform:
 
 
 def named(part: Part, size: Size) -> dict[str, list[list[Suspect]]]:
-    """By label, what each valid trial suspects; empty without healthy trials."""
+    """Suspects of each valid trial, by label; empty without healthy trials."""
     healthy = complete_trials(part, HEALTHY, size.healthy)
     if part.seeds is None or not healthy:
         return {}
@@ -196,7 +196,7 @@ def named(part: Part, size: Size) -> dict[str, list[list[Suspect]]]:
 
 
 def claims_of(suspected: dict[str, list[list[Suspect]]], size: Size) -> list[Claim]:
-    """Each fault is suspected first in nine trials of ten; nothing is suspected in 19 of 20 without one."""
+    """Each fault is suspected first in nine trials of ten; there is no suspect in 19 of 20 trials without one."""
     expected = {
         SEEDED: ("storage.read",),
         **{label: fault.names for label, fault in FAULTS.items()},

@@ -1,8 +1,8 @@
 """Start the components of a deployment scenario on a node: HDFS, Spark and MinIO, unmodified.
 
-    deployed.py make TEXTS MIB PARTS ROWS SEED DIR        makes the input in DIR, fetches what is missing
+    deployed.py make TEXTS MIB PARTS ROWS SEED DIR        makes the input in DIR, fetches missing programs
     deployed.py daemon KIND SCENARIO NODE DISK STORE      becomes a name, data, objects, master, worker, cold
-    deployed.py count NODE OUT                            writes what passes the node's links, every second
+    deployed.py count NODE OUT                            writes the counters of the node's links, every second
     deployed.py run SCENARIO INPUT OUT FILES MIB          becomes `programs.py`: loads INPUT, runs all three
 
 A daemon that a scenario does not use prints `not in this scenario` and waits. `cold` drops the data of a

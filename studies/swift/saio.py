@@ -34,7 +34,7 @@ from types import FrameType
 HERE = Path(__file__).resolve().parent
 MIDDLEWARE = HERE.parent.parent / "python/penstock/parts/monitoring/usage/swift_bandwidth.py"
 DEVICES = 4
-#: Swift's programs run with Debian's Python, whatever else is on the path
+#: Swift's programs run with Debian's Python, independent of the path
 PYTHON = "/usr/bin/python3"
 PROGRAMS = {
     kind: f"/usr/bin/swift-{kind}-server" for kind in ("proxy", "account", "container", "object")

@@ -64,7 +64,7 @@ def test_planted_failures_are_reported(document: dict[str, Any]) -> None:
 
 
 def noisy(plan: Any, name: str, spread: float) -> pd.DataFrame:
-    """Runs of a world in which latency and synchronicity matter, ratios being what adds up."""
+    """Simulated runs with effects of latency and mode, additive on logarithms."""
     rng = np.random.default_rng(5)
     table = nfs_wan.without_noise(plan)
     sign = {n: np.where(table[n] == f.levels[1].name, 1.0, -1.0) for n, f in

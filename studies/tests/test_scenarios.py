@@ -66,7 +66,7 @@ def test_renaming_after_the_last_job_is_a_cost_of_objects() -> None:
         ("a", "tpcds", "objects", 0.05, MISSED),  # no longer the slowest
         ("a", "wordcount", "apart-volumes", 2.8, UNDECIDED),  # nearly as slow
         ("b", "dfsio", "host-volumes", 0.45, MISSED),  # below host
-        ("b", "dfsio", "apart", 1.3, MISSED),  # told to be behind host
+        ("b", "dfsio", "apart", 1.3, MISSED),  # significantly slower than host
         ("c", "wordcount", "apart", 1.2, MISSED),  # no tie
         ("d", "tpcds", "apart-volumes", 1.3, MISSED),  # behind uncached data that are apart
         ("d", "tpcds", "apart", 0.86, UNDECIDED),  # hardly before them

@@ -167,7 +167,7 @@ def test_throttled_cells_are_compared_with_the_requested_limit() -> None:
     assert (busy.verdict, busy.valid) == ("host-saturated", False)
     wrong = result(3.8e6)
     for window in wrong["windows"]:
-        window["limit_bps"] = 3.8e6  # the limit that was set on purpose
+        window["limit_bps"] = 3.8e6  # the planted limit
     (planted,) = throttled_rows({"results": [wrong]})
     assert planted.ratio == pytest.approx(0.95)
     (failed,) = throttled_rows({"results": [result(1.0, error="no space")]})

@@ -47,7 +47,7 @@ Time = Callable[[Any], float]
 
 
 def expected_s(treatment: AnyTreatment) -> float:
-    """Time of a treatment if every statement holds."""
+    """Time of a treatment with which every claim is met."""
     if isinstance(treatment, Split):
         # time of a computation, and of reading from the store
         return COMPUTE_S / treatment.app + 1.7 * max(1.0, treatment.app / treatment.storage)
@@ -253,7 +253,7 @@ def test_a_plant_without_effect_fails_the_study() -> None:
 def test_stored_results_are_evaluated_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command on stored results gives the same claims, and records complete results only."""
+    """The command on stored results evaluates the same claims, and records complete results only."""
     recorded: list[Any] = []
     monkeypatch.setattr(
         workflow_patterns.record, "keep", lambda *arguments: recorded.append(arguments)

@@ -42,7 +42,7 @@ class Reader:
         return parsed
 
     def exactly(self, size: int) -> bytes:
-        """So many bytes. Raises ConnectionError where there are fewer."""
+        """Exactly `count` bytes. Raises ConnectionError if there are fewer."""
         data = self._file.read(size)
         if len(data) != size:
             raise ConnectionError(f"{len(data)} of {size} bytes")

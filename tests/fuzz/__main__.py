@@ -85,7 +85,7 @@ def interface(examples: int) -> Outcome:
 
 
 def replay(target: Target, path: Path) -> int:
-    """Exit status of one stored input, in a child process, because a target may give up its rights."""
+    """Exit status of one stored input, in a child process, because a target may drop its privileges."""
     data = path.read_bytes()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
         child = os.fork()

@@ -221,7 +221,7 @@ def _with_places(value: Any, place: Path) -> Any:
 
 @contextlib.contextmanager
 def disk(place: Path) -> Iterator[Feed]:
-    """The disk server with a disk at work; `/PLACE` in a command is a directory of its own."""
+    """The disk server with a busy disk; `/PLACE` in a command is the target's own directory."""
     shut_in(place)
     for name in ("b", "m", "b2", "m2"):
         (place / name).mkdir()
@@ -277,7 +277,7 @@ def frames(place: Path) -> Iterator[Feed]:
 
 @contextlib.contextmanager
 def sampler(place: Path) -> Iterator[Feed]:
-    """The sampler; `/PLACE` in a command is a directory of its own."""
+    """The sampler; `/PLACE` in a command is the target's own directory."""
     shut_in(place)
     (place / "root" / "proc").mkdir(parents=True)
     with talking_to(place, _native_main("sampler")) as feed:
@@ -318,7 +318,7 @@ def tracer(place: Path) -> Iterator[Feed]:
 
 @contextlib.contextmanager
 def nodes(place: Path) -> Iterator[Feed]:
-    """The supervisor of virtual nodes, which may make none here."""
+    """The supervisor of virtual nodes, which cannot create any in this process."""
     from penstock.emulate.cluster import supervisor
     from penstock.host.nodes import spawner
 

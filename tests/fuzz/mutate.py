@@ -157,7 +157,7 @@ def numbered(draw: Random, sample: bytes) -> bytes:
 
 
 def text_of(value: Any) -> bytes:
-    """JSON of a value, such as it may be."""
+    """JSON of any value, valid or not."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 

@@ -37,7 +37,7 @@ groups: list[RunCgroup] = []
 
 
 def up(name: str, memory: int | None = None, **more: Any) -> tuple[ThrottledDisk, RunCgroup]:
-    """A disk of a node of its own."""
+    """A disk of a separate node."""
     group = create_run_cgroup(name, memory, journal)
     groups.append(group)
     return add(name, group, **more), group
@@ -126,7 +126,7 @@ def ea_05() -> None:
 
 
 def ea_07() -> None:
-    """A short buffered read: what gets past the limit at the start is readahead."""
+    """A short buffered read: the bytes beyond the limit at its start are readahead."""
     disk, group = up("ea07")
     path = fill(disk, 2 * MIB)
     out: dict[str, list[Any]] = {"small": [], "large": [], "free": []}

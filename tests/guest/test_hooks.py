@@ -83,7 +83,7 @@ def test_every_kind_of_hook_sees_every_call(report: dict[str, Any], kind: str) -
     assert (seen["reads"], seen["read_bytes"]) == (READS, READS * 4096)
     assert seen["in_order"]
     assert seen["writes"] == [[0, 64 * 4096, 64 * 4096], [8192, 100, 100], [16384, 1024, 1024]]
-    # past the end: nothing; into a bad pointer: EFAULT; by two vectors
+    # past the end: 0 bytes; into a bad pointer: EFAULT; by two vectors
     assert seen["odd"] == [[0, 10, -14], [512, 1024, 1024], [64 * 4096, 10, 0]]
     assert seen["latencies"]
 

@@ -35,7 +35,7 @@ MORE = ["--vary", "store.replicas=1,2"]
 
 @pytest.fixture(scope="module")
 def explored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
-    """The directory that one exploration left, its JSON, and what it printed."""
+    """Directory, JSON and output of one exploration."""
     folder = tmp_path_factory.mktemp("explore")
     command = write_files(folder)
     out = folder / "out"

@@ -176,7 +176,7 @@ def test_planted_mistakes_are_detected(mistake: str):
 
 
 def balance(work: Workload, document: dict[str, Any], out: dict[str, Any]) -> None:
-    """Asserts everything that must be so in the outcome of a run."""
+    """Assert the balances and bounds of the outcome of a run."""
     network = Platform.from_dict(document).lower()
     assert out["error"] is None
     total, b = out["makespan_s"], out["bytes"]

@@ -2,7 +2,7 @@
 
 `run` and `popen` take the places of `subprocess.run` and `subprocess.Popen`: they hand a line that starts
 penstock, or code after `CODE`, to the fork server, and any other line, or options that the fork server does
-not know, to `subprocess`. The forked command is a process of its own with the given environment, directory
+not know, to `subprocess`. The forked command is a separate process with the given environment, directory
 and descriptors, but not a child of this one: a test that needs the parent, the control group or the
 namespaces of a real start, or reads its environment or command line in /proc, uses `subprocess`.
 PENSTOCK_TEST_REAL_START=1 makes every call a real start.
@@ -46,7 +46,7 @@ _INTERPRETER = ("PYTHON", "LD_", "OPENBLAS", "OMP_", "MPL")
 cpu_s = 0.0
 
 _lock = threading.Lock()
-#: by kind of server: owner's pid, address, what must stay while it runs
+#: by kind of server: owner's pid, address, and objects that must live as long as it runs
 _servers: dict[str, tuple[int, str, Any]] = {}
 
 

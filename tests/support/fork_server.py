@@ -167,7 +167,7 @@ def serve(listener: socket.socket, with_penstock: bool) -> None:
     while True:
         for key, _ in selector.select():
             if key.fd == 0:
-                os._exit(0)  # libraries complain of what they leave when an interpreter ends
+                os._exit(0)  # libraries warn about leaked resources when an interpreter ends
             if key.fd == listener.fileno():
                 connection, _ = listener.accept()
                 connection.setblocking(True)

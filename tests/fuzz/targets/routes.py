@@ -279,7 +279,7 @@ def _opened(place: Path) -> Iterator[Feed]:
 
 
 def _operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Method, path and description of each route, what the OpenAPI leaves out among them."""
+    """Method, path and description of each route, including those that the OpenAPI omits."""
     paths = _document()["paths"]
     for path, methods in paths.items():
         for method, operation in methods.items():
