@@ -132,7 +132,7 @@ def show_costs(cost_rows: Sequence[Cost]) -> None:
 
 
 def times_figure(completed: Sequence[Ran]) -> Figure:
-    """A panel for each program: time over that of `guest` by scenario, measured (a dot per run) and published."""
+    """A panel per program: time over that of `guest` by scenario, measured (a dot per run) and published."""
     fig = style.figure(style.WIDE_INCHES, 3.1)
     measured_series, published_series = style.SERIES[0], style.SERIES[1]
     table = published()

@@ -30,8 +30,9 @@ class Experiment:
     """A published experiment, and the recorded rows that reproduce it.
 
     `rows`: expressions for `CASE: METRIC` of the rows that decide, each of which must match one; `shown`: of
-    those in the table, by default the same. `note`: differences from the published experiment, or why there is no result.
-    `differs`: the difference prevents a comparison. `simulated`: rows are predictions of the model.
+    those in the table, by default the same. `note`: differences from the published experiment, or why there
+    is no result. `differs`: the difference prevents a comparison. `simulated`: rows are predictions of the
+    model.
     """
 
     where: str

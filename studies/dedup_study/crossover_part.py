@@ -1,6 +1,6 @@
 """Rate of sending below which deduplication pays off: from the processor's throughput, and by real writes.
 
-Deduplication pays off as long as hashing takes less time than sending the saved bytes. For a similarity Z, and
+Deduplication pays off if hashing takes less time than sending the saved bytes. For a similarity Z, and
 chunking and hashing at H bytes/s, that is at rates below Z H. Writes also pay for more and smaller files in
 the store: their times without a limit of the rate predict a crossover of its own, which writes at half of it,
 at it and at twice it verify.

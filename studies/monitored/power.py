@@ -37,7 +37,7 @@ def added_lines(plain: str, monitored: str) -> list[str]:
 def slowdown(on_s: Sequence[float], off_s: Sequence[float]) -> tuple[float, float, float]:
     """Slowdown of runs with monitoring in pairs [%], with its 95 % interval.
 
-    Of the logarithms of the ratios, by Student's distribution; without bounds for fewer than two pairs.
+    The interval is that of the logarithms of the ratios, by Student's distribution; none below two pairs.
     """
     logs = np.log(np.asarray(on_s) / np.asarray(off_s))
     n, mean = len(logs), float(np.mean(logs))

@@ -196,7 +196,7 @@ def named(part: Part, size: Size) -> dict[str, list[list[Suspect]]]:
 
 
 def claims_of(suspected: dict[str, list[list[Suspect]]], size: Size) -> list[Claim]:
-    """Each fault is suspected first in nine trials of ten; there is no suspect in 19 of 20 trials without one."""
+    """Each fault is suspected first in 9 of 10 trials; there is no suspect in 19 of 20 without a fault."""
     expected = {
         SEEDED: ("storage.read",),
         **{label: fault.names for label, fault in FAULTS.items()},

@@ -50,7 +50,7 @@ class Scenario:
         return "data_location" if self.hints else "workqueue"
 
     def workload(self, chunk_bytes: int | None = None, width: int | None = None) -> Workload:
-        """The workload, by default as wide as there are nodes.
+        """The workload; its default width is the number of nodes.
 
         `chunk_bytes`: chunk of the store, in which the hint `scatter` counts.
         """

@@ -2,7 +2,7 @@
 
     deployed.py make TEXTS MIB PARTS ROWS SEED DIR        makes the input in DIR, fetches missing programs
     deployed.py daemon KIND SCENARIO NODE DISK STORE      becomes a name, data, objects, master, worker, cold
-    deployed.py count NODE OUT                            writes the counters of the node's links, every second
+    deployed.py count NODE OUT                            writes the counters of the node's links each second
     deployed.py run SCENARIO INPUT OUT FILES MIB          becomes `programs.py`: loads INPUT, runs all three
 
 A daemon that a scenario does not use prints `not in this scenario` and waits. `cold` drops the data of a
@@ -150,7 +150,7 @@ def keep_cold(disk: Path) -> None:
         for file in disk.rglob("*"):
             try:
                 opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
-            except OSError:  # removed meanwhile
+            except OSError:  # the file was removed
                 continue
             try:
                 os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -39,7 +39,7 @@ def make_texts(place: Path, files: int, size_bytes: int, seed: int) -> None:
 
 
 def make_tables(place: Path, parts: int, rows: int, seed: int) -> None:
-    """Directories `store_sales` with `parts` files of `rows` rows, `item`, `store`, `date_dim`, in Parquet."""
+    """Directories `store_sales` (`parts` files of `rows` rows), `item`, `store`, `date_dim`, in Parquet."""
     draw = np.random.default_rng(seed)
     days = [FIRST_DAY + timedelta(days=d) for d in range(DAYS)]
     keys = np.arange(DAYS, dtype=np.int32) + FIRST_DATE_KEY

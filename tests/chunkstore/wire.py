@@ -60,9 +60,9 @@ def until(moment: float) -> None:
 
 
 def punctual() -> None:
-    """Lets the calling thread, and threads that it starts, wake up before what else the host does.
+    """Let the calling thread, and threads that it starts, wake up before other work of the host.
 
-    They sleep nearly all the time. Where that is not allowed they wake up when they do.
+    They sleep nearly all the time. Without the permission, they wake up by the normal schedule.
     """
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
