@@ -135,7 +135,7 @@ def written(place: Path, **parts: object) -> Path:
 
 
 def run(file: Path, share: float, cpus: int) -> Path:
-    """Run a study under an occupation; returns its results."""
+    """Run a study under an occupation; return its results."""
     out = file.parent / "out"
     command = [sys.executable, "-m", "penstock", "run", str(file), "-o", str(out), "--quiet"]
     with occupied(share, cpus):

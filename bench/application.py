@@ -151,7 +151,7 @@ def as_fio_reports(cell: Cell, virtual: Virtual) -> Virtual:
 
 
 def foreseen(cell: Cell, profile: dict[str, Any]) -> Virtual:
-    """Metrics predicted before the run, from pages drawn at random."""
+    """Metrics predicted before the run, from random pages."""
     chance = np.random.default_rng(3)
     pages = SIZE // cell.depth // PAGE
     clients = []

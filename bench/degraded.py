@@ -121,7 +121,7 @@ def occupied(share: float, cpus: int) -> Iterator[None]:
 
 
 def study(place: Path, share: float, replicates: int, seed: int, cpus: int) -> Path:
-    """Run a study under an occupation; returns its results."""
+    """Run a study under an occupation; return its results."""
     (place / "program.py").write_text(PROGRAM)
     text = STUDY.format(
         loops=LOOPS, replicates=replicates, seed=seed, python=sys.executable,

@@ -114,7 +114,7 @@ def passthrough(base: Path) -> Path | None:
 def passed_through(
     program: Path, base: Path, backing: Path, *options: str
 ) -> Iterator[tuple[Path, int]]:
-    """Mount `backing` by the pass-through server; returns the mount and the server's pid."""
+    """Mount `backing` by the pass-through server; yields the mount and the server's pid."""
     mount = base / "passthrough"
     mount.mkdir()
     journal = Journal()

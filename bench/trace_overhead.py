@@ -379,7 +379,7 @@ def reads(options: argparse.Namespace) -> tuple[list[dict[str, object]], Bench]:
 
 
 def storms(rounds: int) -> tuple[list[dict[str, object]], Storms]:
-    """Storms with and without tracing, the order changing from round to round."""
+    """Storms with and without tracing; the order alternates from round to round."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
         bench = Storms(Path(name))
         for number in range(rounds):

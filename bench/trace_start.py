@@ -81,7 +81,7 @@ def prepare(place: Path) -> None:
 
 
 def start(place: Path, mode: str, slow: bool = False) -> dict[str, float]:
-    """Trace the command once; returns its phases [s]."""
+    """Trace the command once; return its phases [s]."""
     environment = {
         **os.environ,
         "PENSTOCK_STATE": str(place / "state"),

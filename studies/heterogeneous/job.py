@@ -114,7 +114,7 @@ class Queue:
             self._changed.notify_all()
 
     def greet(self, node: str) -> None:
-        """Register a node; returns when all have registered, so that they start together."""
+        """Register a node, and wait until all have registered, so that they start together."""
         with self._changed:
             self.ready.add(node)
             self._changed.notify_all()

@@ -69,7 +69,7 @@ def fetch() -> None:
 
 
 def java_options(scenario: Scenario, node: str) -> str:
-    """Write the names of the nodes as seen from this one; returns options of Java that read them."""
+    """Write the names of the nodes as seen from this one; return the options of Java that read them."""
     HOME.mkdir(parents=True, exist_ok=True)
     hosts = HOME / "hosts"
     hosts.write_text(hosts_file(scenario, node))

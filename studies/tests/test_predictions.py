@@ -314,7 +314,7 @@ def test_a_run_has_the_hosts_of_its_tasks_and_the_reason_if_invalid() -> None:
 
 
 class TestEvaluation:
-    """Scores of known cases."""
+    """Scores of cases with known results."""
 
     def test_a_perfect_model_is_limited_by_the_spread_of_the_runs(self) -> None:
         """65 % of means of two runs with a deviation of 15 % are within 10 %: P(|z| < 0.1 √2 / 0.15)."""

@@ -126,7 +126,7 @@ class Store:
             process.stdout.close()
 
     def run(self, load: Load, trials: int, name: str = "") -> None:
-        """Makes trials one after the other; each begins when all clients are ready."""
+        """Execute trials one after the other; each begins when all clients are ready."""
         clients = [
             Client(
                 f"c{i}",

@@ -423,7 +423,7 @@ def check(finding: Finding, read: Reading) -> None:
 
 
 def check_many_random_reads(finding: Finding, read: Reading) -> None:
-    """Fails where the tables deny the sum over files of which none takes much."""
+    """Fail if the tables contradict the sum over files of which none takes much time."""
     statement, evidence = finding.statement, finding.evidence
     numbers = evidence["patterns"]["file_id"]
     assert evidence["files"] == len(numbers) == len(set(numbers))

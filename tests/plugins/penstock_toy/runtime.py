@@ -23,7 +23,7 @@ class ToyRuntime:
         return ""
 
     def make(self, births: dict[str, Birth]) -> dict[str, int | str]:
-        """Makes them."""
+        """Start the nodes."""
         with self._list.open("a") as out:
             out.writelines(f"{name}\n" for name in births)
         return self._spawner.make(births)
