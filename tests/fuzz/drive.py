@@ -115,7 +115,7 @@ class Driver:
         self.folder, self.seed, self.processes = folder, seed, processes
 
     def run(self, target: Target, inputs: int) -> Outcome:
-        """Run a target on `count` inputs."""
+        """Run a target on a number of inputs."""
         began = time.monotonic()
         parts = [range(k, inputs, self.processes) for k in range(self.processes)]
         with tempfile.TemporaryDirectory(prefix="penstock-fuzz-", dir="/dev/shm") as scratch:
