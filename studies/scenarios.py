@@ -41,14 +41,23 @@ from judged import (  # noqa: E402
     Cost,
     Means,
     measured,
-    noticed,
     published,
     published_rates,
     shapes,
+    swap_detected,
     swapped,
 )
 from layout import SCENARIOS  # noqa: E402
-from scenario_runs import PROGRAMS, Ran, after, by_second, costs, rates, runs, times  # noqa: E402
+from scenario_runs import (  # noqa: E402
+    PROGRAMS,
+    ProgramRun,
+    after,
+    by_second,
+    costs,
+    rates,
+    runs,
+    times,
+)
 
 from bench import record  # noqa: E402
 from studies import claims as checks  # noqa: E402
@@ -61,7 +70,7 @@ ABOUT = "Two workers, two data nodes, links of 50 Mbit/s, disks of 10 MB/s: comp
 console = Console(width=130, highlight=False)
 
 
-def show_runs(completed: Sequence[Ran], means: Means) -> None:
+def show_runs(completed: Sequence[ProgramRun], means: Means) -> None:
     """A row per scenario: time of each program, and utilisation of the roles in each."""
     table = Table(box=None, pad_edge=False, title="seconds (deviation), n")
     table.add_column("scenario")
@@ -131,7 +140,7 @@ def show_costs(cost_rows: Sequence[Cost]) -> None:
     console.print(table)
 
 
-def times_figure(completed: Sequence[Ran]) -> Figure:
+def times_figure(completed: Sequence[ProgramRun]) -> Figure:
     """A panel per program: time over that of `guest` by scenario, measured (a dot per run) and published."""
     fig = style.figure(style.WIDE_INCHES, 3.1)
     measured_series, published_series = style.SERIES[0], style.SERIES[1]
@@ -166,7 +175,7 @@ def times_figure(completed: Sequence[Ran]) -> Figure:
     return fig
 
 
-def clock_figure(completed: Sequence[Ran], program: str = "tpcds") -> Figure:
+def clock_figure(completed: Sequence[ProgramRun], program: str = "tpcds") -> Figure:
     """One run of a program near its data and on objects, each second: tasks, processors, links, disks."""
     shown = [s for s in ("guest", "apart", OBJECTS) if any(r.scenario == s for r in completed)]
     fig = style.figure(style.WIDE_INCHES, 4.4)
@@ -193,7 +202,7 @@ def clock_figure(completed: Sequence[Ran], program: str = "tpcds") -> Figure:
 
 
 def record_rows(
-    completed: Sequence[Ran], means: Means, claims: Sequence[Claim]
+    completed: Sequence[ProgramRun], means: Means, claims: Sequence[Claim]
 ) -> list[record.Row]:
     """Times of every scenario and the shapes."""
     rows = []
@@ -214,13 +223,13 @@ def orders_of(means: Means) -> dict[str, Order]:
     return {p: order(list(means[p].values())) for p in PROGRAMS if len(means[p]) > 1}
 
 
-def claims_of(completed: Sequence[Ran]) -> list[Claim]:
+def claims_of(completed: Sequence[ProgramRun]) -> list[Claim]:
     """Claims on the shapes."""
     cost_rows = costs(completed)
     return shapes(measured(times(completed)), rates(cost_rows), after(cost_rows))
 
 
-def figures(completed: Sequence[Ran], folder: Path) -> None:
+def figures(completed: Sequence[ProgramRun], folder: Path) -> None:
     """Draw both figures for the existing runs."""
     by_program = times(completed)
     with style.look():
@@ -230,14 +239,14 @@ def figures(completed: Sequence[Ran], folder: Path) -> None:
             save(clock_figure(completed), folder / "scenarios-clock.svg")
 
 
-def planted_in(completed: Sequence[Ran], claims: Sequence[Claim]) -> dict[str, bool | None]:
+def planted_in(completed: Sequence[ProgramRun], claims: Sequence[Claim]) -> dict[str, bool | None]:
     """Swapped scenarios, in the measured and in the published table: true if detected."""
     cost_rows = costs(completed)
     swapped_claims = shapes(swapped(measured(times(completed))), rates(cost_rows), after(cost_rows))
     published_claims = shapes(published(), published_rates())
     return {
-        "guest and objects swapped": noticed(claims, swapped_claims),
-        "the same in the published table": noticed(
+        "guest and objects swapped": swap_detected(claims, swapped_claims),
+        "the same in the published table": swap_detected(
             published_claims, shapes(swapped(published()), published_rates())
         ),
     }

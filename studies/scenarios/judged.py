@@ -259,7 +259,7 @@ def swapped(means: Means, first: str = "guest", second: str = OBJECTS) -> Means:
     }
 
 
-def noticed(real: Sequence[Claim], planted: Sequence[Claim]) -> bool | None:
+def swap_detected(real: Sequence[Claim], planted: Sequence[Claim]) -> bool | None:
     """True if the planted runs miss the first shape, which exchanged times always change. None if that is
     undecided: the real runs miss it, or it is not measured.
     """

@@ -34,7 +34,7 @@ ROLES = {"head": "head", "w": "workers", "s": "storage", "v": "volumes, objects"
 
 
 @dataclass(frozen=True)
-class Ran:
+class ProgramRun:
     """One program in one run: its time [s], results of Spark's log, and utilisation of the roles [%]. `busy`:
     role → means over its nodes: cpu (of the host's), in and out (of the link to the wire), disk.
     """
@@ -53,7 +53,7 @@ class Ran:
     busy: Mapping[str, Mapping[str, float]]
 
 
-def runs(out: Path, *, invalid: bool) -> tuple[list[Ran], list[str]]:
+def runs(out: Path, *, invalid: bool) -> tuple[list[ProgramRun], list[str]]:
     """Three rows per valid run (with `invalid`, per run that ended normally), and reasons why others are
     excluded.
 
@@ -90,13 +90,13 @@ def same_results(expected: dict[str, Any], run_id: str, report: Mapping[str, Any
 
 def _ran(
     out: Path, run: Path, row: Mapping[Any, Any], program: str, report: Mapping[str, Any]
-) -> Ran:
+) -> ProgramRun:
     bundle, log = aggregated(
         run, program, report["log"], out / "aggregated" / f"{run.name}-{program}"
     )
     facts = log.facts["spark"]
     began, ended = int(report["began_ns"]), int(report["ended_ns"])
-    return Ran(
+    return ProgramRun(
         run_id=run.name,
         scenario=str(row["scenario"]),
         replicate=int(row["replicate"]),
@@ -223,7 +223,7 @@ def _summed(rows: pd.DataFrame) -> tuple[Any, Any]:
     return total.index, total
 
 
-def times(completed: Sequence[Ran]) -> dict[str, dict[str, list[float]]]:
+def times(completed: Sequence[ProgramRun]) -> dict[str, dict[str, list[float]]]:
     """Seconds of the runs, by program and scenario."""
     by_program: dict[str, dict[str, list[float]]] = {p: {} for p in PROGRAMS}
     for run in completed:
@@ -231,7 +231,7 @@ def times(completed: Sequence[Ran]) -> dict[str, dict[str, list[float]]]:
     return by_program
 
 
-def costs(completed: Sequence[Ran]) -> list[Cost]:
+def costs(completed: Sequence[ProgramRun]) -> list[Cost]:
     """Cost of each scenario for each program, by the means of the runs."""
     cost_rows = []
     for program in PROGRAMS:

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies" / "scenar
 import judged
 import scenario_runs
 from inputs import FIRST_DATE_KEY, make_tables, make_texts
-from judged import MET, MISSED, UNDECIDED, Cost, Means, measured, noticed, published, swapped
+from judged import MET, MISSED, UNDECIDED, Cost, Means, measured, published, swap_detected, swapped
 from layout import HOST, SCENARIOS, WIRE, hosts_file, racks
 
 S = 1_000_000_000
@@ -84,10 +84,10 @@ def test_swapped_scenarios_are_detected_unless_all_shapes_were_missed_before() -
     planted = judged.shapes(swapped(published()), judged.published_rates())
     missed = {c.of for c in planted if c.result is MISSED}
     assert missed >= {"shape a", "shape b", "shape c"}
-    assert noticed(real, planted) is True
-    assert noticed(real, real) is False
+    assert swap_detected(real, planted) is True
+    assert swap_detected(real, real) is False
     lost = [replace(c, result=MISSED) for c in real]
-    assert noticed(lost, planted) is None
+    assert swap_detected(lost, planted) is None
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
