@@ -105,9 +105,11 @@ impl Objects {
             Err(error) if error.kind() == ErrorKind::NotFound && create => {
                 let mut entries = fs::read_dir(&root).map_err(|error| Error::at(&root, error))?;
                 // some file systems create `lost+found`; the others remain if an earlier creation was interrupted
-                let ours = ["lost+found", "chunks", "files", "tmp", "clients"];
+                let own_entries = ["lost+found", "chunks", "files", "tmp", "clients"];
                 if entries.any(|entry| {
-                    !entry.is_ok_and(|entry| ours.iter().any(|name| entry.file_name() == *name))
+                    !entry.is_ok_and(|entry| {
+                        own_entries.iter().any(|name| entry.file_name() == *name)
+                    })
                 }) {
                     return Err(Error::Bad(format!(
                         "{}: found files; expected a store, or an empty directory",
@@ -276,12 +278,14 @@ impl Objects {
             .read_to_end(&mut content)
             .map_err(|error| Error::at(&path, error))?;
         if content.len() != length {
-            let found = if content.len() > length {
+            let length_found = if content.len() > length {
                 "more".into()
             } else {
                 content.len().to_string()
             };
-            return Err(damaged(format!("has {found} bytes; expected {length}")));
+            return Err(damaged(format!(
+                "has {length_found} bytes; expected {length}"
+            )));
         }
         if !trust && !naming.matches(&entry.address, &content) {
             return Err(damaged("is damaged: its content has another hash".into()));

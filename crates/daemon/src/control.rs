@@ -92,17 +92,17 @@ mod tests {
 
     #[test]
     fn every_line_gets_one_and_an_error_does_not_end_the_talk() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (client, server) = UnixStream::pair().unwrap();
         let talk = std::thread::spawn(move || {
-            converse(&theirs, |line| match line {
+            converse(&server, |line| match line {
                 "a" => Ok(json!({"x": 1})),
                 "b" => Ok(Value::Null),
                 other => Err(format!("no {other}")),
             });
         });
-        (&ours).write_all(b"a\nc\nb\n").unwrap();
-        ours.shutdown(std::net::Shutdown::Write).unwrap();
-        let told: Vec<Value> = BufReader::new(&ours)
+        (&client).write_all(b"a\nc\nb\n").unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let replies: Vec<Value> = BufReader::new(&client)
             .lines()
             .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
             .collect();
@@ -111,7 +111,7 @@ mod tests {
             json!({"ok": false, "error": "no c"}),
             json!({"ok": true}),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(replies, expected);
         talk.join().unwrap();
     }
 }

@@ -78,9 +78,9 @@ impl Desk {
         self.callers.retain_mut(|caller| {
             caller.lines().is_some_and(|lines| {
                 lines.iter().all(|line| {
-                    let (told, last) = answer(line);
+                    let (reply, last) = answer(line);
                     end |= last;
-                    caller.tell(&told)
+                    caller.tell(&reply)
                 })
             })
         });

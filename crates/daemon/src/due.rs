@@ -78,10 +78,10 @@ impl<T> Waiting<T> {
     }
 
     /// Change the waiting items, including their due times.
-    pub fn change(&mut self, mut how: impl FnMut(&mut Due<T>)) {
+    pub fn change(&mut self, mut update: impl FnMut(&mut Due<T>)) {
         let mut all = std::mem::take(&mut self.heap).into_vec();
         for Reverse(due) in &mut all {
-            how(due);
+            update(due);
         }
         self.heap = BinaryHeap::from(all);
     }

@@ -155,8 +155,8 @@ pub fn services_ns(disk: &Disk) -> [u64; 2] {
 /// Measure the path overhead of a mounted disk; its requests take `services_ns`.
 pub fn calibrate(disk: &Disk, services_ns: [u64; 2]) -> Result<Compensation, Error> {
     let hold = |ns: [u64; 2]| {
-        for (held, ns) in disk.calibration_service_ns.iter().zip(ns) {
-            held.store(ns, Ordering::Relaxed);
+        for (stored, ns) in disk.calibration_service_ns.iter().zip(ns) {
+            stored.store(ns, Ordering::Relaxed);
         }
     };
     let lateness = || {
@@ -271,12 +271,12 @@ mod tests {
     fn the_line_goes_through_both_sizes() {
         let small = taken(100_000, |_| 20_000, SMALL_TIMES);
         let large = taken(100_000, |_| 230_000, LARGE_TIMES);
-        let found = overhead(&small, &large, 100_000);
-        assert_eq!(found.of(SMALL as u32), 20_000);
-        assert!(found.of(LARGE as u32).abs_diff(230_000) <= 1);
+        let overhead_ns = overhead(&small, &large, 100_000);
+        assert_eq!(overhead_ns.of(SMALL as u32), 20_000);
+        assert!(overhead_ns.of(LARGE as u32).abs_diff(230_000) <= 1);
         assert_eq!(
-            (found.low_ns, found.high_ns),
-            (found.base_ns, found.base_ns)
+            (overhead_ns.low_ns, overhead_ns.high_ns),
+            (overhead_ns.base_ns, overhead_ns.base_ns)
         );
     }
 
@@ -292,9 +292,12 @@ mod tests {
             };
             let small = taken(100_000, slow, SMALL_TIMES);
             let large = taken(100_000, |_| 30_000, LARGE_TIMES);
-            let found = overhead(&small, &large, 100_000);
-            assert_eq!((found.base_ns, found.low_ns), (30_000.0, 30_000.0));
-            found.high_ns
+            let overhead_ns = overhead(&small, &large, 100_000);
+            assert_eq!(
+                (overhead_ns.base_ns, overhead_ns.low_ns),
+                (30_000.0, 30_000.0)
+            );
+            overhead_ns.high_ns
         };
         assert_eq!(high(&[3]), 30_000.0, "one of nine is chance");
         assert_eq!(high(&[3, 6]), 90_000.0);

@@ -64,7 +64,7 @@ fn together<T: Copy + Send>(
 ) -> io::Result<u64> {
     let pages = (bytes / SMALL as u64).max(1);
     let start = Barrier::new(what.len());
-    let again = |mine: T, seed: u64| -> io::Result<u64> {
+    let again = |item: T, seed: u64| -> io::Result<u64> {
         let mut state = seed;
         let mut done = 0;
         start.wait();
@@ -72,7 +72,7 @@ fn together<T: Copy + Send>(
         loop {
             // Constants from Numerical Recipes.
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223) % (1 << 32);
-            one(mine, (state >> 8) % pages * SMALL as u64)?;
+            one(item, (state >> 8) % pages * SMALL as u64)?;
             if Instant::now() > end {
                 return Ok(done);
             }
@@ -84,7 +84,7 @@ fn together<T: Copy + Send>(
         let threads: Vec<_> = what
             .into_iter()
             .zip(0..)
-            .map(|(mine, seed)| scope.spawn(move || again(mine, seed)))
+            .map(|(item, seed)| scope.spawn(move || again(item, seed)))
             .collect();
         let mut all = 0;
         for thread in threads {

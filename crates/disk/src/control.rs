@@ -360,17 +360,17 @@ impl Server {
 
     /// Path overhead of a disk: a recent measurement of a similar disk after `since_ns`, or a new measurement.
     fn way(&self, disk: &Disk, since_ns: u64) -> Result<Compensation, Error> {
-        let mut known = lock(&self.calibrations);
+        let mut calibrations = lock(&self.calibrations);
         let (first, services) = (disk.goes_first(), calibration::services_ns(disk));
         let alike = (first, disk.transport(), services[0], services[1]);
         let since_ns = since_ns.max(now_ns().saturating_sub(CALIBRATION_LASTS_NS));
-        known.retain(|_, (when_ns, _)| now_ns() < *when_ns + CALIBRATION_LASTS_NS);
-        match known.get(&alike) {
-            Some((when_ns, found)) if *when_ns >= since_ns => Ok(*found),
+        calibrations.retain(|_, (when_ns, _)| now_ns() < *when_ns + CALIBRATION_LASTS_NS);
+        match calibrations.get(&alike) {
+            Some((when_ns, calibration)) if *when_ns >= since_ns => Ok(*calibration),
             _ => {
-                let found = calibration::calibrate(disk, services)?;
-                known.insert(alike, (now_ns(), found));
-                Ok(found)
+                let calibration = calibration::calibrate(disk, services)?;
+                calibrations.insert(alike, (now_ns(), calibration));
+                Ok(calibration)
             }
         }
     }

@@ -101,9 +101,9 @@ impl Default for Counters {
 }
 
 impl Counters {
-    fn from_words(words: &[u64; NAMES.len()], lateness_bins: [u64; BINS]) -> Self {
+    fn from_words(values: &[u64; NAMES.len()], lateness_bins: [u64; BINS]) -> Self {
         let [reads, writes, flushes, read_bytes, written_bytes, read_service_ns, write_service_ns, flush_service_ns, read_time_ns, write_time_ns, flush_time_ns, busy_ns, in_flight, queue_time_ns, late_count, lateness_ns_total, lateness_ns_max, asked_time_ns, delivered_time_ns, errors] =
-            *words;
+            *values;
         Counters {
             reads,
             writes,
@@ -246,9 +246,9 @@ mod tests {
     #[test]
     fn words_and_names_are_of_one_order() {
         let counted: Vec<u64> = (1..=NAMES.len() as u64).collect();
-        let words: [u64; NAMES.len()] = counted.try_into().unwrap();
-        let counters = Counters::from_words(&words, [0; BINS]);
-        assert_eq!(counters.words(), words);
+        let values: [u64; NAMES.len()] = counted.try_into().unwrap();
+        let counters = Counters::from_words(&values, [0; BINS]);
+        assert_eq!(counters.words(), values);
         assert_eq!(counters.delivered_time_ns, 19);
     }
 

@@ -95,15 +95,15 @@ impl Tree {
         // Hold the lock during the change, so that the recorded old content matches the data that a power cut
         // replaces.
         let mut unsynced = (up & VOLATILE != 0).then(|| gate.unsynced());
-        let mut room = (up & SIZED != 0).then(|| gate.space());
+        let mut free_space = (up & SIZED != 0).then(|| gate.space());
         if gate.up() & OFF != 0 {
             return Err(error(libc::EIO));
         }
         if let Bytes::Fill { offset, length } = bytes {
             let full = up & FAULTS != 0 && gate.faults().full;
-            if full || room.is_some() {
+            if full || free_space.is_some() {
                 let needed = space::needed(fd, offset, length)?;
-                let free = match room.as_deref() {
+                let free = match free_space.as_deref() {
                     _ if full => 0,
                     Some(Some(space)) => space.free_bytes(),
                     _ => u64::MAX,
@@ -122,7 +122,7 @@ impl Tree {
                 Bytes::Resize(size) => unsynced.before_resize(fd, key, base, size)?,
             }
         }
-        let Some(space) = room.as_deref_mut().and_then(Option::as_mut) else {
+        let Some(space) = free_space.as_deref_mut().and_then(Option::as_mut) else {
             return change();
         };
         let allocated =
@@ -221,10 +221,10 @@ impl Tree {
         let gate = &self.disk.gate;
         let (mut blocks, mut free, mut available) = (host.f_blocks, host.f_bfree, host.f_bavail);
         if let Some(space) = *gate.space() {
-            let left = space.free_bytes() / host.f_frsize;
+            let free_blocks = space.free_bytes() / host.f_frsize;
             blocks = space.size_bytes / host.f_frsize;
-            free = left;
-            available = left.min(available);
+            free = free_blocks;
+            available = free_blocks.min(available);
         }
         if gate.up() & FAULTS != 0 && gate.faults().full {
             (free, available) = (0, 0);

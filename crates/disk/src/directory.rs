@@ -173,13 +173,13 @@ mod tests {
         let open = OpenDirectory::default();
         let (mut names, mut offset) = (HashSet::new(), 0);
         loop {
-            let mut room = 37;
+            let mut remaining = 37;
             let mut next = None;
             open.list(&root, offset, |entry| {
-                if room == 0 {
+                if remaining == 0 {
                     return true;
                 }
-                room -= 1;
+                remaining -= 1;
                 assert!(names.insert(entry.name.clone()), "{entry:?} twice");
                 assert_eq!(entry.kind == FileType::Directory, entry.name.len() < 3);
                 next = Some(entry.next);

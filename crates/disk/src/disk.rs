@@ -88,8 +88,8 @@ fn station(profile: &StorageProfile, seed: u64) -> Result<Station, Error> {
 }
 
 /// Mapping between the owner of the backing directory and the owner on the mount.
-fn owner(backing: &Path, given: Option<OwnerId>) -> Result<Owner, Error> {
-    let Some(given) = given else {
+fn owner(backing: &Path, owner_id: Option<OwnerId>) -> Result<Owner, Error> {
+    let Some(owner_id) = owner_id else {
         return Ok(Owner::default());
     };
     let meta = std::fs::metadata(backing)
@@ -98,7 +98,7 @@ fn owner(backing: &Path, given: Option<OwnerId>) -> Result<Owner, Error> {
         uid: meta.uid(),
         gid: meta.gid(),
     };
-    Ok(Owner::new(host, given))
+    Ok(Owner::new(host, owner_id))
 }
 
 fn space(backing: &Path, size_bytes: Option<u64>) -> Result<Option<Space>, Error> {
@@ -401,12 +401,12 @@ impl Disk {
     ) -> Result<(), Error> {
         let mut fresh = station(&profile, seed)?;
         let mut state = self.state();
-        let kept = Patch {
+        let limits = Patch {
             profile: None,
             ..state.station.changed().clone()
         };
         fresh
-            .change(state.in_station_time(now_ns()), &kept)
+            .change(state.in_station_time(now_ns()), &limits)
             .map_err(|error| Error::Bad(error.to_string()))?;
         state.station = fresh;
         state.profile = profile;

@@ -42,8 +42,8 @@ pub struct Errno(pub i32);
 impl TryFrom<String> for Errno {
     type Error = String;
     fn try_from(name: String) -> Result<Self, String> {
-        let known = ERRORS.iter().find(|(known, _)| *known == name);
-        known.map(|&(_, code)| Errno(code)).ok_or_else(|| {
+        let entry = ERRORS.iter().find(|(entry, _)| *entry == name);
+        entry.map(|&(_, code)| Errno(code)).ok_or_else(|| {
             let names: Vec<_> = ERRORS.iter().map(|(name, _)| *name).collect();
             format!("error \"{name}\"; one of {} is expected", names.join(", "))
         })
@@ -52,8 +52,8 @@ impl TryFrom<String> for Errno {
 
 impl From<Errno> for String {
     fn from(error: Errno) -> String {
-        let known = ERRORS.iter().find(|(_, code)| *code == error.0);
-        known.map_or_else(|| error.0.to_string(), |(name, _)| (*name).to_owned())
+        let entry = ERRORS.iter().find(|(_, code)| *code == error.0);
+        entry.map_or_else(|| error.0.to_string(), |(name, _)| (*name).to_owned())
     }
 }
 
@@ -355,8 +355,8 @@ impl Faults {
                 FaultMode::Error => return Err(fault.error.0),
                 FaultMode::Torn => {
                     let sectors = data.len().div_ceil(SECTOR_BYTES);
-                    let whole = (draws.uniform() * sectors as f64) as usize;
-                    stored = stored.min(whole * SECTOR_BYTES);
+                    let sectors_written = (draws.uniform() * sectors as f64) as usize;
+                    stored = stored.min(sectors_written * SECTOR_BYTES);
                 }
                 FaultMode::Zero | FaultMode::Flip => spoils = true,
             }
@@ -543,17 +543,17 @@ mod tests {
         assert_eq!(data.iter().filter(|&&b| b == 0).count(), 100);
 
         let flips = one(r#"{"op": "any", "mode": "flip"}"#);
-        let mut whole = vec![0u8; 16384];
-        flips.on_read(at(0, 0), &mut whole).unwrap();
-        let bits: u32 = whole.iter().map(|b| b.count_ones()).sum();
+        let mut content = vec![0u8; 16384];
+        flips.on_read(at(0, 0), &mut content).unwrap();
+        let bits: u32 = content.iter().map(|b| b.count_ones()).sum();
         assert_eq!(bits, 4);
         // same bits for any split of the reads
         let mut pieces = vec![0u8; 16384];
         for (index, piece) in pieces.chunks_mut(1024).enumerate() {
             flips.on_read(at(1024 * index as u64, 0), piece).unwrap();
         }
-        assert_eq!(whole, pieces);
-        assert_eq!(*flips.on_write(at(0, 0), &[0; 16384]).unwrap(), *whole);
+        assert_eq!(content, pieces);
+        assert_eq!(*flips.on_write(at(0, 0), &[0; 16384]).unwrap(), *content);
     }
 
     #[test]
@@ -562,10 +562,10 @@ mod tests {
         let data: Vec<u8> = (0..8192u32).map(|i| i as u8).collect();
         let mut lengths = Vec::new();
         for visit in 0..200 {
-            let kept = torn.on_write(at(0, visit), &data).unwrap();
-            assert!(kept.len() < data.len() && kept.len() % SECTOR_BYTES == 0);
-            assert_eq!(*kept, data[..kept.len()]);
-            lengths.push(kept.len());
+            let stored_data = torn.on_write(at(0, visit), &data).unwrap();
+            assert!(stored_data.len() < data.len() && stored_data.len() % SECTOR_BYTES == 0);
+            assert_eq!(*stored_data, data[..stored_data.len()]);
+            lengths.push(stored_data.len());
         }
         lengths.sort_unstable();
         lengths.dedup();
@@ -574,7 +574,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_in_words() {
-        for (json, words) in [
+        for (json, message) in [
             (r#"{"op": "read", "probability": 1.5}"#, "at most 1"),
             (r#"{"op": "read", "mode": "torn"}"#, "only writes"),
             (r#"{"op": "flush", "mode": "flip"}"#, "no bytes"),
@@ -582,7 +582,7 @@ mod tests {
         ] {
             let fault: Fault = serde_json::from_str(json).unwrap();
             let why = fault.validate().unwrap_err();
-            assert!(why.contains(words), "{why}");
+            assert!(why.contains(message), "{why}");
         }
         assert!(serde_json::from_str::<Fault>(r#"{"op": "read", "error": "EWHAT"}"#).is_err());
         assert!(serde_json::from_str::<Fault>(r#"{"op": "read", "form": 3}"#).is_err());

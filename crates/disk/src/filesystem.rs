@@ -162,13 +162,13 @@ impl Filesystem for Tree {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let made = self.disk.owner.mode(mode, mode).and_then(|mode| {
+        let created = self.disk.owner.mode(mode, mode).and_then(|mode| {
             // SAFETY: valid descriptor and name.
             self.make(request, parent, name, |directory, name| unsafe {
                 libc::mknodat(directory, name.as_ptr(), mode, libc::dev_t::from(device))
             })
         });
-        send!(reply, made, attr => reply.entry(&TTL, &attr, self.generation(&attr)));
+        send!(reply, created, attr => reply.entry(&TTL, &attr, self.generation(&attr)));
     }
 
     fn mkdir(
@@ -181,10 +181,10 @@ impl Filesystem for Tree {
         reply: ReplyEntry,
     ) {
         // SAFETY: valid descriptor and name.
-        let made = self.make(request, parent, name, |directory, name| unsafe {
+        let created = self.make(request, parent, name, |directory, name| unsafe {
             libc::mkdirat(directory, name.as_ptr(), mode)
         });
-        send!(reply, made, attr => reply.entry(&TTL, &attr, self.generation(&attr)));
+        send!(reply, created, attr => reply.entry(&TTL, &attr, self.generation(&attr)));
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -205,13 +205,13 @@ impl Filesystem for Tree {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let made = c_name(target.as_os_str()).and_then(|target| {
+        let created = c_name(target.as_os_str()).and_then(|target| {
             // SAFETY: valid descriptor and names.
             self.make(request, parent, name, |directory, name| unsafe {
                 libc::symlinkat(target.as_ptr(), directory, name.as_ptr())
             })
         });
-        send!(reply, made, attr => reply.entry(&TTL, &attr, self.generation(&attr)));
+        send!(reply, created, attr => reply.entry(&TTL, &attr, self.generation(&attr)));
     }
 
     fn rename(
@@ -236,8 +236,8 @@ impl Filesystem for Tree {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let made = self.link_to(inode, new_parent, new_name);
-        send!(reply, made, attr => reply.entry(&TTL, &attr, self.generation(&attr)));
+        let linked = self.link_to(inode, new_parent, new_name);
+        send!(reply, linked, attr => reply.entry(&TTL, &attr, self.generation(&attr)));
     }
 
     fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -283,7 +283,7 @@ impl Filesystem for Tree {
         let created = self.inodes.get(parent.0).and_then(|directory| {
             self.disk.gate.admit_change(true)?;
             let c_name = component(name)?;
-            let how = backing_flags(flags) | libc::O_CREAT | libc::O_NOFOLLOW;
+            let open_flags = backing_flags(flags) | libc::O_CREAT | libc::O_NOFOLLOW;
             let mode = self.disk.owner.mode(libc::S_IFREG, mode)?;
             // SAFETY: valid descriptor and name; the result is ours.
             let open = |flags| unsafe {
@@ -294,7 +294,7 @@ impl Filesystem for Tree {
                 Ok(File::from_raw_fd(fd))
             };
             let fresh = || {
-                let file = open(how | libc::O_EXCL)?;
+                let file = open(open_flags | libc::O_EXCL)?;
                 let itself = CString::default();
                 self.own(request, directory.fd(), file.as_raw_fd(), &itself)?;
                 Ok(file)
@@ -304,9 +304,9 @@ impl Filesystem for Tree {
                     if error.kind() == io::ErrorKind::AlreadyExists
                         && flags & libc::O_EXCL == 0 =>
                 {
-                    let there = open(how)?;
-                    self.disk.owner.disarm(there.as_raw_fd())?;
-                    there
+                    let opened = open(open_flags)?;
+                    self.disk.owner.disarm(opened.as_raw_fd())?;
+                    opened
                 }
                 fresh => fresh?,
             };
@@ -316,8 +316,8 @@ impl Filesystem for Tree {
             let attr = self.attributes(id.number, &stat);
             Ok((attr, self.keep(file, id, flags)))
         });
-        send!(reply, created, (attr, (handle, how)) => {
-            reply.created(&TTL, &attr, self.generation(&attr), handle, how);
+        send!(reply, created, (attr, (handle, fuse_flags)) => {
+            reply.created(&TTL, &attr, self.generation(&attr), handle, fuse_flags);
         });
     }
 
@@ -594,9 +594,9 @@ impl Filesystem for Tree {
         }
         let got = self.inodes.get(inode.0).and_then(|inode| {
             let name = c_name(name)?;
-            sized(size, |buffer, room| {
+            sized(size, |buffer, length| {
                 // SAFETY: terminated names, a buffer of that size.
-                unsafe { libc::getxattr(inode.proc_path().as_ptr(), name.as_ptr(), buffer, room) }
+                unsafe { libc::getxattr(inode.proc_path().as_ptr(), name.as_ptr(), buffer, length) }
             })
         });
         answer_xattr(size, got, reply);
@@ -604,9 +604,9 @@ impl Filesystem for Tree {
 
     fn listxattr(&self, _request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
         let got = self.inodes.get(inode.0).and_then(|inode| {
-            sized(size, |buffer, room| {
+            sized(size, |buffer, length| {
                 // SAFETY: a terminated path, a buffer of that size.
-                unsafe { libc::listxattr(inode.proc_path().as_ptr(), buffer.cast(), room) }
+                unsafe { libc::listxattr(inode.proc_path().as_ptr(), buffer.cast(), length) }
             })
         });
         answer_xattr(size, got, reply);

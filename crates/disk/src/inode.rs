@@ -83,14 +83,14 @@ impl Inodes {
     pub fn new(backing: &CStr) -> io::Result<Self> {
         let handle = open_root(backing)?;
         let root = Attributes::at(handle.as_raw_fd(), c"")?;
-        let known = Known::new(root.key(), position::file_base(""));
-        let id = known.identity(ROOT).ok_or_else(stale)?;
+        let table = Known::new(root.key(), position::file_base(""));
+        let id = table.identity(ROOT).ok_or_else(stale)?;
         Ok(Inodes {
             root: Inode {
                 id,
                 handle: Arc::new(handle),
             },
-            known: RwLock::new(known),
+            known: RwLock::new(table),
             directories: Mutex::default(),
             changing: Mutex::default(),
         })
@@ -127,15 +127,15 @@ impl Inodes {
         if number == ROOT {
             return Ok(self.root.clone());
         }
-        let known = self.known();
-        let id = known.identity(number).ok_or_else(stale)?;
+        let table = self.known();
+        let id = table.identity(number).ok_or_else(stale)?;
         if let Some(handle) = self.directories().open.get(&number).cloned() {
             return Ok(Inode { id, handle });
         }
-        let routes = known.routes(number, first, |directory| {
+        let routes = table.routes(number, first, |directory| {
             self.directories().open.get(&directory).cloned()
         });
-        drop(known);
+        drop(table);
         for route in routes {
             match self.follow(route, id) {
                 Ok(Some(inode)) => return Ok(inode),
@@ -192,10 +192,10 @@ impl Inodes {
         if number == ROOT {
             return;
         }
-        let mut known = self.known_mut();
-        let forgotten = known.forget(number, lookups);
-        let closing = known.closing();
-        drop(known);
+        let mut table = self.known_mut();
+        let forgotten = table.forget(number, lookups);
+        let closing = table.closing();
+        drop(table);
         drop(closing);
         if forgotten {
             let directory = self.directories().open.remove(&number);
@@ -293,21 +293,21 @@ impl Changing<'_> {
     /// Record that the file now has the name of `replaced`.
     pub fn renamed(&self, named: &Named, replaced: Named) {
         let (old, new) = (named.name(), replaced.name());
-        let mut known = self.inodes.known_mut();
+        let mut table = self.inodes.known_mut();
         if let Some((number, handle)) = replaced.known {
-            known.remove_name(number, &new, handle);
+            table.remove_name(number, &new, handle);
         }
         if let Some((number, _)) = &named.known {
-            known.rename(*number, &old, new);
+            table.rename(*number, &old, new);
         }
     }
 
     /// Record that the two names were exchanged.
-    pub fn exchanged(&self, one: &Named, other: &Named) {
-        let mut known = self.inodes.known_mut();
-        for (this, that) in [(one, other), (other, one)] {
+    pub fn exchanged(&self, first: &Named, second: &Named) {
+        let mut table = self.inodes.known_mut();
+        for (this, that) in [(first, second), (second, first)] {
             if let Some((number, _)) = &this.known {
-                known.rename(*number, &this.name(), that.name());
+                table.rename(*number, &this.name(), that.name());
             }
         }
     }

@@ -224,9 +224,9 @@ impl Known {
         if let Some(key) = self.foreign_keys.remove(&number) {
             self.foreign.remove(&(key, node.generation));
         }
-        let (used, room) = (self.nodes.len(), self.nodes.capacity());
-        if room > LEAST_CAPACITY && used < room / 8 {
-            self.nodes.shrink_to(room / 4);
+        let (used, capacity) = (self.nodes.len(), self.nodes.capacity());
+        if capacity > LEAST_CAPACITY && used < capacity / 8 {
+            self.nodes.shrink_to(capacity / 4);
         }
         Some(node.way)
     }
@@ -295,12 +295,12 @@ impl Known {
         };
         match &mut node.way {
             Way::Names(names) => {
-                let (known, directory) = (names.remove(old), new.0);
+                let (removed, directory) = (names.remove(old), new.0);
                 let added = names.insert(new);
                 if added {
                     self.hold(directory);
                 }
-                if known {
+                if removed {
                     self.release(old.0);
                 }
             }
@@ -425,8 +425,8 @@ mod tests {
         }
     }
 
-    fn meet(known: &mut Known, parent: u64, name: &str, number: u64, links: u64) -> Identity {
-        known.meet(parent, OsStr::new(name), &file(number, links), |path| {
+    fn meet(table: &mut Known, parent: u64, name: &str, number: u64, links: u64) -> Identity {
+        table.meet(parent, OsStr::new(name), &file(number, links), |path| {
             path.len() as u64
         })
     }
@@ -435,81 +435,81 @@ mod tests {
         (parent, name.as_bytes().into())
     }
 
-    fn known() -> Known {
+    fn empty_table() -> Known {
         Known::new((7, 2), 0)
     }
 
     #[test]
     fn what_is_below_a_renamed_directory_follows_in_one_step() {
-        let mut known = known();
-        meet(&mut known, ROOT, "a", 10, 1);
-        meet(&mut known, 10, "b", 11, 1);
-        let deep = meet(&mut known, 11, "c", 12, 1);
-        assert_eq!((known.path(12).as_str(), deep.device_base), ("a/b/c", 5));
-        known.rename(10, &name(ROOT, "a"), name(ROOT, "z"));
-        assert_eq!(known.path(12), "z/b/c");
-        assert_eq!(known.identity(12), Some(deep), "its place on the device");
-        let route = &known.routes(12, true, |_| None)[0];
+        let mut table = empty_table();
+        meet(&mut table, ROOT, "a", 10, 1);
+        meet(&mut table, 10, "b", 11, 1);
+        let deep = meet(&mut table, 11, "c", 12, 1);
+        assert_eq!((table.path(12).as_str(), deep.device_base), ("a/b/c", 5));
+        table.rename(10, &name(ROOT, "a"), name(ROOT, "z"));
+        assert_eq!(table.path(12), "z/b/c");
+        assert_eq!(table.identity(12), Some(deep), "its place on the device");
+        let route = &table.routes(12, true, |_| None)[0];
         let names: Vec<&[u8]> = route.names.iter().map(|name| &name[..]).collect();
         assert_eq!(names, [b"z", b"b", b"c"]);
     }
 
     #[test]
     fn directories_stay_as_long_as_an_entry_needs_their_names() {
-        let mut known = known();
-        meet(&mut known, ROOT, "a", 10, 1);
-        meet(&mut known, 10, "b", 11, 1);
-        meet(&mut known, 11, "c", 12, 1);
-        assert!(!known.forget(10, 1) && !known.forget(11, 1));
-        assert_eq!((known.len(), known.path(12).as_str()), (3, "a/b/c"));
-        assert!(known.forget(12, 1));
-        assert_eq!(known.len(), 0);
+        let mut table = empty_table();
+        meet(&mut table, ROOT, "a", 10, 1);
+        meet(&mut table, 10, "b", 11, 1);
+        meet(&mut table, 11, "c", 12, 1);
+        assert!(!table.forget(10, 1) && !table.forget(11, 1));
+        assert_eq!((table.len(), table.path(12).as_str()), (3, "a/b/c"));
+        assert!(table.forget(12, 1));
+        assert_eq!(table.len(), 0);
     }
 
     #[test]
     fn a_hard_link_outlives_the_name_beside_it() {
-        let mut known = known();
-        meet(&mut known, ROOT, "d", 10, 1);
-        meet(&mut known, ROOT, "one", 12, 2);
-        meet(&mut known, 10, "two", 12, 2);
-        assert_eq!(known.routes(12, false, |_| None).len(), 2);
-        known.remove_name(12, &name(ROOT, "one"), File::open("/").unwrap().into());
-        assert_eq!(known.path(12), "d/two");
-        known.remove_name(12, &name(10, "two"), File::open("/").unwrap().into());
-        let routes = known.routes(12, false, |_| None);
+        let mut table = empty_table();
+        meet(&mut table, ROOT, "d", 10, 1);
+        meet(&mut table, ROOT, "one", 12, 2);
+        meet(&mut table, 10, "two", 12, 2);
+        assert_eq!(table.routes(12, false, |_| None).len(), 2);
+        table.remove_name(12, &name(ROOT, "one"), File::open("/").unwrap().into());
+        assert_eq!(table.path(12), "d/two");
+        table.remove_name(12, &name(10, "two"), File::open("/").unwrap().into());
+        let routes = table.routes(12, false, |_| None);
         assert!(routes[0].start.is_some() && routes[0].names.is_empty());
-        assert_eq!(known.path(12), "d/two", "its last name");
-        known.forget(10, 1);
-        known.forget(12, 2);
-        assert_eq!(known.len(), 0);
+        assert_eq!(table.path(12), "d/two", "its last name");
+        table.forget(10, 1);
+        table.forget(12, 2);
+        assert_eq!(table.len(), 0);
     }
 
     #[test]
     fn a_number_in_use_is_not_given_to_a_later_file() {
-        let mut known = known();
-        let one = meet(&mut known, ROOT, "a", 12, 1);
+        let mut table = empty_table();
+        let first = meet(&mut table, ROOT, "a", 12, 1);
         let mut later = file(12, 1);
         later.generation = 2;
-        let other = known.meet(ROOT, OsStr::new("b"), &later, |_| 0);
-        assert_eq!(one.number, 12);
-        assert_ne!(other.number, 12);
-        assert_eq!(known.number_of(&later), Some(other.number));
-        known.forget(other.number, 1);
-        assert_eq!(known.number_of(&later), None);
-        assert_eq!(known.number_of(&file(12, 1)), Some(12));
+        let second = table.meet(ROOT, OsStr::new("b"), &later, |_| 0);
+        assert_eq!(first.number, 12);
+        assert_ne!(second.number, 12);
+        assert_eq!(table.number_of(&later), Some(second.number));
+        table.forget(second.number, 1);
+        assert_eq!(table.number_of(&later), None);
+        assert_eq!(table.number_of(&file(12, 1)), Some(12));
     }
 
     #[test]
     fn forgotten_files_leave_no_room_behind() {
-        let mut known = known();
+        let mut table = empty_table();
         for number in 100..100_100 {
-            meet(&mut known, ROOT, &format!("f{number}"), number, 1);
+            meet(&mut table, ROOT, &format!("f{number}"), number, 1);
         }
-        let most = known.nodes.capacity();
+        let most = table.nodes.capacity();
         for number in 100..100_100 {
-            known.forget(number, 1);
+            table.forget(number, 1);
         }
-        assert_eq!(known.len(), 0);
-        assert!(known.nodes.capacity() < most / 4);
+        assert_eq!(table.len(), 0);
+        assert!(table.nodes.capacity() < most / 4);
     }
 }

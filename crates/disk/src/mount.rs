@@ -73,7 +73,8 @@ fn by_fusermount(mount: &Path, source: &str) -> Result<OwnedFd, Error> {
         return Err(Error::last("a socket for fusermount3"));
     }
     // SAFETY: both were just made and are owned here.
-    let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(pair[0]), OwnedFd::from_raw_fd(pair[1])) };
+    let (parent_end, child_end) =
+        unsafe { (OwnedFd::from_raw_fd(pair[0]), OwnedFd::from_raw_fd(pair[1])) };
     let attempt = |options: &str| {
         Command::new("fusermount3")
             .args([
@@ -82,7 +83,7 @@ fn by_fusermount(mount: &Path, source: &str) -> Result<OwnedFd, Error> {
                 OsStr::new("--"),
                 mount.as_os_str(),
             ])
-            .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
+            .env("_FUSE_COMMFD", child_end.as_raw_fd().to_string())
             .output()
             .map_err(|error| match error.kind() {
                 ErrorKind::NotFound => {
@@ -105,7 +106,7 @@ fn by_fusermount(mount: &Path, source: &str) -> Result<OwnedFd, Error> {
             why.trim()
         )));
     }
-    receive_descriptor(&ours).ok_or_else(|| Error::Bad("fusermount3 passed no device".into()))
+    receive_descriptor(&parent_end).ok_or_else(|| Error::Bad("fusermount3 passed no device".into()))
 }
 
 fn receive_descriptor(socket: &OwnedFd) -> Option<OwnedFd> {
@@ -181,7 +182,7 @@ pub fn carry(mount: &Path, token: &str) -> Result<(), Error> {
         .map_err(|_| Error::Bad("token has a null byte".into()))?;
     let c_mount = c_path(mount)?;
     // SAFETY (both): terminated strings.
-    let made = unsafe {
+    let mounted = unsafe {
         libc::mount(
             c_source.as_ptr(),
             c_mount.as_ptr(),

@@ -100,7 +100,7 @@ impl Tree {
             return Ok(None);
         }
         match Removed::hold(directory, name) {
-            Ok(held) => Ok(Some(held)),
+            Ok(removed) => Ok(Some(removed)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -123,10 +123,10 @@ impl Tree {
         }
     }
 
-    fn give_back(&self, room: u64) {
-        if room > 0 {
+    fn give_back(&self, bytes: u64) {
+        if bytes > 0 {
             if let Some(space) = self.disk.gate.space().as_mut() {
-                space.settle(room, 0);
+                space.settle(bytes, 0);
             }
         }
     }
@@ -149,20 +149,20 @@ impl Tree {
         let directory = changing.get(parent.0)?;
         let c_name = component(name)?;
         let named = changing.named(&directory, name)?;
-        let room = self.room_of(directory.fd(), &c_name);
-        let held = self.hold(directory.fd(), &c_name)?;
+        let freed_bytes = self.room_of(directory.fd(), &c_name);
+        let removed = self.hold(directory.fd(), &c_name)?;
         self.naming(
             // SAFETY: valid descriptor and name.
             || check(unsafe { libc::unlinkat(directory.fd(), c_name.as_ptr(), flags) }),
             || {
                 Ok(Name::Removed {
                     path: self.inodes.path_below(&directory, name),
-                    held: held.ok_or_else(|| error(libc::ENOENT))?,
+                    held: removed.ok_or_else(|| error(libc::ENOENT))?,
                 })
             },
         )?;
         changing.removed(named);
-        self.give_back(room);
+        self.give_back(freed_bytes);
         Ok(())
     }
 
@@ -211,9 +211,9 @@ impl Tree {
         let old = self.inodes.path_below(&from, name);
         let new = self.inodes.path_below(&to, new_name);
         let moved = changing.named(&from, name)?;
-        let there = changing.named(&to, new_name)?;
+        let target = changing.named(&to, new_name)?;
         let exchange = flags.contains(RenameFlags::RENAME_EXCHANGE);
-        let (room, replaced) = if exchange {
+        let (freed_bytes, replaced) = if exchange {
             (0, None)
         } else {
             (self.room_of(to.fd(), &c_new), self.hold(to.fd(), &c_new)?)
@@ -246,11 +246,11 @@ impl Tree {
                 })
             },
         )?;
-        self.give_back(room);
+        self.give_back(freed_bytes);
         if exchange {
-            changing.exchanged(&moved, &there);
+            changing.exchanged(&moved, &target);
         } else {
-            changing.renamed(&moved, there);
+            changing.renamed(&moved, target);
         }
         Ok(())
     }

@@ -47,10 +47,10 @@ fn exchanged(id: u32, (one, other): (u32, u32)) -> u32 {
 
 impl Owner {
     /// Map files of `host` to `given` on the mount.
-    pub fn new(host: OwnerId, given: OwnerId) -> Self {
+    pub fn new(host: OwnerId, mount: OwnerId) -> Self {
         Owner {
-            users: (host.uid, given.uid),
-            groups: (host.gid, given.gid),
+            users: (host.uid, mount.uid),
+            groups: (host.gid, mount.gid),
             given: true,
         }
     }
@@ -119,11 +119,11 @@ mod tests {
     #[test]
     fn what_is_given_away_cannot_act() {
         let host = OwnerId { uid: 0, gid: 0 };
-        let (given, kept) = (Owner::new(host, host), Owner::default());
-        assert_eq!(given.mode(libc::S_IFREG, 0o6755).unwrap(), 0o755);
-        assert_eq!(given.mode(libc::S_IFDIR, 0o2755).unwrap(), 0o2755);
-        assert!(given.mode(libc::S_IFBLK, 0o600).is_err());
-        assert_eq!(kept.mode(libc::S_IFREG, 0o6755).unwrap(), 0o6755);
-        assert_eq!(kept.mode(libc::S_IFBLK, 0o600).unwrap(), 0o600);
+        let (mapped, unmapped) = (Owner::new(host, host), Owner::default());
+        assert_eq!(mapped.mode(libc::S_IFREG, 0o6755).unwrap(), 0o755);
+        assert_eq!(mapped.mode(libc::S_IFDIR, 0o2755).unwrap(), 0o2755);
+        assert!(mapped.mode(libc::S_IFBLK, 0o600).is_err());
+        assert_eq!(unmapped.mode(libc::S_IFREG, 0o6755).unwrap(), 0o6755);
+        assert_eq!(unmapped.mode(libc::S_IFBLK, 0o600).unwrap(), 0o600);
     }
 }

@@ -86,10 +86,10 @@ pub struct DiskPatch {
 
 impl DiskPatch {
     /// Parse a patch. Refuse unknown keys and invalid values with a message.
-    pub fn read(asked: &Value) -> Result<Self, Error> {
+    pub fn read(document: &Value) -> Result<Self, Error> {
         let bad = |why: String| Error::Bad(format!("patch: {why}"));
-        let Value::Object(keys) = asked else {
-            return Err(bad(format!("{asked}; an object is expected")));
+        let Value::Object(keys) = document else {
+            return Err(bad(format!("{document}; an object is expected")));
         };
         let (mut station, mut own) = (Map::new(), Map::new());
         for (key, value) in keys {
@@ -98,8 +98,8 @@ impl DiskPatch {
             } else if OWN_KEYS.contains(&key.as_str()) {
                 own.insert(key.clone(), value.clone());
             } else {
-                let known = [&Patch::KEYS[..], &OWN_KEYS[..]].concat().join(", ");
-                return Err(bad(format!("key \"{key}\"; one of {known} is expected")));
+                let expected = [&Patch::KEYS[..], &OWN_KEYS[..]].concat().join(", ");
+                return Err(bad(format!("key \"{key}\"; one of {expected} is expected")));
             }
         }
         let own: Own =
@@ -110,7 +110,7 @@ impl DiskPatch {
             return Err(bad("power_cut stands alone in its patch".into()));
         }
         let patch = DiskPatch {
-            asked: asked.clone(),
+            asked: document.clone(),
             cause: Cause::new("request", ""),
             station,
             own,
@@ -136,13 +136,13 @@ impl DiskPatch {
         if let Some(bad_space) = &own.bad_space {
             faults.bad_space = bad_space.clone();
         }
-        for (flag, wanted) in [
+        for (flag, switch) in [
             (&mut faults.read_only, own.read_only),
             (&mut faults.full, own.full),
             (&mut faults.fail_stop, own.fail_stop),
         ] {
-            if let Some(wanted) = wanted {
-                *flag = wanted.unwrap_or(false);
+            if let Some(switch) = switch {
+                *flag = switch.unwrap_or(false);
             }
         }
         faults
@@ -150,18 +150,19 @@ impl DiskPatch {
 }
 
 /// True if the values read back match the patch; `null` and `"max"` match any value.
-fn agrees(asked: &Value, found: &Value) -> bool {
-    match (asked, found) {
+fn agrees(requested: &Value, actual: &Value) -> bool {
+    match (requested, actual) {
         (Value::Null, _) => true,
         (Value::String(word), _) if word == "max" => true,
-        (Value::Object(asked), Value::Object(found)) => asked
+        (Value::Object(requested), Value::Object(actual)) => requested
             .iter()
-            .all(|(key, value)| agrees(value, found.get(key).unwrap_or(&Value::Null))),
-        (Value::Array(asked), Value::Array(found)) => {
-            asked.len() == found.len() && asked.iter().zip(found).all(|(a, f)| agrees(a, f))
+            .all(|(key, value)| agrees(value, actual.get(key).unwrap_or(&Value::Null))),
+        (Value::Array(requested), Value::Array(actual)) => {
+            requested.len() == actual.len()
+                && requested.iter().zip(actual).all(|(a, f)| agrees(a, f))
         }
-        (Value::Number(asked), Value::Number(found)) => asked.as_f64() == found.as_f64(),
-        _ => asked == found,
+        (Value::Number(requested), Value::Number(actual)) => requested.as_f64() == actual.as_f64(),
+        _ => requested == actual,
     }
 }
 
@@ -192,8 +193,8 @@ impl Disk {
                 self.gate.set_volatile(on.then_some(LIMIT_BYTES));
             }
         }
-        let found = self.found(&patch.asked);
-        if error.is_none() && !agrees(&patch.asked, &found) {
+        let actual = self.found(&patch.asked);
+        if error.is_none() && !agrees(&patch.asked, &actual) {
             error = Some("what was read back is not what was asked for".into());
         }
         let applied = Applied {
@@ -201,7 +202,7 @@ impl Disk {
             applied_ns,
             verified_ns: now_ns(),
             asked: patch.asked.clone(),
-            found,
+            found: actual,
             error,
             active: self.active(),
             cause: patch.cause.clone(),
@@ -226,14 +227,14 @@ impl Disk {
     }
 
     /// Current values of the keys of `asked`.
-    fn found(&self, asked: &Value) -> Value {
+    fn found(&self, requested: &Value) -> Value {
         let state = self.state();
         let (effective, changed) = (state.station.effective(), state.station.changed().clone());
         drop(state);
         let faults = self.gate.faults();
         let limits = || {
             let all = json!(effective.limits.unwrap_or_default());
-            match asked.get("limits").and_then(Value::as_object) {
+            match requested.get("limits").and_then(Value::as_object) {
                 Some(keys) => keys
                     .keys()
                     .map(|key| (key.clone(), all[key].clone()))
@@ -243,8 +244,8 @@ impl Disk {
         };
         let key = |key: &str| match key {
             // Compare by name, because a patch sets the profile as one value.
-            "profile" => match asked[key].get("name") {
-                Some(name) if *name == effective.name => asked[key].clone(),
+            "profile" => match requested[key].get("name") {
+                Some(name) if *name == effective.name => requested[key].clone(),
                 _ => json!(effective.name),
             },
             "limits" => limits(),
@@ -262,7 +263,7 @@ impl Disk {
             "volatile" => json!(self.gate.unsynced().is_some()),
             _ => Value::Null,
         };
-        let keys = asked.as_object().into_iter().flat_map(Map::keys);
+        let keys = requested.as_object().into_iter().flat_map(Map::keys);
         keys.map(|name| (name.clone(), key(name))).collect()
     }
 
@@ -358,13 +359,14 @@ mod tests {
 
     #[test]
     fn a_value_that_was_not_taken_is_noticed() {
-        let asked = json!({"limits": {"read_bps": 1e6, "write_bps": "max"}, "servers": 2});
-        let mut found = json!({"limits": {"read_bps": 1_000_000, "write_bps": null}, "servers": 2});
-        assert!(agrees(&asked, &found));
-        found["servers"] = json!(1);
-        assert!(!agrees(&asked, &found));
-        found["servers"] = json!(2);
-        found["limits"]["read_bps"] = json!(999_999.0);
-        assert!(!agrees(&asked, &found));
+        let requested = json!({"limits": {"read_bps": 1e6, "write_bps": "max"}, "servers": 2});
+        let mut actual =
+            json!({"limits": {"read_bps": 1_000_000, "write_bps": null}, "servers": 2});
+        assert!(agrees(&requested, &actual));
+        actual["servers"] = json!(1);
+        assert!(!agrees(&requested, &actual));
+        actual["servers"] = json!(2);
+        actual["limits"]["read_bps"] = json!(999_999.0);
+        assert!(!agrees(&requested, &actual));
     }
 }

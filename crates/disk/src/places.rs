@@ -155,12 +155,12 @@ impl Places {
     fn check_beside(&self, other: &Places) -> Result<(), Error> {
         let relation = match (&self.backed, &other.backed) {
             _ if self.key == other.key => Some(Relation::Same),
-            (Some(mine), Some(its)) => mine.relation(its),
+            (Some(own), Some(its)) => own.relation(its),
             _ => None,
         };
         let backing = self.backing.display();
         let (its, at) = (other.backing.display(), other.mount.display());
-        let how = match relation {
+        let description = match relation {
             None => return self.check_point_beside(other),
             Some(Relation::Same) if self.backing == other.backing => "is that".to_owned(),
             Some(Relation::Same) => format!("is {its}, that"),
@@ -168,7 +168,7 @@ impl Places {
             Some(Relation::Above) => format!("contains {its}, that"),
         };
         Err(Error::Bad(format!(
-            "backing directory {backing} {how} of the disk at {at}; expected files of its own"
+            "backing directory {backing} {description} of the disk at {at}; expected files of its own"
         )))
     }
 
@@ -178,11 +178,11 @@ impl Places {
             let relation = relation.and_then(|(point, backing)| point.relation(backing));
             matches!(relation, Some(Relation::Same | Relation::Below))
         };
-        for (point, backing, mine) in [
+        for (point, backing, overlap) in [
             (self, other, lies_in(&self.mounted, &other.backed)),
             (other, self, lies_in(&other.mounted, &self.backed)),
         ] {
-            if mine {
+            if overlap {
                 return Err(Error::Bad(format!(
                     "mount point {} lies in the backing directory {} of the disk at {}",
                     point.mount.display(),
@@ -308,8 +308,8 @@ mod tests {
             let path =
                 std::env::temp_dir().join(format!("penstock-places-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
-            for made in ["a/below", "b", "m", "n"] {
-                fs::create_dir_all(path.join(made)).unwrap();
+            for directory in ["a/below", "b", "m", "n"] {
+                fs::create_dir_all(path.join(directory)).unwrap();
             }
             Ground(path)
         }
@@ -329,14 +329,14 @@ mod tests {
         let ground = Ground::new("shared");
         symlink(ground.0.join("a"), ground.0.join("link")).unwrap();
         let first = ground.claim("m", "a", &[]).unwrap();
-        for (backing, words) in [
+        for (backing, message) in [
             ("a", "is that of the disk at"),
             ("link", "is that of the disk at"),
             ("a/below", "lies in"),
             (".", "lies in the backing directory"),
         ] {
             let refused = ground.claim("n", backing, &[&first]).unwrap_err();
-            assert!(refused.contains(words), "{backing}: {refused}");
+            assert!(refused.contains(message), "{backing}: {refused}");
         }
         assert!(ground.claim("n", "b", &[&first]).is_ok());
         // another server, which does not know the first claim

@@ -61,7 +61,7 @@ impl Disk {
 
     /// Value of the counter `name`.
     pub fn counter(&self, name: &str) -> Option<u64> {
-        let at = NAMES.iter().position(|known| *known == name)?;
+        let at = NAMES.iter().position(|candidate| *candidate == name)?;
         Some(self.state().counters.words()[at])
     }
 
@@ -117,12 +117,12 @@ impl Disk {
             json!(state.station.levels(state.in_station_time(now))),
         );
         drop(state);
-        let (kept, drained) = self
+        let (kept_bytes, drained) = self
             .gate
             .unsynced()
             .as_ref()
             .map_or((0, 0), crate::unsynced::Unsynced::kept);
-        out.insert("unsynced_bytes".into(), json!(kept));
+        out.insert("unsynced_bytes".into(), json!(kept_bytes));
         out.insert("drained_bytes".into(), json!(drained));
         Value::Object(out)
     }

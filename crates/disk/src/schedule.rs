@@ -95,14 +95,15 @@ fn keys(patch: &Value) -> HashSet<String> {
 }
 
 /// First key that both patches set. Setting all limits at once conflicts with each limit.
-fn clash(one: &Value, other: &Value) -> Option<String> {
-    let (one, other) = (keys(one), keys(other));
+fn clash(first: &Value, second: &Value) -> Option<String> {
+    let (first, second) = (keys(first), keys(second));
     let meets = |key: &str, others: &HashSet<String>| {
         others.contains(key) || (key == "limits" && others.iter().any(|o| o.starts_with("limits.")))
     };
-    one.iter()
-        .find(|key| meets(key, &other))
-        .or_else(|| other.iter().find(|key| meets(key, &one)))
+    first
+        .iter()
+        .find(|key| meets(key, &second))
+        .or_else(|| second.iter().find(|key| meets(key, &first)))
         .cloned()
 }
 
@@ -190,16 +191,16 @@ impl Scheduler {
             .iter()
             .filter(|waiting| Arc::ptr_eq(&waiting.disk, disk))
             .map(|waiting| {
-                let mut told = match &waiting.trigger {
+                let mut row = match &waiting.trigger {
                     Trigger::Phase(name) => json!({"phase": name}),
                     Trigger::Metric { name, above, below } => {
                         json!({"metric": name, "above": above, "below": below})
                     }
                 };
-                told["every"] = json!(waiting.every);
-                told["after_ns"] = json!(waiting.after_ns);
-                told["patch"] = waiting.patch.asked.clone();
-                told
+                row["every"] = json!(waiting.every);
+                row["after_ns"] = json!(waiting.after_ns);
+                row["patch"] = waiting.patch.asked.clone();
+                row
             });
         timed.chain(waiting).collect()
     }

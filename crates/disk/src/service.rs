@@ -101,17 +101,17 @@ impl Service {
         } = reading;
         let file = open.file.as_raw_fd();
         // At the end of a file the device transfers only existing bytes, and takes time only for them.
-        let ticket = |there: u32| self.ticket(Op::Read, open, offset, there, pid, arrival_ns);
+        let ticket = |bytes: u32| self.ticket(Op::Read, open, offset, bytes, pid, arrival_ns);
         let faulty = self.disk.gate.up() & FAULTS != 0;
         if let (Some(space), false) = (reply.space(), faulty) {
             let size = space.len().min(size as usize);
             // SAFETY: `space` is that long.
             let read = unsafe { pread_into(file, space.as_mut_ptr(), size, offset) };
-            let there = match &read {
-                Ok(there) => *there as u32,
+            let bytes = match &read {
+                Ok(existing) => *existing as u32,
                 Err(_) => bytes_there(&open.file, offset, size as u32),
             };
-            let mut ticket = ticket(there);
+            let mut ticket = ticket(bytes);
             if read.is_err() {
                 Disk::shorten(&mut ticket, 0);
             }
@@ -123,11 +123,11 @@ impl Service {
         }
         let mut buffer = self.buffers.take(size as usize);
         let mut read = pread(file, &mut buffer, size as usize, offset);
-        let there = match &read {
+        let bytes = match &read {
             Ok(()) => buffer.len() as u32,
             Err(_) => bytes_there(&open.file, offset, size),
         };
-        let mut ticket = ticket(there);
+        let mut ticket = ticket(bytes);
         if faulty && read.is_ok() {
             let path = open.path();
             let place = place(&path, open.id, offset, ticket.visit());

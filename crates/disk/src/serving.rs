@@ -80,15 +80,15 @@ pub struct Serving {
 
 impl Serving {
     /// Mount a disk.
-    pub fn begin(disk: Arc<Disk>, timers: Timers, how: How) -> Result<Self, Error> {
-        if how.shared {
-            mount::carry(&disk.mount, &how.token)?;
+    pub fn begin(disk: Arc<Disk>, timers: Timers, options: How) -> Result<Self, Error> {
+        if options.shared {
+            mount::carry(&disk.mount, &options.token)?;
         }
-        let shared = how.shared;
+        let shared = options.shared;
         let mut serving = Serving {
             disk,
             timers,
-            how,
+            how: options,
             device: [0, 0],
             untuned: Vec::new(),
             session: None,
@@ -116,12 +116,12 @@ impl Serving {
     }
 
     fn mount(&mut self, rings: bool) -> Result<(), Error> {
-        let (disk, how) = (&self.disk, &self.how);
+        let (disk, options) = (&self.disk, &self.how);
         let mut tree = Tree::new(
             disk.clone(),
             self.timers.clone(),
-            how.readahead_bytes,
-            how.max_background,
+            options.readahead_bytes,
+            options.max_background,
         )
         .map_err(|error| {
             Error::host(
@@ -132,11 +132,11 @@ impl Serving {
         tree.rings = rings;
         let notifier = tree.notifier.clone();
         let device = Arc::new(OnceLock::new());
-        let device_fd = mount::mount(&disk.mount, &how.token)?;
+        let device_fd = mount::mount(&disk.mount, &options.token)?;
         let finish = || -> Result<(JoinHandle<()>, [u32; 2]), Error> {
             let mut config = Config::default();
             config.acl = SessionACL::All;
-            config.n_threads = Some(how.readers.max(1));
+            config.n_threads = Some(options.readers.max(1));
             config.clone_fd = true;
             let what = || format!("serving {}", disk.mount.display());
             let session = Session::from_fd(tree, device_fd, SessionACL::All, config)
@@ -175,7 +175,7 @@ impl Serving {
         };
         match finish() {
             Ok((session, device)) => {
-                self.untuned = mount::tune(device, how.dirty_bytes, how.readahead_bytes);
+                self.untuned = mount::tune(device, options.dirty_bytes, options.readahead_bytes);
                 self.session = Some(session);
                 self.device = device;
                 Ok(())
@@ -243,14 +243,14 @@ impl Serving {
         disk.gate.set_off(false);
         self.go_up()?;
         let verified_ns = now_ns();
-        let found = json!({"power_cut": {"lost": lost, "dev": self.device}});
+        let result = json!({"power_cut": {"lost": lost, "dev": self.device}});
         let failed = lost.as_ref().and_then(|lost| lost.failed.first().cloned());
         disk.note(Applied {
             planned_ns,
             applied_ns: off_ns,
             verified_ns,
             asked: json!({"power_cut": {"mode": cut.mode, "seed": cut.seed}}),
-            found: found.clone(),
+            found: result.clone(),
             error: failed,
             active: disk.active(),
             cause: cause.clone(),

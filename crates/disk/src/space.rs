@@ -32,13 +32,13 @@ impl Space {
     pub fn measure(size_bytes: u64, backing: &Path) -> io::Result<Self> {
         let mut seen = HashSet::new();
         let mut used_bytes = 0;
-        let mut left = vec![backing.to_owned()];
-        while let Some(directory) = left.pop() {
+        let mut pending = vec![backing.to_owned()];
+        while let Some(directory) = pending.pop() {
             for entry in fs::read_dir(directory)? {
                 let entry = entry?;
                 let meta = entry.metadata()?;
                 if meta.is_dir() {
-                    left.push(entry.path());
+                    pending.push(entry.path());
                 } else if meta.is_file()
                     && (meta.nlink() == 1 || seen.insert((meta.dev(), meta.ino())))
                 {

@@ -76,8 +76,8 @@ impl Tree {
 
     /// Store a file that was opened with `flags`. Return its handle and the flags for the kernel.
     pub(crate) fn keep(&self, file: File, id: Identity, flags: i32) -> (FileHandle, FopenFlags) {
-        let how = opened_flags(flags, self.disk.exact.load(Ordering::Relaxed));
-        let direct = how.contains(FopenFlags::FOPEN_DIRECT_IO);
+        let open_flags = opened_flags(flags, self.disk.exact.load(Ordering::Relaxed));
+        let direct = open_flags.contains(FopenFlags::FOPEN_DIRECT_IO);
         let handle = self.handle();
         let file_id = self.disk.file_names.opened(self.inodes.path(id.number));
         let open = Arc::new(OpenFile {
@@ -91,7 +91,7 @@ impl Tree {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(handle, open);
-        (FileHandle(handle), how)
+        (FileHandle(handle), open_flags)
     }
 
     pub(crate) fn entry(&self, parent: u64, name: &OsStr) -> io::Result<FileAttr> {

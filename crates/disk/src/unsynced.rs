@@ -149,8 +149,8 @@ impl Unsynced {
             }
             let start = block * BLOCK_BYTES;
             let mut old = Vec::new();
-            let there = BLOCK_BYTES.min(before.size - start) as usize;
-            pread(before.file.as_raw_fd(), &mut old, there, start)?;
+            let old_bytes = BLOCK_BYTES.min(before.size - start) as usize;
+            pread(before.file.as_raw_fd(), &mut old, old_bytes, start)?;
             self.kept_bytes += old.len() as u64;
             before.blocks.insert(block, old);
             self.order.push_back((key, block));
@@ -192,8 +192,8 @@ impl Unsynced {
 
     fn forget(&mut self, key: Key) {
         if let Some(before) = self.files.remove(&key) {
-            let kept: usize = before.blocks.values().map(Vec::len).sum();
-            self.kept_bytes -= kept as u64;
+            let dropped_bytes: usize = before.blocks.values().map(Vec::len).sum();
+            self.kept_bytes -= dropped_bytes as u64;
         }
     }
 
@@ -248,14 +248,14 @@ impl Unsynced {
                 cut.failed.push(format!("content of a file: {error}"));
             }
         }
-        let kept = match mode {
+        let retained = match mode {
             CutMode::Lost => 0,
             CutMode::Torn => {
                 let drawn = Draws::keyed(seed, 3, 0, 0).uniform();
                 (drawn * (self.names.len() + 1) as f64) as usize
             }
         };
-        for name in self.names.drain(..).skip(kept).rev() {
+        for name in self.names.drain(..).skip(retained).rev() {
             match name.take_back(root) {
                 Ok(()) => cut.names += 1,
                 Err(error) => cut.failed.push(format!("{name:?}: {error}")),
@@ -351,12 +351,15 @@ impl Name {
                 // SAFETY: as above.
                 check(unsafe { libc::unlinkat(root, path.as_ptr(), flags) })
             }
-            Name::Removed { path, held } => held.put_back(root, &c(path)?),
+            Name::Removed {
+                path,
+                held: removed,
+            } => removed.put_back(root, &c(path)?),
             Name::Renamed { from, to, replaced } => {
                 rename(to, from, 0)?;
                 replaced
                     .as_ref()
-                    .map_or(Ok(()), |held| held.put_back(root, &c(to)?))
+                    .map_or(Ok(()), |removed| removed.put_back(root, &c(to)?))
             }
             Name::Exchanged { one, other } => rename(one, other, libc::RENAME_EXCHANGE),
         }
@@ -441,9 +444,9 @@ mod tests {
         let mut unsynced = Unsynced::new(LIMIT_BYTES);
         write(&mut unsynced, &file, key, &vec![b'b'; 400 * 4096], 0);
         unsynced.lose(root(&place).as_raw_fd(), CutMode::Torn, 7);
-        let left = fs::read(&path).unwrap();
+        let content = fs::read(&path).unwrap();
         let mut kinds = [0; 3];
-        for block in left.chunks(4096) {
+        for block in content.chunks(4096) {
             let new = block.iter().take_while(|&&b| b == b'b').count();
             assert!(block[new..].iter().all(|&b| b == b'a'));
             assert_eq!(new % SECTOR_BYTES, 0);
@@ -484,11 +487,11 @@ mod tests {
             to: "e".into(),
             replaced: None,
         });
-        let held = hold("gone");
+        let removed = hold("gone");
         fs::remove_file(at("gone")).unwrap();
         unsynced.named(Name::Removed {
             path: "gone".into(),
-            held,
+            held: removed,
         });
         let cut = unsynced.lose(root.as_raw_fd(), CutMode::Lost, 0);
         assert_eq!(cut.failed, Vec::<String>::new());
@@ -510,9 +513,9 @@ mod tests {
         }
         assert_eq!(unsynced.kept(), (4 * 4096, 12 * 4096));
         unsynced.lose(root(&place).as_raw_fd(), CutMode::Lost, 0);
-        let left = fs::read(&path).unwrap();
-        let split = left.iter().position(|&b| b == b'a').unwrap();
+        let content = fs::read(&path).unwrap();
+        let split = content.iter().position(|&b| b == b'a').unwrap();
         assert_eq!(split, 12 * 4096);
-        assert!(left[split..].iter().all(|&b| b == b'a'));
+        assert!(content[split..].iter().all(|&b| b == b'a'));
     }
 }

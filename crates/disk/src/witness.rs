@@ -174,20 +174,20 @@ struct Threads(HashMap<u32, (bool, File)>);
 impl Threads {
     /// Processor wait since the start of each thread: the sum over all timers, and each reader by its number.
     fn waited(&mut self) -> (u64, HashMap<u32, u64>) {
-        let known: Vec<u32> = fs::read_dir("/proc/self/task")
+        let tids: Vec<u32> = fs::read_dir("/proc/self/task")
             .into_iter()
             .flatten()
             .flatten()
             .filter_map(|task| task.file_name().to_str()?.parse().ok())
             .collect();
-        self.0.retain(|tid, _| known.contains(tid));
-        for tid in known {
+        self.0.retain(|tid, _| tids.contains(tid));
+        for tid in tids {
             // A thread without a match may not have its name yet: check it again next time.
             if let Entry::Vacant(place) = self.0.entry(tid) {
-                let found = on_the_way(tid).and_then(|(path, name)| {
+                let named = on_the_way(tid).and_then(|(path, name)| {
                     Some((name.starts_with("timer"), File::open(path).ok()?))
                 });
-                found.map(|thread| place.insert(thread));
+                named.map(|thread| place.insert(thread));
             }
         }
         let (mut timers_ns, mut readers_ns) = (0, HashMap::new());

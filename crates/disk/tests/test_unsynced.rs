@@ -127,13 +127,13 @@ proptest! {
         let place = Place::new();
         let mut unsynced = Unsynced::new(LIMIT_BYTES);
         let files = play(&place, &steps, &mut unsynced);
-        let left = cut(&place, &mut unsynced, CutMode::Lost, 0);
-        for ((durable, _), left) in files.iter().zip(&left) {
-            prop_assert!(durable == left);
+        let contents = cut(&place, &mut unsynced, CutMode::Lost, 0);
+        for ((durable, _), contents) in files.iter().zip(&contents) {
+            prop_assert!(durable == contents);
         }
         // nothing remains to be lost
         prop_assert_eq!(unsynced.kept(), (0, 0));
-        prop_assert!(cut(&place, &mut unsynced, CutMode::Lost, 0) == left);
+        prop_assert!(cut(&place, &mut unsynced, CutMode::Lost, 0) == contents);
     }
 
     #[test]
@@ -141,10 +141,10 @@ proptest! {
         let place = Place::new();
         let mut unsynced = Unsynced::new(LIMIT_BYTES);
         let files = play(&place, &steps, &mut unsynced);
-        let left = cut(&place, &mut unsynced, CutMode::Torn, seed);
-        for ((old, new), left) in files.iter().zip(&left) {
-            prop_assert!(left.len() <= old.len().max(new.len()));
-            for (at, byte) in left.iter().enumerate() {
+        let contents = cut(&place, &mut unsynced, CutMode::Torn, seed);
+        for ((old, new), contents) in files.iter().zip(&contents) {
+            prop_assert!(contents.len() <= old.len().max(new.len()));
+            for (at, byte) in contents.iter().enumerate() {
                 let might_be = [old.get(at), new.get(at), Some(&0)];
                 prop_assert!(might_be.contains(&Some(byte)), "byte {at} is {byte}");
             }

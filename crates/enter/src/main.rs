@@ -52,14 +52,14 @@ struct Node {
 }
 
 fn main() {
-    let mut words = std::env::args_os().skip(1);
-    let node = words
+    let mut argv = std::env::args_os().skip(1);
+    let node = argv
         .next()
         .and_then(|text| serde_json::from_slice::<Node>(text.as_encoded_bytes()).ok());
     let Some(node) = node else {
         fail("expected an object that describes a node".into());
     };
-    let command: Vec<OsString> = words.collect();
+    let command: Vec<OsString> = argv.collect();
     let done = match node.pid {
         Some(pid) => enter(&node, pid, &command),
         None => hold(&node),

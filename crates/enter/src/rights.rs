@@ -93,21 +93,21 @@ impl Rights {
                 version: CAPABILITY_VERSION_3,
                 pid: 0,
             };
-            let mut held = [Half::default(); 2];
+            let mut current = [Half::default(); 2];
             check(
-                libc::syscall(libc::SYS_capget, &header, &mut held),
+                libc::syscall(libc::SYS_capget, &header, &mut current),
                 "capabilities",
             )?;
-            for (half, asked) in held
+            for (half, requested) in current
                 .iter_mut()
                 .zip([self.capabilities as u32, (self.capabilities >> 32) as u32])
             {
-                half.permitted &= asked;
+                half.permitted &= requested;
                 half.effective = half.permitted;
                 half.inheritable = 0;
             }
             check(
-                libc::syscall(libc::SYS_capset, &header, &held),
+                libc::syscall(libc::SYS_capset, &header, &current),
                 "capabilities",
             )?;
         }

@@ -25,19 +25,19 @@ pub fn run_from_memory() -> io::Result<()> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | more;
         libc::memfd_create(c"penstock-enter".as_ptr(), flags)
     };
-    let mut made = create(libc::MFD_EXEC);
-    if made < 0 {
-        made = create(0); // before Linux 6.3
+    let mut sealed_fd = create(libc::MFD_EXEC);
+    if sealed_fd < 0 {
+        sealed_fd = create(0); // before Linux 6.3
     }
-    check(made.into(), "memory for a program")?;
-    let mut copy = unsafe { File::from_raw_fd(made) };
+    check(sealed_fd.into(), "memory for a program")?;
+    let mut copy = unsafe { File::from_raw_fd(sealed_fd) };
     io::copy(&mut itself, &mut copy)?;
     let sealed = unsafe { libc::fcntl(copy.as_raw_fd(), libc::F_ADD_SEALS, SEALS) };
     check(sealed.into(), "seals of a program")?;
-    let words: Vec<CString> = std::env::args_os()
+    let argv: Vec<CString> = std::env::args_os()
         .map(|word| CString::new(word.into_vec()))
         .collect::<Result<_, _>>()?;
-    let mut pointers: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
+    let mut pointers: Vec<_> = argv.iter().map(|word| word.as_ptr()).collect();
     pointers.push(std::ptr::null());
     extern "C" {
         static environ: *const *const libc::c_char;
