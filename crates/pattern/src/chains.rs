@@ -165,8 +165,8 @@ pub fn find(offsets: &[i64], sizes: &[i64], both: bool) -> Option<Chains> {
     let n = offsets.len().min(sizes.len());
     // A long chain has at least LONG requests: with more chains than this, they cannot contain 0.8 of n.
     let most = n as u64 / 8 + n as u64 / 5 + 64;
-    let found = follow(offsets, sizes, both, most, &mut |_, _| ())?;
-    Some(summary(&found, n))
+    let chains = follow(offsets, sizes, both, most, &mut |_, _| ())?;
+    Some(summary(&chains, n))
 }
 
 /// Find chains of all kinds: adjacent and reverse ones, then strided ones among the remaining requests. Return None
@@ -180,13 +180,13 @@ pub fn find_mixed(offsets: &[i64], sizes: &[i64]) -> Option<Chains> {
         find_mixed(&offsets[middle.clone()], &sizes[middle])?;
     }
     let mut owners = vec![0u32; n];
-    let mut found = follow(offsets, sizes, true, u64::MAX, &mut |i, number| {
+    let mut chains = follow(offsets, sizes, true, u64::MAX, &mut |i, number| {
         owners[i] = number;
     })?;
-    if found.is_empty() {
+    if chains.is_empty() {
         return None;
     }
-    let mut numbers: Vec<u32> = found.iter().map(|chain| chain.number).collect();
+    let mut numbers: Vec<u32> = chains.iter().map(|chain| chain.number).collect();
     numbers.sort_unstable();
     let rest: Vec<u32> = (0..n as u32)
         .filter(|&i| numbers.binary_search(&owners[i as usize]).is_err())
@@ -195,8 +195,8 @@ pub fn find_mixed(offsets: &[i64], sizes: &[i64]) -> Option<Chains> {
     if strided.is_empty() {
         return None;
     }
-    found.extend(strided);
-    Some(summary(&found, n))
+    chains.extend(strided);
+    Some(summary(&chains, n))
 }
 
 /// Maximum number of unchained requests between two requests of a strided stream.
@@ -302,7 +302,7 @@ fn follow(
             let chain = &chains[id as usize];
             chain.requests > 0 && chain.end == start
         });
-        let found = forward.or_else(|| {
+        let continued = forward.or_else(|| {
             both.then(|| {
                 starts.take(end, |id| {
                     let chain = &chains[id as usize];
@@ -311,7 +311,7 @@ fn follow(
             })
             .flatten()
         });
-        hot = match found {
+        hot = match continued {
             Some(id) => {
                 grow(
                     &mut finder.chains[id as usize],

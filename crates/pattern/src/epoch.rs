@@ -353,10 +353,10 @@ impl Counter {
                 table.put(spread_bits(!self.last_offset as u64), backward);
             }
         }
-        let found = table
+        let previous = table
             .take(spread_bits(start as u64))
             .or_else(|| table.take(spread_bits(!end as u64)));
-        match found {
+        match previous {
             Some(entry) => {
                 self.hot = entry;
                 self.grow();

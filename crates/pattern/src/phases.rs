@@ -100,7 +100,7 @@ pub(crate) fn runs(epochs: &[Epoch]) -> Vec<Run> {
     let requests = |first: usize, end: usize| -> f64 {
         epochs[first..end].iter().map(|e| e.requests as f64).sum()
     };
-    let mut found: Vec<Run> = Vec::new();
+    let mut merged: Vec<Run> = Vec::new();
     let mut first = 0;
     for run in labels.chunk_by(|a, b| a == b) {
         let (start, end) = (first, first + run.len());
@@ -109,9 +109,9 @@ pub(crate) fn runs(epochs: &[Epoch]) -> Vec<Run> {
         if requests(start, end) < LEAST_SHARE * total as f64 {
             continue;
         }
-        match found.last_mut() {
+        match merged.last_mut() {
             Some(last) if last.class == class => last.end = end,
-            _ => found.push(Run {
+            _ => merged.push(Run {
                 first: start,
                 end,
                 class,
@@ -120,17 +120,17 @@ pub(crate) fn runs(epochs: &[Epoch]) -> Vec<Run> {
     }
     // a single epoch that is a mixture of its neighbours contains their border
     let mut i = 1;
-    while i + 1 < found.len() {
-        let own = found[i].first;
-        let (left, right) = (found[i - 1].end - 1, found[i + 1].first);
-        if found[i].end - own == 1 && between(&epochs[left], &epochs[own], &epochs[right]) {
-            found.remove(i);
+    while i + 1 < merged.len() {
+        let own = merged[i].first;
+        let (left, right) = (merged[i - 1].end - 1, merged[i + 1].first);
+        if merged[i].end - own == 1 && between(&epochs[left], &epochs[own], &epochs[right]) {
+            merged.remove(i);
         } else {
             i += 1;
         }
     }
     let least = LEAST_SHARE * total as f64;
-    found = found
+    merged = merged
         .into_iter()
         .flat_map(|run| {
             let change = (run.class == Class::Random)
@@ -148,18 +148,18 @@ pub(crate) fn runs(epochs: &[Epoch]) -> Vec<Run> {
             vec![part(run.first, at, left), part(at, run.end, right)]
         })
         .collect();
-    if found.len() < 2 {
+    if merged.len() < 2 {
         return Vec::new();
     }
-    if found[0].first <= 1 {
-        found[0].first = 0;
+    if merged[0].first <= 1 {
+        merged[0].first = 0;
     }
-    let last = found.len() - 1;
-    if found[last].end + 1 >= epochs.len() {
-        found[last].end = epochs.len();
+    let last = merged.len() - 1;
+    if merged[last].end + 1 >= epochs.len() {
+        merged[last].end = epochs.len();
     }
-    let mut covered: f64 = found.iter().map(|run| requests(run.first, run.end)).sum();
-    for pair in found.windows(2) {
+    let mut covered: f64 = merged.iter().map(|run| requests(run.first, run.end)).sum();
+    for pair in merged.windows(2) {
         if pair[1].first - pair[0].end == 1 {
             covered += requests(pair[0].end, pair[1].first);
         }
@@ -167,9 +167,9 @@ pub(crate) fn runs(epochs: &[Epoch]) -> Vec<Run> {
     if covered < COVERED_SHARE * total as f64 {
         return Vec::new();
     }
-    found[0].first = 0;
-    found[last].end = epochs.len();
-    found
+    merged[0].first = 0;
+    merged[last].end = epochs.len();
+    merged
 }
 
 /// Move requests of chains to the epochs in which they occurred. A chain is counted when it becomes long, then with all
@@ -242,7 +242,7 @@ pub fn find(offsets: &[i64], sizes: &[i64]) -> Vec<Phase> {
     }
     let epochs = windows(offsets, sizes, window);
     let runs = runs(&epochs);
-    let mut found: Vec<Phase> = Vec::new();
+    let mut phases: Vec<Phase> = Vec::new();
     let mut first = 0;
     for (i, run) in runs.iter().enumerate() {
         let end = runs.get(i + 1).map_or(n, |next| {
@@ -254,10 +254,10 @@ pub fn find(offsets: &[i64], sizes: &[i64]) -> Vec<Phase> {
             continue;
         }
         let verdict = classify_whole(&offsets[first..end], &sizes[first..end]);
-        push(&mut found, Phase::of(&verdict, first, end));
+        push(&mut phases, Phase::of(&verdict, first, end));
         first = end;
     }
-    accepted(found, n)
+    accepted(phases, n)
 }
 
 /// Append a phase, or extend the last one if it has the same class.
@@ -420,11 +420,11 @@ fn border(offsets: &[i64], sizes: &[i64], window: usize, low: usize, high: usize
 
 fn features(offsets: &[i64], sizes: &[i64]) -> Vec<[bool; FEATURES]> {
     let mut counter = Counter::default();
-    let mut found = Vec::with_capacity(offsets.len());
+    let mut rows = Vec::with_capacity(offsets.len());
     for (&offset, &size) in offsets.iter().zip(sizes) {
-        found.push(counter.features(offset, size));
+        rows.push(counter.features(offset, size));
     }
-    found
+    rows
 }
 
 /// Share of the epoch between two runs that belongs to the left one, by interpolation of its shares.

@@ -60,12 +60,12 @@ impl Sequence {
             let offsets: Vec<i64> = requests.iter().map(|request| request.offset).collect();
             let sizes: Vec<i64> = requests.iter().map(|r| i64::from(r.size)).collect();
             // chains of two phases follow each other, those of streams are open at the same time
-            let found = chains::find_mixed(&offsets, &sizes).filter(|c| c.open_median >= 2);
-            if let Some(found) = found {
+            let chains_found = chains::find_mixed(&offsets, &sizes).filter(|c| c.open_median >= 2);
+            if let Some(chains_found) = chains_found {
                 let before = epoch.chained.min(epoch.requests);
-                epoch.strided = found.strided;
-                epoch.chained = (before + found.strided).min(epoch.requests);
-                epoch.open_sum = epoch.open_sum.max(found.open_sum);
+                epoch.strided = chains_found.strided;
+                epoch.chained = (before + chains_found.strided).min(epoch.requests);
+                epoch.open_sum = epoch.open_sum.max(chains_found.open_sum);
             }
         }
         if without_order(&epoch) {

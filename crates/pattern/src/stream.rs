@@ -286,14 +286,14 @@ impl Stream {
         self.append_joints(&mut later);
         for (key, group) in later.groups {
             let at = self.place(key);
-            let mine = &mut self.groups[at].1;
-            if mine.calls == 0 {
-                *mine = Group {
-                    joint: mine.joint,
+            let existing = &mut self.groups[at].1;
+            if existing.calls == 0 {
+                *existing = Group {
+                    joint: existing.joint,
                     ..group
                 };
             } else {
-                mine.append(group, self.exact);
+                existing.append(group, self.exact);
             }
         }
     }
@@ -310,8 +310,8 @@ impl Stream {
             if joint > 0 && key.kind % 2 == 1 {
                 continue; // merged with the reads
             }
-            let mine = [key, other].map(|key| self.known(key));
-            let (before, after) = match (mine, joint) {
+            let groups = [key, other].map(|key| self.known(key));
+            let (before, after) = match (groups, joint) {
                 // both parts have the same single direction
                 ([_, None], 0) => continue,
                 ([own, of_other], 0) => {
@@ -330,8 +330,8 @@ impl Stream {
                 }
             };
             let places = [key, other].map(|key| self.place(key));
-            let known = places.map(|at| self.groups[at].1.joint);
-            let mut at = known[0].max(known[1]);
+            let joints = places.map(|at| self.groups[at].1.joint);
+            let mut at = joints[0].max(joints[1]);
             if at == 0 {
                 self.joints.push(before);
                 at = self.joints.len();
@@ -460,14 +460,14 @@ impl Group {
 
     /// Convert the group to epochs. Return the number of single requests that it had.
     fn lengthen(&mut self) -> usize {
-        let kept = std::mem::take(&mut self.kept);
+        let requests = std::mem::take(&mut self.kept);
         let long = self
             .long
-            .get_or_insert_with(|| Box::new(Long::new(kept.first().map_or(0, |r| r.tid))));
-        for &request in &kept {
+            .get_or_insert_with(|| Box::new(Long::new(requests.first().map_or(0, |r| r.tid))));
+        for &request in &requests {
             long.push(request);
         }
-        kept.len()
+        requests.len()
     }
 
     fn append(&mut self, mut later: Self, exact: usize) {

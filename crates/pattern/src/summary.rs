@@ -113,9 +113,9 @@ fn with_phases(
         return verdict;
     }
     let owned: Vec<Epoch> = epochs.iter().map(|&epoch| epoch.clone()).collect();
-    let found = bordered(&owned, &phases::runs(&owned), hot, judge);
-    if found.len() >= 2 {
-        verdict.become_mixed(&found);
+    let phases_found = bordered(&owned, &phases::runs(&owned), hot, judge);
+    if phases_found.len() >= 2 {
+        verdict.become_mixed(&phases_found);
     }
     verdict
 }
@@ -146,7 +146,7 @@ fn bordered(
         )
     };
     let n = before[epochs.len()] as usize;
-    let mut found: Vec<Phase> = Vec::new();
+    let mut phases_found: Vec<Phase> = Vec::new();
     let (mut first, mut first_ns) = (0usize, epochs.first().map_or(0, |e| e.first_ns));
     for (i, run) in runs.iter().enumerate() {
         let (low, high) = inner(run);
@@ -179,7 +179,7 @@ fn bordered(
             };
         }
         phases::push(
-            &mut found,
+            &mut phases_found,
             Phase {
                 class,
                 start_ns: first_ns,
@@ -189,7 +189,7 @@ fn bordered(
         );
         (first, first_ns) = (end, end_ns);
     }
-    phases::accepted(found, n)
+    phases::accepted(phases_found, n)
 }
 
 /// Apply the rules in their order, without phases.
@@ -418,39 +418,39 @@ fn joined<'a>(epochs: impl Iterator<Item = &'a Epoch>) -> Epochs {
             continue;
         }
         let runs = counter.cut();
-        let mut whole = std::mem::take(&mut inner);
-        let each = whole.requests as f64 / runs.requests as f64;
+        let mut total = std::mem::take(&mut inner);
+        let each = total.requests as f64 / runs.requests as f64;
         for (sum, more) in [
-            (&mut whole.steps, runs.steps),
-            (&mut whole.zero, runs.zero),
-            (&mut whole.near, runs.near),
-            (&mut whole.forward, runs.forward),
-            (&mut whole.reverse, runs.reverse),
-            (&mut whole.higher, runs.higher),
+            (&mut total.steps, runs.steps),
+            (&mut total.zero, runs.zero),
+            (&mut total.near, runs.near),
+            (&mut total.forward, runs.forward),
+            (&mut total.reverse, runs.reverse),
+            (&mut total.higher, runs.higher),
         ] {
             *sum += more;
         }
-        for (sum, more) in whole.cycle.iter_mut().zip(runs.cycle) {
+        for (sum, more) in total.cycle.iter_mut().zip(runs.cycle) {
             *sum += more;
         }
-        whole.distances = runs.distances;
-        whole.chained = whole.chained.max((runs.chained as f64 * each) as u64);
-        whole.open_sum = whole.open_sum.max((runs.open_sum as f64 * each) as u64);
-        whole.backward = (runs.backward as f64 * each) as u64;
-        whole.chains = whole.chains.max(runs.chains);
-        whole.longest = whole.longest.max(runs.longest);
-        let found = std::mem::take(&mut blocks);
-        if phases::without_order(&whole) {
-            phases::look_within(&mut whole, found.iter().copied());
-            found.into_iter().for_each(|hash| result.hot.offer(hash));
+        total.distances = runs.distances;
+        total.chained = total.chained.max((runs.chained as f64 * each) as u64);
+        total.open_sum = total.open_sum.max((runs.open_sum as f64 * each) as u64);
+        total.backward = (runs.backward as f64 * each) as u64;
+        total.chains = total.chains.max(runs.chains);
+        total.longest = total.longest.max(runs.longest);
+        let sampled = std::mem::take(&mut blocks);
+        if phases::without_order(&total) {
+            phases::look_within(&mut total, sampled.iter().copied());
+            sampled.into_iter().for_each(|hash| result.hot.offer(hash));
         }
-        result.push(whole, MOST_EPOCHS);
+        result.push(total, MOST_EPOCHS);
     }
     result
 }
 
 fn side_by_side(epochs: &[(&Epoch, u32)], hot: &HotSample) -> Verdict {
-    let mut verdict = whole(epochs.iter().map(|one| one.0), hot);
+    let mut verdict = whole(epochs.iter().map(|epoch| epoch.0), hot);
     if verdict.class == Class::Insufficient {
         return verdict;
     }
@@ -461,11 +461,11 @@ fn side_by_side(epochs: &[(&Epoch, u32)], hot: &HotSample) -> Verdict {
     let mut spans = Vec::new();
     let mut ways = OwnWays::default();
     for own in threads.values() {
-        let one = whole(own.iter().copied(), hot);
-        if ways.take(&one) {
+        let verdict_of_thread = whole(own.iter().copied(), hot);
+        if ways.take(&verdict_of_thread) {
             let first = own.iter().map(|e| e.first_ns).min().unwrap_or(0);
             let last = own.iter().map(|e| e.last_ns).max().unwrap_or(0);
-            spans.push((first, last.max(first + 1), one.requests));
+            spans.push((first, last.max(first + 1), verdict_of_thread.requests));
         }
     }
     let k = at_once(&spans);
@@ -489,9 +489,9 @@ pub fn judge_as_in_kernel(
     type Thread = (Counter, Vec<u32>, u64, Epochs);
     let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
     let hand_over = |(counter, samples, looked, epochs): &mut Thread| {
-        let (found, looked) = (std::mem::take(samples), std::mem::take(looked));
-        let found = found.into_iter();
-        epochs.push_sampled(counter.cut(), looked, LIMIT, found, MOST_EPOCHS);
+        let (sampled, looked) = (std::mem::take(samples), std::mem::take(looked));
+        let sampled = sampled.into_iter();
+        epochs.push_sampled(counter.cut(), looked, LIMIT, sampled, MOST_EPOCHS);
     };
     for i in 0..offsets.len() {
         let thread = threads.entry(tids[i]).or_insert_with(|| {

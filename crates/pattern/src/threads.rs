@@ -22,7 +22,7 @@ impl Starts {
         for (tid, started_ns) in threads {
             starts.entry(tid).or_default().push(started_ns);
         }
-        let mut found = Self::default();
+        let mut result = Self::default();
         for (tid, mut times) in starts {
             times.sort_unstable();
             times.dedup();
@@ -30,11 +30,11 @@ impl Starts {
                 continue;
             }
             let later = times.split_off(1);
-            let first = MOST_TIDS + found.threads.len() as u32;
-            found.threads.extend(later.iter().map(|&time| (tid, time)));
-            found.again.insert(tid, (later, first));
+            let first = MOST_TIDS + result.threads.len() as u32;
+            result.threads.extend(later.iter().map(|&time| (tid, time)));
+            result.again.insert(tid, (later, first));
         }
-        found
+        result
     }
 
     /// Unique key of the thread that had number `tid` at time `t_ns`.

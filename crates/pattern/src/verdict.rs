@@ -196,16 +196,16 @@ pub(crate) struct Steps {
 }
 
 pub(crate) fn steps(offsets: &[i64], sizes: &[i64], near_bytes: i64) -> Steps {
-    let mut found = Steps::default();
+    let mut counts = Steps::default();
     for (o, s) in offsets.windows(2).zip(sizes.windows(2)) {
         let distance = o[1] - o[0] - s[0];
-        found.zero += u64::from(distance == 0);
-        found.forward += u64::from(distance >= 0);
-        found.near += u64::from((0..=near_bytes).contains(&distance));
-        found.reverse += u64::from(o[1] + s[1] == o[0]);
-        found.higher += u64::from(o[1] > o[0]);
+        counts.zero += u64::from(distance == 0);
+        counts.forward += u64::from(distance >= 0);
+        counts.near += u64::from((0..=near_bytes).contains(&distance));
+        counts.reverse += u64::from(o[1] + s[1] == o[0]);
+        counts.higher += u64::from(o[1] > o[0]);
     }
-    found
+    counts
 }
 
 /// 97.5 % quantile of the standard normal distribution.
@@ -248,9 +248,9 @@ pub fn classify(offsets: &[i64], sizes: &[i64]) -> Verdict {
     ) {
         return verdict;
     }
-    let found = phases::find(offsets, sizes);
-    if found.len() > 1 {
-        verdict.become_mixed(&found);
+    let phases_found = phases::find(offsets, sizes);
+    if phases_found.len() > 1 {
+        verdict.become_mixed(&phases_found);
     }
     verdict
 }
@@ -261,7 +261,7 @@ pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
     let (offsets, sizes) = (&offsets[..n], &sizes[..n]);
     let median_size_bytes = median(sizes);
     let near = near_bytes(median_size_bytes);
-    let found = steps(offsets, sizes, near);
+    let step_counts = steps(offsets, sizes, near);
     let of_steps = n.saturating_sub(1).max(1) as f64;
     let share = |hits: u64| hits as f64 / of_steps;
     let mut verdict = Verdict {
@@ -270,15 +270,15 @@ pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
         requests: n as u64,
         bytes: sizes.iter().sum::<i64>().max(0) as u64,
         confidence: 0.0,
-        consecutive_share: share(found.zero),
-        forward_share: share(found.forward),
-        sequential_share: share(found.near),
-        reverse_share: share(found.reverse),
+        consecutive_share: share(step_counts.zero),
+        forward_share: share(step_counts.forward),
+        sequential_share: share(step_counts.near),
+        reverse_share: share(step_counts.reverse),
         median_size_bytes,
         evidence: json!({
             "near_bytes": near,
-            "darshan_consec": found.zero,
-            "darshan_seq": found.higher,
+            "darshan_consec": step_counts.zero,
+            "darshan_seq": step_counts.higher,
         }),
     };
     if n < ENOUGH {
@@ -304,18 +304,18 @@ pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
         return verdict;
     }
     if let Some(chains) = best_chains(offsets, sizes) {
-        let held = chains.held as f64 / n as f64;
+        let held_share = chains.held as f64 / n as f64;
         verdict.evidence["chains"] = json!({
-            "held_share": held,
+            "held_share": held_share,
             "count": chains.count,
             "open_median": chains.open_median,
             "backward_share": chains.backward as f64 / n as f64,
         });
         verdict.evidence["main_stream_share"] = json!(chains.longest as f64 / n as f64);
-        if held >= 0.95 && (2..=MOST_OPEN).contains(&chains.open_median) {
+        if held_share >= 0.95 && (2..=MOST_OPEN).contains(&chains.open_median) {
             verdict.evidence["streams"] = json!(chains.streams);
             verdict.k = Some(chains.open_median);
-            decided(&mut verdict, Class::Interleaved, held);
+            decided(&mut verdict, Class::Interleaved, held_share);
             return verdict;
         }
     }
@@ -366,14 +366,14 @@ fn best_chains(offsets: &[i64], sizes: &[i64]) -> Option<Chains> {
         return forward;
     }
     let both = chains::find(offsets, sizes, true);
-    let found = match (forward, both) {
+    let best = match (forward, both) {
         (Some(one), Some(other)) if one.held >= other.held => Some(one),
         (one, other) => other.or(one),
     };
-    if found.as_ref().is_some_and(enough) {
-        return found;
+    if best.as_ref().is_some_and(enough) {
+        return best;
     }
-    chains::find_mixed(offsets, sizes).filter(enough).or(found)
+    chains::find_mixed(offsets, sizes).filter(enough).or(best)
 }
 
 /// Start-to-start distances and their share: one distance, or a cycle of 2 to 4 different ones of one sign.
@@ -394,10 +394,10 @@ fn strides(offsets: &[i64]) -> Option<(Vec<i64>, f64)> {
         let at = (period..count - period + 1)
             .find(|&i| (i..i + period).all(|j| distance(j) == distance(j - period)))?;
         let values: Vec<i64> = (at..at + period).map(distance).collect();
-        let held = (0..count)
+        let hits = (0..count)
             .filter(|&i| values.contains(&distance(i)))
             .count();
-        if (held as f64) < 0.90 * count as f64 {
+        if (hits as f64) < 0.90 * count as f64 {
             return None;
         }
         let one_sign = values.iter().all(|&v| v > 0) || values.iter().all(|&v| v < 0);
@@ -522,13 +522,13 @@ impl OwnWays {
     }
 
     fn streams(&self, n: f64) -> Vec<StreamOf> {
-        let mut found = self.found.clone();
-        found.sort_by_key(|stream| std::cmp::Reverse(stream.requests));
-        found.truncate(TOLD);
-        for stream in &mut found {
+        let mut largest = self.found.clone();
+        largest.sort_by_key(|stream| std::cmp::Reverse(stream.requests));
+        largest.truncate(TOLD);
+        for stream in &mut largest {
             stream.share = stream.requests as f64 / n;
         }
-        found
+        largest
     }
 }
 

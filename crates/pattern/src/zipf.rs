@@ -31,15 +31,15 @@ pub(crate) fn fit(counts: &[u64], requests: f64, share: f64) -> Option<Fit> {
     if counts.len() < ENOUGH || again < ENOUGH as u64 {
         return None;
     }
-    let whole = share >= 1.0;
+    let complete = share >= 1.0;
     let law = Law {
-        moments: &moments()[usize::from(!whole)],
-        whole,
+        moments: &moments()[usize::from(!complete)],
+        whole: complete,
         requests,
         share,
     };
     let met = counts.len() as f64;
-    let sum: f64 = counts.iter().map(|&c| height(c as f64, whole)).sum();
+    let sum: f64 = counts.iter().map(|&c| height(c as f64, complete)).sum();
     // ln N for an exponent: the expected number of accessed blocks equals the observed one
     let blocks = |exponent: f64| {
         let least = (met / share).ln();
@@ -184,9 +184,9 @@ const STEP_LN: f64 = 17.0 / (POINTS - 1) as f64;
 fn moments() -> &'static [Vec<Moments>; 2] {
     static TABLES: OnceLock<[Vec<Moments>; 2]> = OnceLock::new();
     TABLES.get_or_init(|| {
-        [true, false].map(|whole| {
+        [true, false].map(|complete| {
             (0..POINTS)
-                .map(|i| of_mean((LEAST_LN + i as f64 * STEP_LN).exp(), whole).map(f64::ln))
+                .map(|i| of_mean((LEAST_LN + i as f64 * STEP_LN).exp(), complete).map(f64::ln))
                 .collect()
         })
     })

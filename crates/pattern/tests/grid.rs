@@ -344,9 +344,9 @@ fn interleaved_streams_of_unequal_kind_are_named_with_their_shares() {
             let verdict = classify(&offsets, &sizes);
             assert_eq!(verdict.class, Class::Interleaved, "{kinds:?} {n}");
             assert_eq!(verdict.k, Some(kinds.len() as u32), "{kinds:?}");
-            let told = verdict.evidence["streams"].as_array().unwrap();
-            assert_eq!(told.len(), kinds.len(), "{told:?}");
-            for ((stream, kind), truth) in told.iter().zip(&kinds).zip(&streams) {
+            let reported = verdict.evidence["streams"].as_array().unwrap();
+            assert_eq!(reported.len(), kinds.len(), "{reported:?}");
+            for ((stream, kind), truth) in reported.iter().zip(&kinds).zip(&streams) {
                 assert_eq!(stream["kind"], *kind);
                 assert_eq!(stream["size_bytes"], 4 * KIB);
                 let share = stream["share"].as_f64().unwrap();
@@ -373,8 +373,8 @@ fn steps_alone_and_noise_are_no_streams() {
                     *offset = draws.below(blocks) as i64 * 4 * KIB;
                 }
             }
-            let found = classify(&offsets, &sizes);
-            assert_ne!(found.class, Class::Interleaved, "{blocks} {seed}");
+            let verdict = classify(&offsets, &sizes);
+            assert_ne!(verdict.class, Class::Interleaved, "{blocks} {seed}");
         }
     }
 }
