@@ -225,10 +225,10 @@ impl Reader {
 
     /// Metric and labels of the known series in order of arrival, beginning with number `first`.
     pub fn known_from(&self, first: usize) -> impl Iterator<Item = (&str, &str)> {
-        self.series.iter().skip(first).map(|known| {
+        self.series.iter().skip(first).map(|series| {
             (
-                &*self.metrics.texts[known.metric as usize],
-                &*self.label_sets.texts[known.labels as usize],
+                &*self.metrics.texts[series.metric as usize],
+                &*self.label_sets.texts[series.labels as usize],
             )
         })
     }
@@ -251,8 +251,8 @@ impl Reader {
     /// Remove the points after the last mark from the batch. A sender can then repeat them.
     pub fn back_to(&mut self, mark: Mark) {
         while let Some((series, newest_ns, newest)) = self.before.pop() {
-            let known = &mut self.series[series as usize];
-            (known.newest_ns, known.newest) = (newest_ns, newest);
+            let state = &mut self.series[series as usize];
+            (state.newest_ns, state.newest) = (newest_ns, newest);
         }
         let batch = &mut self.batch;
         batch.valueless = mark.valueless;
@@ -301,8 +301,8 @@ impl Reader {
         spelling: &[u8],
         meaning: impl FnOnce() -> Spelled,
     ) -> Result<u32, (Refusal, String)> {
-        if let Some(&known) = self.spelled.get(spelling) {
-            return Ok(known);
+        if let Some(&existing) = self.spelled.get(spelling) {
+            return Ok(existing);
         }
         let (metric, labels) = meaning()?;
         if metric.is_empty() {
@@ -379,12 +379,12 @@ impl Reader {
         value: Value<'_>,
         replaces: bool,
     ) {
-        let known = &mut self.series[series as usize];
+        let state = &mut self.series[series as usize];
         let newest = fingerprint(value);
-        if self.in_order && utc_ns <= known.newest_ns {
-            let wrong = if utc_ns < known.newest_ns {
+        if self.in_order && utc_ns <= state.newest_ns {
+            let wrong = if utc_ns < state.newest_ns {
                 Some((Refusal::Backwards, "a time before the newest of its series"))
-            } else if newest == known.newest {
+            } else if newest == state.newest {
                 Some((Refusal::Duplicate, "a point that came before"))
             } else if !replaces {
                 Some((
@@ -426,11 +426,11 @@ impl Reader {
             }
             Value::Boolean(value) => (3, i64::from(value)),
         };
-        self.before.push((series, known.newest_ns, known.newest));
-        if utc_ns >= known.newest_ns {
-            (known.newest_ns, known.newest) = (utc_ns, newest);
+        self.before.push((series, state.newest_ns, state.newest));
+        if utc_ns >= state.newest_ns {
+            (state.newest_ns, state.newest) = (utc_ns, newest);
         }
-        let (metric, labels) = (known.metric, known.labels);
+        let (metric, labels) = (state.metric, state.labels);
         let batch = &mut self.batch;
         let metric = self.metrics.place(metric, self.batches, &mut batch.metrics);
         let labels = self

@@ -121,10 +121,10 @@ fn sample(
     if let Some(exemplar) = memchr::memmem::find(rest, b" # ").filter(|_| open_metrics) {
         rest = &rest[..exemplar];
     }
-    let mut words = rest
+    let mut fields = rest
         .split(u8::is_ascii_whitespace)
         .filter(|word| !word.is_empty());
-    let (Some(value), time, None) = (words.next(), words.next(), words.next()) else {
+    let (Some(value), time, None) = (fields.next(), fields.next(), fields.next()) else {
         return Err(malformed("a line other than `name{labels} value`"));
     };
     let value = number::float(value).ok_or_else(|| malformed("a value that is no number"))?;
@@ -177,7 +177,7 @@ fn meaning(name: &[u8], labels: Option<&[u8]>, of: &OfTarget<'_>) -> Spelled {
             "a metric's name with a character that may not be in it",
         ));
     }
-    let mut found = BTreeMap::new();
+    let mut pairs = BTreeMap::new();
     let inner = labels.map_or(&b""[..], |text| &text[1..text.len() - 1]);
     let mut rest = utf8(inner)?.trim();
     while !rest.is_empty() {
@@ -191,7 +191,7 @@ fn meaning(name: &[u8], labels: Option<&[u8]>, of: &OfTarget<'_>) -> Spelled {
             ));
         }
         let (value, behind) = quoted(behind.trim_start())?;
-        if found.insert(label.to_owned(), value).is_some() {
+        if pairs.insert(label.to_owned(), value).is_some() {
             return Err(malformed("a label that stands twice"));
         }
         rest = behind.trim_start();
@@ -201,7 +201,7 @@ fn meaning(name: &[u8], labels: Option<&[u8]>, of: &OfTarget<'_>) -> Spelled {
             return Err(malformed("something behind a label's value"));
         }
     }
-    Ok((name.to_owned(), together(found, of)))
+    Ok((name.to_owned(), together(pairs, of)))
 }
 
 /// Merge the labels of a series with those of its target, as Prometheus does.
@@ -209,10 +209,10 @@ fn together(mut own: BTreeMap<String, String>, of: &OfTarget<'_>) -> BTreeMap<St
     let mut exported = Vec::new();
     for (name, value) in of.added {
         // an empty label counts as missing, but with `honor_labels` it removes the added one
-        let theirs = own.get(name).filter(|v| of.honor_labels || !v.is_empty());
-        match theirs {
+        let scraped = own.get(name).filter(|v| of.honor_labels || !v.is_empty());
+        match scraped {
             Some(_) if of.honor_labels => continue,
-            Some(theirs) => exported.push((name, theirs.clone())),
+            Some(scraped) => exported.push((name, scraped.clone())),
             None => {}
         }
         own.insert(name.clone(), value.clone());
@@ -299,10 +299,10 @@ mod tests {
         let batch = reader.take();
         assert_eq!(batch.labels, [0, 0, 1, 1]);
         assert_eq!(batch.refused[&Refusal::Duplicate], 2);
-        let known: Vec<_> = reader.known_from(2).collect();
+        let series: Vec<_> = reader.known_from(2).collect();
         assert_eq!(reader.known(), 4);
         assert_eq!(
-            known,
+            series,
             [
                 ("a", "{\"instance\":\"n-1\"}"),
                 ("b", "{\"instance\":\"n-1\"}")

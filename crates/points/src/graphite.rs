@@ -34,11 +34,11 @@ fn read_line(
             format!("a line of more than {MOST_LINE} bytes"),
         ));
     }
-    let mut words = line
+    let mut fields = line
         .split(u8::is_ascii_whitespace)
         .filter(|word| !word.is_empty());
     let (Some(path), Some(value), Some(time), None) =
-        (words.next(), words.next(), words.next(), words.next())
+        (fields.next(), fields.next(), fields.next(), fields.next())
     else {
         return Err((
             Refusal::Malformed,

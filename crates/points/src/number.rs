@@ -45,13 +45,13 @@ pub fn time_ns(text: &[u8], unit_ns: i64) -> Option<i64> {
         _ => (false, text),
     };
     let point = memchr::memchr(b'.', digits).unwrap_or(digits.len());
-    let (whole, part) = (&digits[..point], digits.get(point + 1..).unwrap_or(b""));
+    let (integer, part) = (&digits[..point], digits.get(point + 1..).unwrap_or(b""));
     let all_digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
-    if whole.is_empty() || !all_digits(whole) || !all_digits(part) {
+    if integer.is_empty() || !all_digits(integer) || !all_digits(part) {
         let value = float(text)? * unit_ns as f64;
         return (value.is_finite() && value.abs() < 9.2e18).then_some(value as i64);
     }
-    let mut total = digits_of(whole)?.checked_mul(unit_ns)?;
+    let mut total = digits_of(integer)?.checked_mul(unit_ns)?;
     let mut worth = unit_ns;
     for &digit in part {
         worth /= 10;

@@ -182,10 +182,10 @@ impl<'a> Machine<'a> {
                 b'I' | b'L' => {
                     let text = self.line()?;
                     let digits = text.strip_suffix(b"L").unwrap_or(text);
-                    let whole = std::str::from_utf8(digits)
+                    let integer = std::str::from_utf8(digits)
                         .ok()
                         .and_then(|d| d.parse().ok());
-                    self.stack.push(match (text, whole) {
+                    self.stack.push(match (text, integer) {
                         (b"00" | b"01", _) if operation == b'I' => Value::Boolean(text == b"01"),
                         (_, Some(value)) => Value::Integer(value),
                         _ => number::float(digits).map_or(Value::Other, Value::Float),
@@ -316,9 +316,9 @@ impl<'a> Machine<'a> {
             .checked_add(count)
             .filter(|&end| end <= self.data.len());
         let end = end.ok_or("a pickle that ends in the middle")?;
-        let found = &self.data[self.at..end];
+        let content = &self.data[self.at..end];
         self.at = end;
-        Ok(found)
+        Ok(content)
     }
 
     fn number<const N: usize>(&mut self) -> Result<[u8; N], String> {
@@ -347,9 +347,9 @@ impl<'a> Machine<'a> {
             Value::Float(number::float_of_bytes(bytes))
         } else {
             let negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
-            let mut whole = [if negative { 0xff } else { 0 }; 8];
-            whole[..length].copy_from_slice(bytes);
-            Value::Integer(i64::from_le_bytes(whole))
+            let mut padded = [if negative { 0xff } else { 0 }; 8];
+            padded[..length].copy_from_slice(bytes);
+            Value::Integer(i64::from_le_bytes(padded))
         });
         Ok(())
     }
@@ -439,20 +439,20 @@ impl Value<'_> {
 /// Decode the escapes of a text in protocol 0 to UTF-8: Python's `raw-unicode-escape`, or those of `repr`. Invalid
 /// escapes stay unchanged.
 fn unescaped(text: &[u8], raw: bool) -> Vec<u8> {
-    let mut made = Vec::with_capacity(text.len());
+    let mut decoded = Vec::with_capacity(text.len());
     let mut at = 0;
-    let put = |code: u32, made: &mut Vec<u8>| match char::from_u32(code) {
-        Some(c) => made.extend(c.encode_utf8(&mut [0; 4]).bytes()),
-        None => made.push(b'?'),
+    let put = |code: u32, decoded: &mut Vec<u8>| match char::from_u32(code) {
+        Some(c) => decoded.extend(c.encode_utf8(&mut [0; 4]).bytes()),
+        None => decoded.push(b'?'),
     };
     while at < text.len() {
         let (byte, next) = (text[at], text.get(at + 1).copied());
         at += 1;
         if byte != b'\\' || next.is_none() {
             if raw {
-                put(u32::from(byte), &mut made);
+                put(u32::from(byte), &mut decoded);
             } else {
-                made.push(byte);
+                decoded.push(byte);
             }
             continue;
         }
@@ -469,20 +469,20 @@ fn unescaped(text: &[u8], raw: bool) -> Vec<u8> {
             .and_then(|digits| std::str::from_utf8(digits).ok())
             .and_then(|digits| u32::from_str_radix(digits, 16).ok());
         match (code, next) {
-            (Some(code), _) if raw => put(code, &mut made),
-            (Some(code), _) => made.push(code as u8),
-            (None, b'\\' | b'\'' | b'"') if !raw => made.push(next),
-            (None, b'n') if !raw => made.push(b'\n'),
-            (None, b'r') if !raw => made.push(b'\r'),
-            (None, b't') if !raw => made.push(b'\t'),
+            (Some(code), _) if raw => put(code, &mut decoded),
+            (Some(code), _) => decoded.push(code as u8),
+            (None, b'\\' | b'\'' | b'"') if !raw => decoded.push(next),
+            (None, b'n') if !raw => decoded.push(b'\n'),
+            (None, b'r') if !raw => decoded.push(b'\r'),
+            (None, b't') if !raw => decoded.push(b'\t'),
             (None, _) => {
-                made.push(byte);
+                decoded.push(byte);
                 continue;
             }
         }
         at += 1 + if code.is_some() { digits } else { 0 };
     }
-    made
+    decoded
 }
 
 fn index(text: &[u8]) -> Result<usize, String> {

@@ -116,7 +116,7 @@ pub(crate) fn histogram(reader: &mut Reader, number: usize, series: &Series) {
 
 fn meaning(spelling: &[u8]) -> Spelled {
     let malformed = |what: String| (Refusal::Malformed, what);
-    let mut found = Vec::new();
+    let mut labels = Vec::new();
     for label in Fields(spelling) {
         let (mut name, mut value) = (&b""[..], &b""[..]);
         if let (1, Field::Bytes(label)) = label.map_err(malformed)? {
@@ -128,16 +128,16 @@ fn meaning(spelling: &[u8]) -> Spelled {
                 }
             }
         }
-        found.push((name, value));
+        labels.push((name, value));
     }
-    of_labels(&found)
+    of_labels(&labels)
 }
 
 /// Metric and labels of a series, from its labels with `__name__`.
-pub(crate) fn of_labels(found: &[(&[u8], &[u8])]) -> Spelled {
+pub(crate) fn of_labels(pairs: &[(&[u8], &[u8])]) -> Spelled {
     let malformed = |what: &str| (Refusal::Malformed, what.to_owned());
     let mut labels = BTreeMap::new();
-    for (name, value) in found {
+    for (name, value) in pairs {
         let text = |bytes: &[u8]| {
             let text = std::str::from_utf8(bytes).map(str::to_owned);
             text.map_err(|_| malformed("a label that is not UTF-8"))

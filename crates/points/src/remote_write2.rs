@@ -116,14 +116,14 @@ mod tests {
     use super::*;
 
     fn message(series: &[&[u8]]) -> Vec<u8> {
-        let mut made = Vec::new();
+        let mut encoded = Vec::new();
         for series in series {
-            put_bytes(&mut made, 5, series);
+            put_bytes(&mut encoded, 5, series);
         }
         for symbol in ["", "__name__", "m", "a", "b"] {
-            put_bytes(&mut made, 4, symbol.as_bytes());
+            put_bytes(&mut encoded, 4, symbol.as_bytes());
         }
-        made
+        encoded
     }
 
     /// Sample of value 1.5 at `ms` milliseconds.
@@ -150,9 +150,9 @@ mod tests {
         put_bytes(&mut strange, 1, &[1, 9]);
         put_bytes(&mut strange, 2, &at(9));
         put_bytes(&mut strange, 2, &at(10));
-        let whole = message(&[&series, &other, &strange]);
+        let request = message(&[&series, &other, &strange]);
         let mut reader = Reader::new(10, true);
-        read(&mut reader, &whole).unwrap();
+        read(&mut reader, &request).unwrap();
         let batch = reader.take();
         let labels: Vec<&str> = batch.label_sets.iter().map(AsRef::as_ref).collect();
         assert_eq!(labels, [r#"{"a":"b"}"#, "{}"]);

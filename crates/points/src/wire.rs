@@ -21,11 +21,11 @@ impl<'a> Iterator for Fields<'a> {
         if self.0.is_empty() {
             return None;
         }
-        let found = self.field();
-        if found.is_err() {
+        let field = self.field();
+        if field.is_err() {
             self.0 = &[];
         }
-        Some(found)
+        Some(field)
     }
 }
 
@@ -54,9 +54,9 @@ impl<'a> Fields<'a> {
         if length > self.0.len() {
             return Err("a message that ends in the middle".into());
         }
-        let (found, rest) = self.0.split_at(length);
+        let (content, rest) = self.0.split_at(length);
         self.0 = rest;
-        Ok(found)
+        Ok(content)
     }
 
     /// Read a number, as in a packed field.
