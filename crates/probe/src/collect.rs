@@ -27,9 +27,9 @@ impl Tracer {
         } else {
             0
         };
-        let mut told = *stream;
-        told.samples = count as u32;
-        let mut bytes = live::bytes_of(&told).to_vec();
+        let mut sampled = *stream;
+        sampled.samples = count as u32;
+        let mut bytes = live::bytes_of(&sampled).to_vec();
         if count > 0 {
             let notebook = self.notebooks.read(stream.notebook as usize - 1);
             let samples = notebook.samples[..count].iter();

@@ -89,9 +89,9 @@ pub fn serve(config_json: &str) -> Result<(), ProbeError> {
     let config: Config = serde_json::from_str(config_json)
         .map_err(|error| ProbeError::Request(format!("configuration: {error}")))?;
     if let Some(unknown) = (config.require.iter()).find(|n| !names().contains(&n.as_str())) {
-        let known = names().join(", ");
+        let available = names().join(", ");
         return Err(ProbeError::Request(format!(
-            "no feature {unknown}: there are {known}"
+            "no feature {unknown}: there are {available}"
         )));
     }
     let limits = Limits {

@@ -21,7 +21,7 @@ const HOOKS: [&str; 4] = ["tp_btf", "raw_tp", "tracepoint", "fentry"];
 /// verdict is `unknown`.
 pub fn features() -> Value {
     let before = libbpf_rs::set_print(None);
-    let found = HOOKS
+    let results = HOOKS
         .iter()
         .map(|&hook| {
             let (verdict, detail) = match trial(hook) {
@@ -36,7 +36,7 @@ pub fn features() -> Value {
         })
         .collect();
     libbpf_rs::set_print(before);
-    Value::Object(found)
+    Value::Object(results)
 }
 
 /// Kinds that the kernel may refuse entirely, each tried once with an empty program.
@@ -70,11 +70,11 @@ fn inconclusive(hook: &str, kind: ErrorKind) -> bool {
 
 /// The kernel's message with the name of its error.
 pub(crate) fn words(error: &libbpf_rs::Error) -> String {
-    let told = format!("{error:#}");
-    let number = told
+    let message = format!("{error:#}");
+    let number = message
         .rsplit_once("(os error ")
         .and_then(|(_, rest)| rest.split(')').next()?.parse::<i32>().ok());
-    number.map_or(told, |number| {
+    number.map_or(message, |number| {
         let system = std::io::Error::from_raw_os_error(number).to_string();
         let meaning = system.split(" (os error").next().unwrap_or_default();
         format!("{} ({meaning})", errno_name(number))
@@ -94,8 +94,8 @@ fn errno_name(number: i32) -> String {
         (libc::EOPNOTSUPP, "EOPNOTSUPP"),
         (524, "ENOTSUPP"),
     ];
-    let known = NAMES.iter().find(|(known, _)| *known == number);
-    known.map_or_else(|| format!("errno {number}"), |(_, name)| (*name).to_owned())
+    let entry = NAMES.iter().find(|(entry, _)| *entry == number);
+    entry.map_or_else(|| format!("errno {number}"), |(_, name)| (*name).to_owned())
 }
 
 fn trial(hook: &str) -> Result<(), libbpf_rs::Error> {

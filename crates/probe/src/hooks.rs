@@ -368,7 +368,7 @@ impl Findings {
     }
 
     fn reasons(&self, feature: &Feature) -> String {
-        let words: Vec<String> = feature
+        let lines: Vec<String> = feature
             .ways
             .iter()
             .enumerate()
@@ -377,7 +377,7 @@ impl Findings {
                 Some(format!("{}: {reason}", way.kind.name()))
             })
             .collect();
-        words.join("; ")
+        lines.join("; ")
     }
 }
 
@@ -397,7 +397,7 @@ pub fn choose(
     mode: Mode,
     limits: &Limits,
     findings: &mut Findings,
-    there: impl Fn(&str) -> Result<(), String>,
+    available: impl Fn(&str) -> Result<(), String>,
 ) -> Vec<Choice> {
     let mut chosen = Vec::new();
     for feature in FEATURES.iter().filter(|f| f.modes.contains(&mode)) {
@@ -410,7 +410,7 @@ pub fn choose(
                 way.programs
                     .iter()
                     .chain(way.entries)
-                    .find_map(|p| there(p).err())
+                    .find_map(|p| available(p).err())
             };
             match limits.refuses(feature, way).or_else(missing) {
                 None => {
@@ -454,10 +454,10 @@ mod tests {
 
     fn chosen(
         limits: &Limits,
-        there: impl Fn(&str) -> Result<(), String>,
+        available: impl Fn(&str) -> Result<(), String>,
     ) -> (Option<Kind>, Value) {
         let mut findings = Findings::default();
-        let choice = choose(Mode::Trace, limits, &mut findings, there);
+        let choice = choose(Mode::Trace, limits, &mut findings, available);
         (calls(&choice), report(&choice, &findings)["calls"].clone())
     }
 

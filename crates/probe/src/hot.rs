@@ -136,9 +136,9 @@ pub(crate) struct Chooser {
 }
 
 impl Chooser {
-    pub fn new(how: Hot, log: &Path, now_ns: u64) -> Result<Self, ProbeError> {
+    pub fn new(settings: Hot, log: &Path, now_ns: u64) -> Result<Self, ProbeError> {
         Ok(Self {
-            how,
+            how: settings,
             log: Sink::create(log)?,
             tallies: Vec::new(),
             counted: HashMap::new(),
@@ -247,18 +247,18 @@ impl Chooser {
             return; // no data: the last decision stands
         }
         self.decisions += 1;
-        let kept: HashSet<usize> = smallest_set(&tallies, self.how.by, self.how.share)
+        let hot: HashSet<usize> = smallest_set(&tallies, self.how.by, self.how.share)
             .into_iter()
             .collect();
         // number 0 means an unknown file
-        let cold: HashSet<usize> = (1..tallies.len()).filter(|n| !kept.contains(n)).collect();
+        let cold: HashSet<usize> = (1..tallies.len()).filter(|n| !hot.contains(n)).collect();
         let mut lines = String::new();
         for (file, tally) in tallies.iter().enumerate().skip(1) {
             let unused = *tally == Tally::default();
             if unused && cold.contains(&file) == self.cold.contains(&file) {
                 continue;
             }
-            let reason = match (kept.contains(&file), unused) {
+            let reason = match (hot.contains(&file), unused) {
                 (true, _) => "in the smallest set",
                 (false, false) => "beyond the smallest set",
                 (false, true) => "not used",
@@ -267,7 +267,7 @@ impl Chooser {
                 "t_ns": now_ns,
                 "window_ns": window_ns,
                 "file_id": file,
-                "kept": kept.contains(&file),
+                "kept": hot.contains(&file),
                 "share": tally.by(self.how.by) as f64 / total as f64,
                 "requests": tally.requests,
                 "bytes": tally.bytes,
@@ -359,11 +359,11 @@ mod tests {
     #[test]
     fn each_stretch_decides_by_itself() {
         let path = std::env::temp_dir().join(format!("penstock-hot-{}", std::process::id()));
-        let how = Hot::default();
-        let mut chooser = Chooser::new(how, &path, 0).unwrap();
+        let settings = Hot::default();
+        let mut chooser = Chooser::new(settings, &path, 0).unwrap();
         assert!(!chooser.due(4_999_999_999));
         assert!(chooser.due(5_000_000_000));
-        chooser.requests = how.first_requests;
+        chooser.requests = settings.first_requests;
         assert!(chooser.due(1));
         chooser.tallies = tallies(&[0, 95, 5]);
         chooser.decide(5_000_000_000);

@@ -204,8 +204,8 @@ impl BlockLatency {
         for program in skeleton.object().progs_mut() {
             links.push(program.attach().map_err(refused)?);
             if program.name() != STOOD_IN_FOR {
-                let kept = program.as_fd().try_clone_to_owned();
-                alone.push(kept.map_err(ProbeError::io("a program's descriptor"))?);
+                let descriptor = program.as_fd().try_clone_to_owned();
+                alone.push(descriptor.map_err(ProbeError::io("a program's descriptor"))?);
             }
         }
         let maps = &skeleton.maps;
@@ -225,8 +225,8 @@ impl BlockLatency {
         let began_ns = now_ns();
         let taken = self.control.read(0).slots as usize;
         for slot in 0..taken.min(SLOTS) {
-            let found = self.histograms.read(slot);
-            let (disk, op) = (found.disk, found.op as u8 & 3);
+            let histogram = self.histograms.read(slot);
+            let (disk, op) = (histogram.disk, histogram.op as u8 & 3);
             let mut tell = |which, bucket: usize, value| {
                 if value != 0 {
                     let bucket = bucket as u8;
@@ -241,13 +241,13 @@ impl BlockLatency {
                     );
                 }
             };
-            for (which, buckets) in [(0, &found.device), (1, &found.queue)] {
+            for (which, buckets) in [(0, &histogram.device), (1, &histogram.queue)] {
                 for (bucket, &value) in buckets.iter().enumerate() {
                     tell(which, bucket, value);
                 }
             }
-            tell(2, 0, found.device_ns);
-            tell(3, 0, found.queue_ns);
+            tell(2, 0, histogram.device_ns);
+            tell(3, 0, histogram.queue_ns);
         }
         self.reading_ns = now_ns() - began_ns;
     }

@@ -156,11 +156,11 @@ impl Layers {
             .open(place)
             .map_err(ProbeError::Load)?;
         let mut missing = Map::new();
-        let mut there = Vec::new();
+        let mut available = Vec::new();
         for &(program, hook, required, without) in PROGRAMS {
-            let known = kernel.type_by_name::<Typedef<'_>>(&format!("btf_trace_{hook}"));
-            if known.is_some() {
-                there.push(program);
+            let btf_type = kernel.type_by_name::<Typedef<'_>>(&format!("btf_trace_{hook}"));
+            if btf_type.is_some() {
+                available.push(program);
             } else if required {
                 return Err(ProbeError::Request(format!("this kernel has no {hook}")));
             } else {
@@ -168,16 +168,23 @@ impl Layers {
             }
         }
         for mut program in open.open_object_mut().progs_mut() {
-            let wanted = program.name().to_str().is_some_and(|n| there.contains(&n));
-            program.set_autoload(wanted);
+            let enabled = program
+                .name()
+                .to_str()
+                .is_some_and(|n| available.contains(&n));
+            program.set_autoload(enabled);
         }
         let mut skeleton = open.load().map_err(ProbeError::Load)?;
         if let Some(bss) = skeleton.maps.bss_data.as_deref_mut() {
-            bss.layers.begins_at_issue = u32::from(!there.contains(&"layer_request"));
+            bss.layers.begins_at_issue = u32::from(!available.contains(&"layer_request"));
         }
         let mut links = Vec::new();
         for program in skeleton.object().progs_mut() {
-            if program.name().to_str().is_some_and(|n| there.contains(&n)) {
+            if program
+                .name()
+                .to_str()
+                .is_some_and(|n| available.contains(&n))
+            {
                 links.push(program.attach().map_err(ProbeError::Load)?);
             }
         }

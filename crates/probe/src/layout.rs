@@ -170,8 +170,8 @@ impl Ledger {
     /// Combine the counts field by field. Head and tail are positions and are omitted.
     pub fn with(&self, other: &Self, join: impl Fn(u64, u64) -> u64 + Copy) -> Self {
         let mut sources = self.sources;
-        for (mine, theirs) in sources.iter_mut().zip(&other.sources) {
-            *mine = mine.with(theirs, join);
+        for (own, added) in sources.iter_mut().zip(&other.sources) {
+            *own = own.with(added, join);
         }
         Self {
             overflowed: join(self.overflowed, other.overflowed),
@@ -362,7 +362,7 @@ mod tests {
     fn operations_have_the_numbers_of_the_programs() {
         let header = include_str!("bpf/layout.h");
         let mut next = 0u8;
-        let mut found = Vec::new();
+        let mut operations = Vec::new();
         for line in header.lines().map(str::trim) {
             let Some(rest) = line.strip_prefix("OP_") else {
                 continue;
@@ -372,14 +372,14 @@ mod tests {
                 .split_once(" = ")
                 .unwrap_or((rest.trim_end_matches(','), ""));
             next = number.parse().unwrap_or(next);
-            found.push((next, name.to_lowercase()));
+            operations.push((next, name.to_lowercase()));
             next += 1;
         }
-        let ours: Vec<_> = OPERATIONS
+        let declared: Vec<_> = OPERATIONS
             .iter()
             .map(|&(n, name)| (n, name.to_owned()))
             .collect();
-        assert_eq!(found, ours);
+        assert_eq!(operations, declared);
     }
 
     #[test]

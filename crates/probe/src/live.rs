@@ -145,8 +145,8 @@ pub fn of_counters(counters: impl Iterator<Item = (usize, Counter)>, most: usize
 }
 
 /// Numbers of the files in such a result.
-pub fn files_of(told: &Value) -> HashSet<u32> {
-    let rows = told["top"].as_array().into_iter().flatten();
+pub fn files_of(summary: &Value) -> HashSet<u32> {
+    let rows = summary["top"].as_array().into_iter().flatten();
     rows.filter_map(|row| row["file_id"].as_u64()?.try_into().ok())
         .collect()
 }
@@ -172,7 +172,7 @@ pub(crate) fn stream_in(bytes: &[u8]) -> Option<Stream> {
 fn first(rows: HashMap<usize, Sum>, most: usize) -> Value {
     let mut rows: Vec<_> = rows.into_iter().filter(|row| row.1.calls > 0).collect();
     rows.sort_by_key(|(row, sum)| (std::cmp::Reverse((sum.whole_time_ns(), sum.calls)), *row));
-    let told = |(row, sum): &(usize, Sum)| {
+    let row_json = |(row, sum): &(usize, Sum)| {
         json!({
             "file_id": row / 2,
             "direction": if row % 2 == 0 { "read" } else { "write" },
@@ -181,7 +181,7 @@ fn first(rows: HashMap<usize, Sum>, most: usize) -> Value {
             "time_ns": sum.whole_time_ns(),
         })
     };
-    json!(rows.iter().take(most).map(told).collect::<Vec<_>>())
+    json!(rows.iter().take(most).map(row_json).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -227,10 +227,10 @@ mod tests {
         records.extend(record(1, 64, 0, 1 << 40)); // a sync
         records.extend(record(u32::MAX, 0, 7, 1 << 40)); // one file too many
         sums.add_events(&records);
-        let told = sums.told(&[], 8);
-        assert_eq!(told["bytes"], 10 * 4096 + 100 + 7);
+        let summary = sums.told(&[], 8);
+        assert_eq!(summary["bytes"], 10 * 4096 + 100 + 7);
         assert_eq!(
-            told["top"],
+            summary["top"],
             json!([
                 {"file_id": 2, "direction": "write", "calls": 1, "bytes": 100, "time_ns": 9000},
                 {"file_id": 1, "direction": "read", "calls": 11, "bytes": 40960, "time_ns": 501},
@@ -246,9 +246,9 @@ mod tests {
             sums.add_epoch(bytes_of(&stream(1, 7, 30)).to_vec());
         }
         sums.add_epoch(bytes_of(&stream(2, 7, 1)).to_vec());
-        let told = sums.told(&[stream(1, 8, 12), stream(0, 0, 0)], 1);
-        assert_eq!(told["bytes"], 10 * (9000 + 12 + 1));
-        let row = &told["top"][0];
+        let summary = sums.told(&[stream(1, 8, 12), stream(0, 0, 0)], 1);
+        assert_eq!(summary["bytes"], 10 * (9000 + 12 + 1));
+        let row = &summary["top"][0];
         assert_eq!((&row["file_id"], &row["calls"]), (&json!(1), &json!(9012)));
         assert_eq!(row["time_ns"], 901_200);
         // the store is bounded and returns the requested files only

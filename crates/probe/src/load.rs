@@ -152,11 +152,11 @@ fn attempt(
     constants.interruptible = needs.interruptible || ways().any(|way| way.kind == Kind::Fentry);
     prepare(&mut open)?;
     for mut program in open.open_object_mut().progs_mut() {
-        let wanted = program
+        let load = program
             .name()
             .to_str()
             .is_some_and(|name| programs.contains(&name));
-        program.set_autoload(wanted);
+        program.set_autoload(load);
     }
     let sections: HashMap<String, String> = (open.open_object().progs())
         .map(|p| (text_of(p.name()), text_of(p.section())))
@@ -192,8 +192,8 @@ fn attempt(
 /// Last message of libbpf about a refused program, because the error itself does not name it.
 static REFUSED: Mutex<Option<String>> = Mutex::new(None);
 
-fn note_refusal(_: libbpf_rs::PrintLevel, said: String) {
-    let name = said
+fn note_refusal(_: libbpf_rs::PrintLevel, line: String) {
+    let name = line
         .split_once("prog '")
         .and_then(|(_, rest)| rest.split_once('\'')?.0.to_owned().into());
     if let (Some(name), Ok(mut refused)) = (name, REFUSED.lock()) {
@@ -274,7 +274,7 @@ const TRACEPOINT: &str = "btf_trace_";
 /// Ok if the kernel has the function or tracepoint of a section, else the reason.
 fn present(hooks: &Hooks<'_>, section: &str) -> Result<(), String> {
     let (kind, target) = section.split_once('/').unwrap_or((section, ""));
-    let known = match kind {
+    let exists = match kind {
         "fentry" | "fexit" => hooks.functions.contains(OsStr::new(target)),
         "tp_btf" => {
             let name = format!("{TRACEPOINT}{target}");
@@ -282,7 +282,7 @@ fn present(hooks: &Hooks<'_>, section: &str) -> Result<(), String> {
         }
         _ => true,
     };
-    known
+    exists
         .then_some(())
         .ok_or_else(|| format!("ENOENT (this kernel has no {target})"))
 }

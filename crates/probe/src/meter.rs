@@ -254,9 +254,9 @@ impl Meter {
 
     /// Report for the receipt: sums extrapolated to the entire recording.
     pub fn told(&self) -> Value {
-        let mut told = self.sums.told();
-        told["refused"] = json!(self.refused);
-        told
+        let mut stats = self.sums.told();
+        stats["refused"] = json!(self.refused);
+        stats
     }
 }
 
@@ -290,11 +290,11 @@ mod tests {
         sums.add(1_000, 9_000, &window(100.0));
         assert_eq!(sums.error, 0.0);
         sums.stand(5_000);
-        let told = sums.told();
-        assert!((told["calls"]["time_ns"].as_f64().unwrap() - 1_500.0).abs() < 1e-6);
-        assert!((told["calls"]["runs"].as_f64().unwrap() - 15.0).abs() < 1e-6);
-        assert_eq!(told["on_ns"], 2_000);
-        assert_eq!(told["calls"]["accounted"], 2.0);
+        let stats = sums.told();
+        assert!((stats["calls"]["time_ns"].as_f64().unwrap() - 1_500.0).abs() < 1e-6);
+        assert!((stats["calls"]["runs"].as_f64().unwrap() - 15.0).abs() < 1e-6);
+        assert_eq!(stats["on_ns"], 2_000);
+        assert_eq!(stats["calls"]["accounted"], 2.0);
     }
 
     #[test]

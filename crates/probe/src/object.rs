@@ -84,12 +84,12 @@ pub(crate) fn prepare(
 pub(crate) fn set_hot(
     open: &mut OpenTraceSkel<'static>,
     hot: bool,
-    words: usize,
+    length: usize,
 ) -> Result<(), ProbeError> {
     let constants = constants(&mut open.maps.rodata_data)?;
     constants.hot_files = hot;
-    let words = u32::try_from(words).unwrap_or(u32::MAX);
-    open.maps.cold_files.set_max_entries(words)?;
+    let length = u32::try_from(length).unwrap_or(u32::MAX);
+    open.maps.cold_files.set_max_entries(length)?;
     Ok(())
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn set_scope(
     constants.ending_rules = decided.ending_rules;
     constants.rule_count = decided.rule_count;
     constants.only_direction = decided.only_direction;
-    let words = u32::try_from(MEMBER_WORDS).unwrap_or(u32::MAX);
-    open.maps.members.set_max_entries(words)?;
+    let length = u32::try_from(MEMBER_WORDS).unwrap_or(u32::MAX);
+    open.maps.members.set_max_entries(length)?;
     Ok(())
 }

@@ -101,7 +101,7 @@ pub struct Maps<'a> {
 impl Scope {
     /// Check counts and lengths, and look up the controller's number in the kernel's type information.
     pub fn constants(&self) -> Result<Constants, ProbeError> {
-        let refuse = |words: String| Err(ProbeError::Request(words));
+        let refuse = |message: String| Err(ProbeError::Request(message));
         let rules = self.paths.len() + self.directories.len();
         for (what, found, most) in [
             ("paths and directories", rules, MOST_RULES),
@@ -146,9 +146,9 @@ impl Scope {
         let mut beginning_at: HashMap<Place, u64> = HashMap::new();
         let rules = self.paths.iter().map(|w| (w, 1u32));
         let rules = rules.chain(self.directories.iter().map(|w| (w, 0u32)));
-        for (index, (wanted, whole)) in rules.enumerate() {
-            *beginning_at.entry(wanted.anchor).or_default() |= 1 << index;
-            let tail = bytes_of(&wanted.tail, TAIL_BYTES, "a path that is not there yet")?;
+        for (index, (rule, whole)) in rules.enumerate() {
+            *beginning_at.entry(rule.anchor).or_default() |= 1 << index;
+            let tail = bytes_of(&rule.tail, TAIL_BYTES, "a path that is not there yet")?;
             let mut value = whole.to_ne_bytes().to_vec();
             value.extend((tail.len() as u32).to_ne_bytes());
             value.extend(with_mask(&tail, TAIL_BYTES));
@@ -163,7 +163,7 @@ impl Scope {
         for place in &self.numbers {
             *numbers.entry(*place).or_default() |= BY_NUMBER;
         }
-        for place in self.paths.iter().filter_map(|wanted| wanted.number) {
+        for place in self.paths.iter().filter_map(|rule| rule.number) {
             *numbers.entry(place).or_default() |= BY_PATH;
         }
         for (place, by) in numbers {
@@ -220,13 +220,13 @@ fn number_of_controller(name: &str) -> Result<u32, ProbeError> {
     let symbol = format!("{}_cgrp_id", if name == "blkio" { "io" } else { name });
     let types = Btf::from_vmlinux()?;
     let numbers: Option<Enum<'_>> = types.type_by_name("cgroup_subsys_id");
-    let found = numbers.and_then(|numbers| {
+    let number = numbers.and_then(|numbers| {
         numbers
             .iter()
-            .find(|member| member.name.is_some_and(|found| *found == *symbol))
+            .find(|member| member.name.is_some_and(|number| *number == *symbol))
             .and_then(|member| u32::try_from(member.value).ok())
     });
-    found.ok_or_else(|| ProbeError::Request(format!("this kernel has no controller {name}")))
+    number.ok_or_else(|| ProbeError::Request(format!("this kernel has no controller {name}")))
 }
 
 /// Return an error for a number that no process can have.
@@ -245,8 +245,8 @@ pub struct Members(Mapped<u64>);
 
 impl Members {
     /// Create it over the mapped words of the programs' set.
-    pub fn new(words: Mapped<u64>) -> Self {
-        Self(words)
+    pub fn new(bitmap: Mapped<u64>) -> Self {
+        Self(bitmap)
     }
 
     fn word(&self, process: u32) -> (&AtomicU64, u64) {
@@ -270,29 +270,29 @@ impl Members {
     /// Add processes and all their descendants. The programs must be armed, because they add children that members
     /// fork meanwhile. The scan repeats until it finds no new process.
     pub fn add_trees(&self, roots: &[u32]) {
-        let mut known: HashSet<u32> = HashSet::new();
+        let mut members: HashSet<u32> = HashSet::new();
         for &root in roots {
-            known.insert(root);
+            members.insert(root);
             let (word, bit) = self.word(root);
             word.fetch_or(bit, Ordering::SeqCst);
         }
         loop {
             let children: Vec<u32> = parents()
-                .filter(|(process, parent)| known.contains(parent) && !known.contains(process))
+                .filter(|(process, parent)| members.contains(parent) && !members.contains(process))
                 .map(|(process, _)| process)
                 .collect();
             if children.is_empty() {
                 break;
             }
             for process in children {
-                known.insert(process);
+                members.insert(process);
                 let (word, bit) = self.word(process);
                 word.fetch_or(bit, Ordering::SeqCst);
             }
         }
         // a process that ended before its bit was set would keep the bit: the trace would wait for its end, and a later
         // process with that number would be traced
-        for process in known {
+        for process in members {
             if has_ended(process) {
                 let (word, bit) = self.word(process);
                 word.fetch_and(!bit, Ordering::SeqCst);
@@ -417,17 +417,17 @@ mod tests {
             device: 1,
             inode: 2,
         };
-        let wanted = Wanted {
+        let rule = Wanted {
             anchor: place,
             tail: String::new(),
             number: None,
         };
         let scope = Scope {
-            directories: vec![wanted; MOST_RULES + 1],
+            directories: vec![rule; MOST_RULES + 1],
             ..Scope::default()
         };
-        let said = scope.constants().unwrap_err().to_string();
-        assert_eq!(said, "65 paths and directories are too many: at most 64");
+        let message = scope.constants().unwrap_err().to_string();
+        assert_eq!(message, "65 paths and directories are too many: at most 64");
         let only = Scope {
             only: Some("sync".into()),
             ..Scope::default()
@@ -478,7 +478,7 @@ mod tests {
     #[test]
     fn every_process_has_a_parent() {
         let own = std::process::id();
-        let found: HashMap<u32, u32> = parents().collect();
-        assert!(found.contains_key(&own));
+        let parent_of: HashMap<u32, u32> = parents().collect();
+        assert!(parent_of.contains_key(&own));
     }
 }

@@ -46,11 +46,11 @@ impl Spool {
         let mut late = Late::new(path.with_extension("late"), part);
         let mut minima = Vec::new();
         let mut buffer = Vec::new();
-        let mut left = events;
-        while left > 0 {
-            let count = left.min(part as u64) as usize;
+        let mut remaining = events;
+        while remaining > 0 {
+            let count = remaining.min(part as u64) as usize;
             read_events(&mut file, &mut buffer, count).map_err(broken)?;
-            left -= count as u64;
+            remaining -= count as u64;
             let mut earliest = u64::MAX;
             for event in &buffer {
                 if event.latency_ns > LATE_NS {
@@ -237,8 +237,8 @@ impl Run {
         let Some(source) = self.source.as_mut().filter(|_| self.ready.is_empty()) else {
             return Ok(());
         };
-        let left = (source.get_ref().limit() as usize + source.buffer().len()) / RECORD;
-        let count = left.min(4096);
+        let available = (source.get_ref().limit() as usize + source.buffer().len()) / RECORD;
+        let count = available.min(4096);
         if count == 0 {
             self.source = None;
             return Ok(());
@@ -284,7 +284,7 @@ mod tests {
 
     fn read(path: &Path, part: usize) -> Vec<(u64, u32)> {
         let mut spool = Spool::with_part(path, part).unwrap();
-        let mut found = Vec::new();
+        let mut records = Vec::new();
         let mut most = 0;
         loop {
             let next = spool.next_part().unwrap();
@@ -292,12 +292,12 @@ mod tests {
                 break;
             }
             most = most.max(next.len());
-            found.extend(next.iter().map(|event| (event.t_ns, event.tid)));
+            records.extend(next.iter().map(|event| (event.t_ns, event.tid)));
         }
         assert_eq!(spool.given, spool.events());
         assert!(most <= 4 * part, "{most} at once");
         std::fs::remove_file(path).unwrap();
-        found
+        records
     }
 
     /// Events of `n` threads in the order of two rings drained alternately; some are slow.

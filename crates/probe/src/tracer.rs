@@ -103,9 +103,9 @@ impl Tracer {
         let cold_words = if hot.is_some() { hot::COLD_WORDS } else { 1 };
         let decided = scope.constants()?;
         let cpus = libbpf_rs::num_possible_cpus()?.max(1);
-        let wanted = ring_bytes / cpus / std::mem::size_of::<Event>();
+        let events = ring_bytes / cpus / std::mem::size_of::<Event>();
         let slots = match mode {
-            Mode::Trace => (wanted.max(1024) + 1).next_power_of_two() / 2,
+            Mode::Trace => (events.max(1024) + 1).next_power_of_two() / 2,
             Mode::Pattern | Mode::Count | Mode::Empty => 1,
         };
         let counting = mode == Mode::Pattern || hot.is_some();
@@ -228,7 +228,7 @@ impl Tracer {
         scope::check_processes(&target.processes)?;
         let level = target.level.map_or_else(|| level_of(cgroup_id), Ok)?;
         let log = spool.with_extension(DECISIONS);
-        let beside = spool.with_extension(STREAMS_BESIDE);
+        let streams_path = spool.with_extension(STREAMS_BESIDE);
         let chooser = |how| Chooser::new(how, &log, now_ns());
         let recording = Recording {
             spool: Sink::create(spool)?,
@@ -243,7 +243,7 @@ impl Tracer {
             cgroup_id,
             gaps: Gaps::new(now_ns()),
             chooser: self.hot.map(chooser).transpose()?,
-            counted: self.hot.map(|_| Sink::create(&beside)).transpose()?,
+            counted: self.hot.map(|_| Sink::create(&streams_path)).transpose()?,
             singles: (self.mode == Mode::Pattern)
                 .then(|| Sink::create(&spool.with_extension(SINGLES)))
                 .transpose()?,
@@ -418,9 +418,9 @@ impl Tracer {
         }
         let _ = self.names.consume();
         let mut lines = String::new();
-        let (mut told, mut counted, mut aside) = (0, 0, Vec::new());
+        let (mut bytes_read, mut counted, mut aside) = (0, 0, Vec::new());
         while let Ok(bytes) = self.announced.try_recv() {
-            told += bytes.len();
+            bytes_read += bytes.len();
             recording.note_announced(&bytes);
             lines.push_str(&introduction(&bytes));
         }
@@ -456,7 +456,7 @@ impl Tracer {
             _ => ASIDE_BYTES,
         };
         of(most as usize, self.slots)
-            .max(of(told, RINGBUF_BYTES))
+            .max(of(bytes_read, RINGBUF_BYTES))
             .max(of(counted, RINGBUF_BYTES))
             .max(of(aside.len(), aside_bytes))
     }
@@ -566,14 +566,14 @@ impl Tracer {
             .fold(Source::default(), |sum, one| {
                 sum.with(&one, u64::wrapping_add)
             });
-        let mut told = json!({
+        let mut report = json!({
             "armed": true, "seen": total.seen, "kept": total.kept,
             "filtered": total.filtered, "lost": total.lost(), "spooled": recording.written,
             "processes": self.members.count(),
             "cpu_ns": process_cpu_ns().saturating_sub(recording.start_cpu_ns),
         });
         if top == 0 {
-            return Ok(told);
+            return Ok(report);
         }
         let mut more = match self.mode {
             Mode::Count => live::of_counters(self.counts(), top),
@@ -583,10 +583,10 @@ impl Tracer {
                 let under_way: Vec<Stream> = under_way.collect();
                 let more = recording.sums.told(&under_way, top);
                 if let Some(path) = sample {
-                    let wanted = live::files_of(&more);
-                    let mut bytes = recording.sums.latest_of(&wanted);
+                    let listed = live::files_of(&more);
+                    let mut bytes = recording.sums.latest_of(&listed);
                     let own = |s: &&Stream| {
-                        wanted.contains(&s.file_id) && s.requests > 0 && !s.is_joint()
+                        listed.contains(&s.file_id) && s.requests > 0 && !s.is_joint()
                     };
                     for stream in under_way.iter().filter(own).take(live::LATEST) {
                         bytes.extend(self.with_samples(stream));
@@ -598,9 +598,9 @@ impl Tracer {
             }
         };
         for key in ["bytes", "top"] {
-            told[key] = more[key].take();
+            report[key] = more[key].take();
         }
-        Ok(told)
+        Ok(report)
     }
 }
 
@@ -619,7 +619,7 @@ pub fn survey(mode: Mode, limits: &Limits) -> Result<Value, ProbeError> {
 /// Counts by source, of sources with operations; calls are always included.
 fn per_source(ledger: &Ledger) -> Value {
     let rows = SOURCES.iter().zip(&ledger.sources);
-    let told = rows.filter(|(name, counts)| counts.seen > 0 || **name == "calls");
+    let reported = rows.filter(|(name, counts)| counts.seen > 0 || **name == "calls");
     let row = |counts: &Source| {
         json!({
             "seen": counts.seen,
@@ -633,7 +633,8 @@ fn per_source(ledger: &Ledger) -> Value {
         })
     };
     Value::Object(
-        told.map(|(name, counts)| ((*name).to_owned(), row(counts)))
+        reported
+            .map(|(name, counts)| ((*name).to_owned(), row(counts)))
             .collect(),
     )
 }
