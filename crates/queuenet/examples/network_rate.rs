@@ -55,18 +55,20 @@ fn reduce(nodes: u64, bytes: u64, hints: bool) -> Workload {
     let mut tasks = Vec::new();
     let mut all = Vec::new();
     for i in 0..nodes {
-        let (staged, made) = (format!("in{i}"), format!("mid{i}"));
+        let (staged, intermediate) = (format!("in{i}"), format!("mid{i}"));
         tasks.push(task(
             format!("stage{i}"),
             vec![write(staged.clone(), bytes)],
         ));
         let mut operations = read(&staged, bytes).to_vec();
-        operations.push(write(made.clone(), bytes));
+        operations.push(write(intermediate.clone(), bytes));
         tasks.push(task(format!("make{i}"), operations));
-        all.extend(read(&made, bytes));
+        all.extend(read(&intermediate, bytes));
         if hints {
             files.push(json!({"name": staged, "hints": {"placement": "local"}}));
-            files.push(json!({"name": made, "hints": {"placement": "collocate", "group": "g"}}));
+            files.push(
+                json!({"name": intermediate, "hints": {"placement": "collocate", "group": "g"}}),
+            );
         }
     }
     all.push(write("out".into(), nodes * bytes));
@@ -133,7 +135,7 @@ fn montage() -> Workload {
 fn timed(name: &str, runs: usize, workload: &Workload, network: &Value) {
     if !std::env::args()
         .nth(2)
-        .is_none_or(|wanted| name.contains(&wanted))
+        .is_none_or(|pattern| name.contains(&pattern))
     {
         return;
     }
@@ -142,15 +144,15 @@ fn timed(name: &str, runs: usize, workload: &Workload, network: &Value) {
     let mut last: Option<Outcome> = None;
     for seed in 0..runs as u64 {
         // the kernel counts CPU time in milliseconds: repeat short runs
-        let (begun, cpu, mut times) = (Instant::now(), cpu_s(), 0.0);
+        let (start, cpu, mut times) = (Instant::now(), cpu_s(), 0.0);
         let outcome = loop {
             let outcome = simulate(workload, &network, seed, false).expect("a run");
             times += 1.0;
-            if begun.elapsed().as_secs_f64() > 0.2 {
+            if start.elapsed().as_secs_f64() > 0.2 {
                 break outcome;
             }
         };
-        walls.push(begun.elapsed().as_secs_f64() / times);
+        walls.push(start.elapsed().as_secs_f64() / times);
         cpus.push((cpu_s() - cpu) / times);
         assert_eq!(outcome.error, None);
         last = Some(outcome);
@@ -208,9 +210,9 @@ fn main() {
     }
     for (size, bytes) in [("medium", 10 * MIB), ("large", 100 * MIB)] {
         for merge in [false, true] {
-            let how = if merge { "merged" } else { "by frame" };
+            let mode = if merge { "merged" } else { "by frame" };
             timed(
-                &format!("reduce {size}, 20 hosts, {how}"),
+                &format!("reduce {size}, 20 hosts, {mode}"),
                 runs,
                 &reduce(20, bytes, false),
                 &network(20, 1, merge),
@@ -219,13 +221,13 @@ fn main() {
     }
     for (name, hints) in [("default", false), ("with hints", true)] {
         for merge in [false, true] {
-            let how = if merge { "merged" } else { "by frame" };
+            let mode = if merge { "merged" } else { "by frame" };
             let mut platform = network(1000, 1, merge);
             if hints {
                 platform["scheduler"]["kind"] = json!("data_location");
             }
             timed(
-                &format!("reduce 600 GB, 1000 hosts, {name}, {how}"),
+                &format!("reduce 600 GB, 1000 hosts, {name}, {mode}"),
                 1,
                 &reduce(1000, 100_000_000, hints),
                 &platform,
@@ -236,7 +238,7 @@ fn main() {
         return;
     }
     let networks = vec![network(20, 1, true).to_string(); 10_000 / 10];
-    let begun = Instant::now();
+    let start = Instant::now();
     let work = reduce(20, 10 * MIB, false);
     let batch = Batch {
         networks: &networks,
@@ -245,7 +247,7 @@ fn main() {
         fields: None,
     };
     simulate_many(&work, &batch, 2).expect("runs");
-    let wall = begun.elapsed().as_secs_f64();
+    let wall = start.elapsed().as_secs_f64();
     println!(
         "{:44} {wall:9.4} s, so 10,000 in {:.1} s",
         "1,000 configurations of reduce medium",

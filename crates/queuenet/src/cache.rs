@@ -391,8 +391,8 @@ impl Readahead {
     }
 }
 
-fn first_size(wanted: u64, limit: u64) -> u64 {
-    let size = wanted.next_power_of_two();
+fn first_size(bytes: u64, limit: u64) -> u64 {
+    let size = bytes.next_power_of_two();
     if size <= limit / 32 {
         size * 4
     } else if size <= limit / 4 {

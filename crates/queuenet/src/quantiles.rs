@@ -42,11 +42,11 @@ impl Latencies {
     /// Quantile `p` in nanoseconds, within half a bin (0.4 %); zero if empty.
     #[must_use]
     pub fn quantile_ns(&self, p: f64) -> f64 {
-        let wanted = (p * self.n as f64).ceil().max(1.0) as u64;
+        let rank = (p * self.n as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
         for (bin, count) in self.counts.iter().enumerate() {
             seen += count;
-            if seen >= wanted {
+            if seen >= rank {
                 return middle_of(bin);
             }
         }

@@ -190,14 +190,14 @@ fn by_key<K: std::hash::Hash + Eq>(
     op: u8,
     key: impl Fn(usize) -> K,
 ) -> HashMap<K, Vec<usize>> {
-    let mut found: HashMap<K, Vec<usize>> = HashMap::new();
+    let mut rows: HashMap<K, Vec<usize>> = HashMap::new();
     for i in (0..log.t_ns.len()).filter(|&i| log.op[i] == op) {
-        found.entry(key(i)).or_default().push(i);
+        rows.entry(key(i)).or_default().push(i);
     }
-    for requests in found.values_mut() {
+    for requests in rows.values_mut() {
         requests.sort_by_key(|&i| log.t_ns[i]);
     }
-    found
+    rows
 }
 
 fn within<'a>(requests: Option<&'a Vec<usize>>, t_ns: &[u64], from: u64, to: u64) -> &'a [usize] {
@@ -244,20 +244,20 @@ impl Program {
         let mut tids: Vec<i64> = threads.keys().copied().collect();
         tids.sort_unstable();
 
-        let asked = |i: usize| {
+        let call_of = |i: usize| {
             let key = (calls.tid[i], calls.file[i]);
             let end = calls.t_ns[i] + calls.latency_ns[i];
             let earlier = calls.t_ns[i].saturating_sub(50_000);
             within(reads.get(&key), &log.t_ns, earlier, end)
         };
         let mut hits: Vec<u64> = (0..calls.t_ns.len())
-            .filter(|&i| calls.op[i] == 0 && calls.direct[i] == 0 && asked(i).is_empty())
+            .filter(|&i| calls.op[i] == 0 && calls.direct[i] == 0 && call_of(i).is_empty())
             .map(|i| calls.latency_ns[i])
             .collect();
         let hit_ns = median(&mut hits).unwrap_or(0);
         let mut paths: Vec<u64> = (0..calls.t_ns.len())
             .filter(|&i| calls.op[i] == 0)
-            .filter_map(|i| match asked(i) {
+            .filter_map(|i| match call_of(i) {
                 [one] => {
                     let device = log.done_ns[*one] - log.t_ns[*one].min(log.done_ns[*one]);
                     Some(calls.latency_ns[i].saturating_sub(device + hit_ns))
@@ -307,7 +307,7 @@ impl Program {
                 let direct = calls.direct[i] != 0;
                 let read = calls.op[i] == 0;
                 // a read of pages that were already under way waited as well, without its own request
-                let waited = direct || (read && (!asked(i).is_empty() || latency > 20 * hit_ns));
+                let waited = direct || (read && (!call_of(i).is_empty() || latency > 20 * hit_ns));
                 self.found.missed_reads += u64::from(read && waited);
                 self.steps.push(Step {
                     kind: if read { Kind::Read } else { Kind::Write },

@@ -79,14 +79,14 @@ impl Run<'_> {
         while index <= last {
             let page = (file, index as u32);
             let mut reader = *self.readers.entry((thread, file)).or_default();
-            let mut found = self.cache.find(page);
-            if found.is_none() {
+            let mut entry = self.cache.find(page);
+            if entry.is_none() {
                 let cache = &self.cache;
                 let cached = |n: u64| cache.find((file, n as u32)).is_some();
                 let window = reader.missed(index, last - index + 1, limit, cached);
                 self.fetch(t, file, window);
-                found = self.cache.find(page);
-            } else if found.is_some_and(|f| f.marked) {
+                entry = self.cache.find(page);
+            } else if entry.is_some_and(|f| f.marked) {
                 self.cache.unmark(page);
                 let cache = &self.cache;
                 let cached = |n: u64| cache.find((file, n as u32)).is_some();
@@ -95,15 +95,15 @@ impl Run<'_> {
                 }
             }
             self.readers.insert((thread, file), reader);
-            let Some(found) = found else {
+            let Some(entry) = entry else {
                 // beyond the end of the file
                 index += 1;
                 continue;
             };
-            if found.ready_ns > t {
+            if entry.ready_ns > t {
                 self.out.pages_missed += 1;
                 self.states[thread as usize].page = index;
-                return Some(found.ready_ns);
+                return Some(entry.ready_ns);
             }
             if let Some(reader) = self.readers.get_mut(&(thread, file)) {
                 // consecutive reads of parts of one page are one access (mm/filemap.c, filemap_read)
@@ -160,8 +160,8 @@ impl Run<'_> {
         let mut done = t;
         for (start, n) in self.cache.dirty_runs(file, first, end, MOST_PAGES) {
             let offset = u64::from(start) * PAGE_BYTES;
-            let left = self.sizes[file as usize].saturating_sub(offset);
-            let size = (u64::from(n) * PAGE_BYTES).min(left).max(1);
+            let remaining = self.sizes[file as usize].saturating_sub(offset);
+            let size = (u64::from(n) * PAGE_BYTES).min(remaining).max(1);
             let due = self.device(t, Op::Write, file, offset, size);
             for page in start..start + n {
                 self.cache.clean((file, page), due);
@@ -181,9 +181,9 @@ impl Run<'_> {
             let page = (file, index as u32);
             let from = index * PAGE_BYTES;
             match self.cache.find(page) {
-                Some(found) if found.ready_ns > t => {
+                Some(cached) if cached.ready_ns > t => {
                     self.states[thread as usize].page = index;
-                    return Some(found.ready_ns);
+                    return Some(cached.ready_ns);
                 }
                 Some(_) => {}
                 None => {
@@ -195,9 +195,9 @@ impl Run<'_> {
                             mark: None,
                         };
                         self.fetch(t, file, window);
-                        if let Some(found) = self.cache.find(page) {
+                        if let Some(cached) = self.cache.find(page) {
                             self.states[thread as usize].page = index;
-                            return Some(found.ready_ns.max(t + 1));
+                            return Some(cached.ready_ns.max(t + 1));
                         }
                     }
                     self.hold(page, t, false, t);

@@ -20,11 +20,11 @@ fn the_rate_follows_the_changes_at_once() {
     let rate = |changes: &str| simulate(&spec(changes)).unwrap().write.operations as f64;
     assert_eq!(rate("[]"), 20_000.0 + 32.0 - 1.0);
     // 5 s at 1000/s, 5 s at 100/s, 10 s at 1000/s: the change also moves the due times of waiting requests
-    let found = rate(
+    let measured = rate(
         r#"[{"t_ns": 5000000000, "patch": {"limits": {"write_iops": 100}}},
             {"t_ns": 10000000000, "patch": {"limits": {"write_iops": "max"}}}]"#,
     );
-    assert!((found / 15_500.0 - 1.0).abs() < 0.01, "{found}");
+    assert!((measured / 15_500.0 - 1.0).abs() < 0.01, "{measured}");
     let slowed = rate(
         r#"[{"t_ns": 5000000000, "patch": {"slow": {"factor": 10}}},
             {"t_ns": 10000000000, "patch": {"slow": null}}]"#,

@@ -106,14 +106,14 @@ fn a_flow_by_itself_is_unchanged() {
         )
     };
     let k = 10.0;
-    let mut there = network(2);
+    let mut platform = network(2);
     let form = 10.0 * C / B + 2.0 * MU_MANAGER + k * S / B + F / B + MU;
-    exactly(run(&one(10), &there).makespan_s, form);
-    there["fabric"]["latency_s"] = json!(0.001);
-    exactly(run(&one(10), &there).makespan_s, form + 0.006);
+    exactly(run(&one(10), &platform).makespan_s, form);
+    platform["fabric"]["latency_s"] = json!(0.001);
+    exactly(run(&one(10), &platform).makespan_s, form + 0.006);
     // a latency that hides several frames, on a link that must not run dry
-    there["fabric"]["latency_s"] = json!(0.1);
-    exactly(run(&one(10), &there).makespan_s, form + 0.6);
+    platform["fabric"]["latency_s"] = json!(0.1);
+    exactly(run(&one(10), &platform).makespan_s, form + 0.6);
     // a receiver with a tenth of the rate, and a sender with a tenth of the rate
     for (host, way) in [(1, "in_bps"), (0, "out_bps")] {
         let mut slow = network(2);
@@ -157,17 +157,17 @@ fn a_flow_by_itself_is_unchanged() {
 fn copies_by_themselves_are_unchanged() {
     let only = json!({"schema": "penstock/workload/1",
                       "tasks": [task("w", "h3", json!([write("f", MIB)]))]});
-    let mut there = network(4);
-    there["hosts"][3]["storage"] = Value::Null;
-    there["store"]["replicas"] = json!(3);
+    let mut platform = network(4);
+    platform["hosts"][3]["storage"] = Value::Null;
+    platform["store"]["replicas"] = json!(3);
     let r = 3.0;
     let common = (8.0 + 2.0 * r) * C / B + 2.0 * MU_MANAGER;
     exactly(
-        run(&only, &there).makespan_s,
+        run(&only, &platform).makespan_s,
         common + r * (S / B + F / B + MU),
     );
-    there["store"]["forward"] = json!("frame");
-    let streamed = run(&only, &there);
+    platform["store"]["forward"] = json!("frame");
+    let streamed = run(&only, &platform);
     exactly(
         streamed.makespan_s,
         common + S / B + (2.0 * r - 1.0) * F / B + MU,
@@ -175,9 +175,9 @@ fn copies_by_themselves_are_unchanged() {
     let path: f64 = streamed.stations.iter().map(|row| row.critical_s).sum();
     assert!((path / streamed.makespan_s - 1.0).abs() < 1e-5, "{path}");
     // copies go to two hosts at once, frame by frame in turn: the last frames of both are the last ones of all
-    there["store"]["replication"] = json!("parallel");
+    platform["store"]["replication"] = json!("parallel");
     exactly(
-        run(&only, &there).makespan_s,
+        run(&only, &platform).makespan_s,
         12.0 * C / B + 2.0 * MU_MANAGER + r * S / B + 2.0 * F / B + 2.0 * MU,
     );
 }
@@ -186,14 +186,14 @@ fn copies_by_themselves_are_unchanged() {
 /// sent in turn. With first come first served they end one after the other.
 fn together(workload: &Value, network: &Value, n: usize, bytes: f64) {
     let apart = n as f64 * F / B + 0.002;
-    let whole = n as f64 * bytes / B;
+    let joint_s = n as f64 * bytes / B;
     let fair = run(workload, network);
     for i in 0..n {
-        near(took(&fair, &format!("t{i}")), whole, apart);
+        near(took(&fair, &format!("t{i}")), joint_s, apart);
     }
     let fifo = run(workload, &as_fifo(network));
     let earliest = (0..n).map(|i| took(&fifo, &format!("t{i}")));
-    assert!(earliest.fold(f64::INFINITY, f64::min) < 0.6 * whole);
+    assert!(earliest.fold(f64::INFINITY, f64::min) < 0.6 * joint_s);
     near(fair.makespan_s, fifo.makespan_s, apart);
 }
 
@@ -240,9 +240,9 @@ fn readers_of_one_server_end_together() {
     let mut work = workload(&[("f", "h0", Some(10 * MIB))], tasks);
     // one chunk each, as in stores with large chunks
     work["files"][0]["hints"]["chunk_bytes"] = json!(10 * MIB);
-    let mut there = unmanaged(4);
-    there["hosts"][0]["storage"]["read"] = json!(0);
-    together(&work, &there, 3, 10.0 * S);
+    let mut platform = unmanaged(4);
+    platform["hosts"][0]["storage"]["read"] = json!(0);
+    together(&work, &platform, 3, 10.0 * S);
 }
 
 /// One host reads a large file from one server while it reads from three others: its in-queue has no backlog that
@@ -267,15 +267,15 @@ fn a_flow_that_comes_later_gets_its_share_at_once() {
         ("f2", "h3", Some(40 * MIB)),
         ("g", "h4", Some(2 * MIB)),
     ];
-    let (work, there) = (workload(&at, tasks), unmanaged(5));
+    let (work, platform) = (workload(&at, tasks), unmanaged(5));
     // a quarter of the link's rate
     near(
-        took(&run(&work, &there), "late"),
+        took(&run(&work, &platform), "late"),
         4.0 * 2.0 * S / B,
         12.0 * F / B,
     );
     // with first come first served it waits for everything that the three sent in 2 s
-    assert!(took(&run(&work, &as_fifo(&there)), "late") > 3.0);
+    assert!(took(&run(&work, &as_fifo(&platform)), "late") > 3.0);
 }
 
 #[test]
@@ -292,12 +292,12 @@ fn flows_through_a_shared_link_end_together() {
         .collect();
     let work = workload(&at, tasks);
     for link in ["capacity_bps", "rack_uplink_bps"] {
-        let mut there = unmanaged(4);
-        there["fabric"][link] = json!(B / 2.0);
+        let mut platform = unmanaged(4);
+        platform["fabric"][link] = json!(B / 2.0);
         for far in [2, 3] {
-            there["hosts"][far]["rack"] = json!(1);
+            platform["hosts"][far]["rack"] = json!(1);
         }
-        let outcome = run(&work, &there);
+        let outcome = run(&work, &platform);
         for name in ["t0", "t1"] {
             near(took(&outcome, name), 4.0 * 10.0 * S / B, 12.0 * F / B);
         }
@@ -360,9 +360,9 @@ fn a_slow_receiver_leaves_its_share_to_others() {
         task("t1", "h0", json!([write("fast", 10 * MIB)])),
     ];
     let work = workload(&at, tasks);
-    let mut there = unmanaged(3);
-    there["hosts"][1]["network"]["in_bps"] = json!(B / 4.0);
-    let outcome = run(&work, &there);
+    let mut platform = unmanaged(3);
+    platform["hosts"][1]["network"]["in_bps"] = json!(B / 4.0);
+    let outcome = run(&work, &platform);
     near(took(&outcome, "t0"), 4.0 * 10.0 * S / B, 8.0 * F / B);
     near(took(&outcome, "t1"), 10.0 * S / (0.75 * B), 8.0 * F / B);
 }
@@ -376,10 +376,10 @@ fn a_window_bounds_what_is_under_way() {
         let work = workload(&at, vec![task("t", "h0", json!([operation]))]);
         for sharing in ["fifo", "fair"] {
             for window in [1u64, 2, 5] {
-                let mut there = unmanaged(2);
-                there["fabric"]["sharing"] = json!(sharing);
+                let mut platform = unmanaged(2);
+                platform["fabric"]["sharing"] = json!(sharing);
                 for way in ["read", "write"] {
-                    there["hosts"][1]["storage"][way] = json!(10.0);
+                    platform["hosts"][1]["storage"][way] = json!(10.0);
                 }
                 let waiting = |network: &Value| {
                     let outcome = run(&work, network);
@@ -388,9 +388,9 @@ fn a_window_bounds_what_is_under_way() {
                     assert_eq!(row.requests, 12);
                     row.queue_max
                 };
-                assert_eq!(waiting(&there), 11, "one is served, all others wait");
-                there["store"]["window"] = json!(window);
-                assert_eq!(waiting(&there), window - 1);
+                assert_eq!(waiting(&platform), 11, "one is served, all others wait");
+                platform["store"]["window"] = json!(window);
+                assert_eq!(waiting(&platform), window - 1);
             }
         }
     }

@@ -409,21 +409,21 @@ fn setting_tags_and_finding_files_take_time() {
         {"name": "plain", "operations": [read("in", MIB), write("c", MIB)]},
         {"name": "tags", "operations": twice},
         {"name": "reads", "operations": [read("a", MIB), write("d", MIB)]}]);
-    let mut one = network(3);
+    let mut platform = network(3);
     let launches = |network: &Value| -> Vec<f64> {
         let outcome = run(&work(files.clone(), tasks.clone()), network);
         let rows = outcome.tasks.unwrap();
         rows.iter().map(|task| task.launch_s).collect()
     };
-    one["launch"] = json!({"overhead": 0.25, "tag": 0.02, "locate": 0.03});
-    let near = |found: Vec<f64>, expected: [f64; 3]| {
-        for (one, other) in found.iter().zip(expected) {
-            assert!((one - other).abs() < 1e-9, "{found:?}; {expected:?}");
+    platform["launch"] = json!({"overhead": 0.25, "tag": 0.02, "locate": 0.03});
+    let near = |actual: Vec<f64>, expected: [f64; 3]| {
+        for (a, e) in actual.iter().zip(expected) {
+            assert!((a - e).abs() < 1e-9, "{actual:?}; {expected:?}");
         }
     };
-    near(launches(&one), [0.25, 0.29, 0.25]);
-    one["scheduler"] = json!({"kind": "data_location"});
-    near(launches(&one), [0.25, 0.29, 0.28]);
+    near(launches(&platform), [0.25, 0.29, 0.25]);
+    platform["scheduler"] = json!({"kind": "data_location"});
+    near(launches(&a), [0.25, 0.29, 0.28]);
 }
 
 /// Each host's own client queue serves operations one by one.

@@ -301,9 +301,9 @@ fn bad_workloads_are_named() {
 fn a_full_store_is_a_result() {
     let small = set(network(), "/hosts/2/storage/capacity_bytes", json!(2 << 20));
     let small = set(small, "/hosts/3/storage/capacity_bytes", json!(2 << 20));
-    let found = outcome(&workload(), &small).unwrap();
-    assert_eq!(found["error"]["kind"], "full");
-    let message = found["error"]["message"].as_str().unwrap();
+    let result = outcome(&workload(), &small).unwrap();
+    assert_eq!(result["error"]["kind"], "full");
+    let message = result["error"]["message"].as_str().unwrap();
     assert!(message.contains("before the run file \"in\""), "{message}");
     let first_fits = set(small, "/hosts/2/storage/capacity_bytes", json!(3 << 20));
     let first_fits = set(
@@ -311,8 +311,8 @@ fn a_full_store_is_a_result() {
         "/hosts/3/storage/capacity_bytes",
         json!(3 << 20),
     );
-    let found = outcome(&workload(), &first_fits).unwrap();
-    let message = found["error"]["message"].as_str().unwrap();
+    let result = outcome(&workload(), &first_fits).unwrap();
+    let message = result["error"]["message"].as_str().unwrap();
     assert!(
         message.contains("task \"a\" writes file \"mid\": the store is full"),
         "{message}"
@@ -323,8 +323,8 @@ fn a_full_store_is_a_result() {
         json!({"host": "s0", "replicas": 1}),
     );
     let narrow = set(network(), "/hosts/2/storage/capacity_bytes", json!(2 << 20));
-    let found = outcome(&pinned, &narrow).unwrap();
-    let message = found["error"]["message"].as_str().unwrap();
+    let result = outcome(&pinned, &narrow).unwrap();
+    let message = result["error"]["message"].as_str().unwrap();
     assert!(
         message.contains("host \"s0\" has no room left"),
         "{message}"
@@ -334,8 +334,8 @@ fn a_full_store_is_a_result() {
     let hole = json!({"schema": "penstock/workload/1", "tasks": [{"name": "t", "operations": [
         {"op": "write", "file": "f", "offset_bytes": 5 << 20, "size_bytes": 10},
         {"op": "read", "file": "f", "size_bytes": 10}]}]});
-    let found = outcome(&hole, &network()).unwrap();
-    assert_eq!(found["error"]["kind"], "missing");
+    let result = outcome(&hole, &network()).unwrap();
+    assert_eq!(result["error"]["kind"], "missing");
 }
 
 /// Zero bytes need two requests to the manager. Ten terabytes need no more memory than their stripe.
@@ -354,25 +354,25 @@ fn zero_and_ten_terabytes() {
     let large = set(large, "/protocol/frame_bytes", json!(16 << 20));
     let large = set(large, "/store/replicas", json!(1));
     let large = set(large, "/hosts/3/storage/capacity_bytes", json!(1u64 << 50));
-    let found = outcome(&only(10_000_000_000_000), &large).unwrap();
-    assert_eq!(found["error"], Value::Null);
-    assert_eq!(found["bytes"]["stored"], json!(10_000_000_000_000u64));
-    assert!(found["makespan_s"].as_f64().unwrap() > 5e4);
+    let result = outcome(&only(10_000_000_000_000), &large).unwrap();
+    assert_eq!(result["error"], Value::Null);
+    assert_eq!(result["bytes"]["stored"], json!(10_000_000_000_000u64));
+    assert!(result["makespan_s"].as_f64().unwrap() > 5e4);
 }
 
 /// Thousands of small changes to both descriptions yield an error of one line or an outcome.
 #[test]
 fn nothing_panics_or_runs_on() {
-    fn leaves(value: &Value, at: String, found: &mut Vec<String>) {
+    fn leaves(value: &Value, at: String, paths: &mut Vec<String>) {
         match value {
             Value::Object(map) => map
                 .iter()
-                .for_each(|(key, inner)| leaves(inner, format!("{at}/{key}"), found)),
+                .for_each(|(key, inner)| leaves(inner, format!("{at}/{key}"), paths)),
             Value::Array(list) => list
                 .iter()
                 .enumerate()
-                .for_each(|(i, inner)| leaves(inner, format!("{at}/{i}"), found)),
-            _ => found.push(at),
+                .for_each(|(i, inner)| leaves(inner, format!("{at}/{i}"), paths)),
+            _ => paths.push(at),
         }
     }
     let values = [
@@ -410,9 +410,9 @@ fn nothing_panics_or_runs_on() {
         for change in 0..1 + seed % 3 {
             let key = mix64(seed * 7 + change);
             let target = if key & 1 == 0 { &mut w } else { &mut n };
-            let mut found = Vec::new();
-            leaves(target, String::new(), &mut found);
-            let pointer = &found[(key >> 8) as usize % found.len()];
+            let mut paths = Vec::new();
+            leaves(target, String::new(), &mut paths);
+            let pointer = &paths[(key >> 8) as usize % paths.len()];
             let to = values[(key >> 32) as usize % values.len()].clone();
             if let Some(leaf) = target.pointer_mut(pointer) {
                 *leaf = to;
@@ -459,10 +459,10 @@ fn jobs_of_a_day_last_a_day() {
         })
         .collect();
     let day = json!({"schema": "penstock/workload/1", "name": "day", "files": [], "tasks": tasks});
-    let found = outcome(&day, &network()).unwrap()["makespan_s"]
+    let makespan_s = outcome(&day, &network()).unwrap()["makespan_s"]
         .as_f64()
         .unwrap();
-    assert!((found - 20.0 * 5999.0).abs() < 1.0, "{found}");
+    assert!((makespan_s - 20.0 * 5999.0).abs() < 1.0, "{makespan_s}");
 }
 
 #[test]
@@ -481,8 +481,8 @@ fn many_long_tasks_side_by_side_are_no_long_run() {
         .collect();
     let jobs =
         json!({"schema": "penstock/workload/1", "name": "jobs", "files": [], "tasks": tasks});
-    let found = outcome(&jobs, &network).unwrap()["makespan_s"]
+    let makespan_s = outcome(&jobs, &network).unwrap()["makespan_s"]
         .as_f64()
         .unwrap();
-    assert!((found - 4e6).abs() < 1.0, "{found}");
+    assert!((makespan_s - 4e6).abs() < 1.0, "{makespan_s}");
 }

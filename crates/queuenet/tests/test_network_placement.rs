@@ -342,8 +342,8 @@ fn a_known_host_that_is_full_is_told() {
 
 #[test]
 fn a_placement_that_does_not_fit_is_refused() {
-    let whole = |host: &str| json!({"f": [on(0, 3 * MIB, &[host])]});
-    for (placement, told) in [
+    let complete = |host: &str| json!({"f": [on(0, 3 * MIB, &[host])]});
+    for (placement, message) in [
         (json!([]), "an object"),
         (
             json!({"x": []}),
@@ -383,7 +383,7 @@ fn a_placement_that_does_not_fit_is_refused() {
     ] {
         let error = with_placement(&known(), &placement).unwrap_err();
         assert!(error.starts_with("placement: "), "{error}");
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(message), "{error}");
     }
     let mut workload = Workload::from_json(&known().to_string()).unwrap();
     let twice = format!(
@@ -397,12 +397,15 @@ fn a_placement_that_does_not_fit_is_refused() {
         .contains("stands there twice"));
     let mut compute = network(3);
     compute["hosts"][1]["storage"] = Value::Null;
-    for (placement, told) in [
+    for (placement, message) in [
         (
-            whole("h9"),
+            complete("h9"),
             "host \"h9\"; a host of the platform is expected, such as \"h0\"",
         ),
-        (whole("h1"), "host \"h1\"; a host with storage is expected"),
+        (
+            complete("h1"),
+            "host \"h1\"; a host with storage is expected",
+        ),
         (
             json!({"f": [on(0, MIB / 2, &["h0"]), on(MIB / 2, 3 * MIB, &["h2"])]}),
             "other hosts from byte 524288 on, inside a chunk of 1048576 bytes",
@@ -412,12 +415,12 @@ fn a_placement_that_does_not_fit_is_refused() {
         let network = Network::from_json(&compute.to_string()).unwrap();
         let error = simulate(&workload, &network, 1, false).unwrap_err().0;
         assert!(error.starts_with("placement: "), "{error}");
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(message), "{error}");
     }
     let mut tagged = known();
     tagged["tasks"][0]["operations"][0] =
         json!({"op": "set_xattr", "file": "f", "hints": {"chunk_bytes": 2 * MIB}});
-    let error = with_placement(&tagged, &whole("h0")).unwrap_err();
+    let error = with_placement(&tagged, &complete("h0")).unwrap_err();
     assert!(error.contains("chunks of one size"), "{error}");
 }
 
@@ -442,15 +445,15 @@ fn written_files_go_where_a_tag_says() {
             "tasks": [{"name": "w", "machine": "h0", "operations": operations}]});
         stored(&workload, &network(4), 1)
     };
-    let there = json!({"placement": "host", "host": "h2"});
+    let on_h2 = json!({"placement": "host", "host": "h2"});
     assert_eq!(
-        of(json!([tag("f", there.clone()), write("f")])),
+        of(json!([tag("f", on_h2.clone()), write("f")])),
         [0, 0, 2 * MIB, 0]
     );
     // the host alone has the same effect, and the last one counts
     assert_eq!(
         of(json!([
-            tag("f", there.clone()),
+            tag("f", on_h2.clone()),
             tag("f", json!({"host": "h3"})),
             write("f")
         ])),
@@ -458,7 +461,7 @@ fn written_files_go_where_a_tag_says() {
     );
     assert_eq!(
         of(json!([
-            tag("f", there.clone()),
+            tag("f", on_h2.clone()),
             tag("f", json!({"placement": "local"})),
             write("f")
         ])),
@@ -467,7 +470,7 @@ fn written_files_go_where_a_tag_says() {
     // a tag of another kind does not change it
     assert_eq!(
         of(json!([
-            tag("f", there.clone()),
+            tag("f", on_h2.clone()),
             tag("f", json!({"replicas": 1})),
             write("f"),
             write("g")
@@ -490,8 +493,8 @@ fn a_host_that_is_not_named_or_not_there_is_refused() {
     );
     let elsewhere = with(json!({"placement": "host", "host": "h9"}));
     let workload = Workload::from_json(&elsewhere.to_string()).unwrap();
-    let there = Network::from_json(&network(3).to_string()).unwrap();
-    let error = simulate(&workload, &there, 1, false).unwrap_err().0;
+    let platform = Network::from_json(&network(3).to_string()).unwrap();
+    let error = simulate(&workload, &platform, 1, false).unwrap_err().0;
     assert!(error.contains("there is no host \"h9\""), "{error}");
     let error = Network::from_json(&placed(3, "host").to_string())
         .unwrap_err()

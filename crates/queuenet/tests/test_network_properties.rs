@@ -235,9 +235,9 @@ fn books_balance_on_random_scenarios() {
                 .filter(|r| r.kind == "client")
                 .map(|r| r.busy_s + 1.0)
                 .sum();
-            let whole = task.end_s - task.start_s;
+            let duration_s = task.end_s - task.start_s;
             assert!(
-                parts <= whole + 1e-9 && (client > 0.0 || parts >= whole - 1e-9),
+                parts <= duration_s + 1e-9 && (client > 0.0 || parts >= duration_s - 1e-9),
                 "{seed} {task:?}"
             );
             assert!(task

@@ -204,17 +204,17 @@ fn who_runs_for_a_time_makes_more_on_a_faster_disk_and_less_on_a_slower_one() {
         tids: vec![7, 8],
         seconds: rounds as f64 * 2.0 * 2.13e-3,
     };
-    let made = |flush_ms: f64| {
+    let with_flush = |flush_ms: f64| {
         let mut one = setting(disk(1.0, 0.1, flush_ms), 1 << 20);
         one.bounds = vec![bound.clone()];
         let out = run(&program, &one);
         near(out.elapsed_s, bound.seconds, 0.02);
         out.threads.iter().map(|t| t.syncs).sum::<u64>() as f64
     };
-    let own = made(2.0);
+    let own = with_flush(2.0);
     near(own, 2.0 * rounds as f64, 0.03);
-    near(made(8.0), own * 2.13 / 8.13, 0.05);
-    near(made(1.2), own * 2.13 / 1.33, 0.05);
+    near(with_flush(8.0), own * 2.13 / 8.13, 0.05);
+    near(with_flush(1.2), own * 2.13 / 1.33, 0.05);
 }
 
 #[test]

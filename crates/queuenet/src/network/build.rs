@@ -110,7 +110,7 @@ fn bound_s(workload: &Workload, network: &Network) -> f64 {
         + far(&launch.stagger)
         + operations * far(&launch.tag);
     let moved = workload.moved_bytes * replicas * (4.0 / rate + per_byte);
-    let asked = requests * replicas * (per_request + control + 8.0 * latency);
+    let service = requests * replicas * (per_request + control + 8.0 * latency);
     let slots = |host: &HostText| host.client.as_ref().map_or(0, |client| client.slots);
     let writers = network
         .hosts
@@ -120,7 +120,7 @@ fn bound_s(workload: &Workload, network: &Network) -> f64 {
     let contention = operations * writers * network.store.write_contention_s;
     let waits = network.scheduler.wait_s.unwrap_or(0.0) * workload.tasks() as f64;
     1.0 + workload.latest_s
-        + 2.0 * (workload.compute_s / speed + moved + asked + launches + contention + waits)
+        + 2.0 * (workload.compute_s / speed + moved + service + launches + contention + waits)
 }
 
 /// Largest number of chunk requests of one run, and of frames.

@@ -483,10 +483,10 @@ impl Engine<'_> {
 /// Add up the legs at each station.
 pub(super) fn add_up(legs: &mut Vec<Leg>) {
     legs.sort_by_key(|leg| leg.station);
-    legs.dedup_by(|next, kept| {
-        let same = next.station == kept.station;
+    legs.dedup_by(|next, previous| {
+        let same = next.station == previous.station;
         if same {
-            kept.ticks += next.ticks;
+            previous.ticks += next.ticks;
         }
         same
     });

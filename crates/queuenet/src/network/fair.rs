@@ -410,8 +410,8 @@ impl Engine<'_> {
         self.fair_next(now, link);
         let message = &self.messages[frame.message as usize];
         let (from, to, joined, stage) = (message.from, message.to, message.joined, message.stage);
-        let told = frame.last && stage != Stage::FrameOn;
-        if told {
+        let notifies = frame.last && stage != Stage::FrameOn;
+        if notifies {
             let (station, since) = match hop {
                 0 => (station(from, OUT), joined),
                 LAST => (station(to, IN), frame.arrived),
@@ -429,7 +429,7 @@ impl Engine<'_> {
                     fair.frames[slot as usize].hop = next as u8;
                 }
                 if next == LAST && latency > 0 {
-                    if told {
+                    if notifies {
                         self.leg(frame.message, FABRIC, latency);
                     }
                     self.at(now + latency, kind::HOP, slot);

@@ -18,35 +18,35 @@ pub fn link(tasks: &mut [TaskSpec], edges: Vec<(u32, u32)>) -> Result<Vec<u32>, 
     for after in &successors {
         tasks[*after as usize].predecessors += 1;
     }
-    let mut left: Vec<u32> = tasks.iter().map(|task| task.predecessors).collect();
-    let mut ready: Vec<usize> = (0..tasks.len()).filter(|i| left[*i] == 0).collect();
+    let mut remaining: Vec<u32> = tasks.iter().map(|task| task.predecessors).collect();
+    let mut ready: Vec<usize> = (0..tasks.len()).filter(|i| remaining[*i] == 0).collect();
     let mut done = 0;
     while let Some(index) = ready.pop() {
         done += 1;
         let (begin, end) = tasks[index].successors;
         for after in &successors[begin as usize..end as usize] {
-            left[*after as usize] -= 1;
-            if left[*after as usize] == 0 {
+            remaining[*after as usize] -= 1;
+            if remaining[*after as usize] == 0 {
                 ready.push(*after as usize);
             }
         }
     }
     if done < tasks.len() {
-        return Err(SimulationError(cycle(tasks, &edges, &left)));
+        return Err(SimulationError(cycle(tasks, &edges, &remaining)));
     }
     Ok(successors)
 }
 
 /// Names of the tasks of one cycle.
-fn cycle(tasks: &[TaskSpec], edges: &[(u32, u32)], left: &[u32]) -> String {
+fn cycle(tasks: &[TaskSpec], edges: &[(u32, u32)], remaining: &[u32]) -> String {
     let before = |after: u32| {
         edges
             .iter()
-            .find(|(b, a)| *a == after && left[*b as usize] > 0)
+            .find(|(b, a)| *a == after && remaining[*b as usize] > 0)
             .map_or(after, |(b, _)| *b)
     };
     let mut path: Vec<u32> = Vec::new();
-    let mut at = left.iter().position(|n| *n > 0).unwrap_or(0) as u32;
+    let mut at = remaining.iter().position(|n| *n > 0).unwrap_or(0) as u32;
     while !path.contains(&at) {
         path.push(at);
         at = before(at);

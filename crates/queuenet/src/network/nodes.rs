@@ -213,8 +213,8 @@ impl Nodes {
             let stop = end.min((segment.first + segment.count) * chunk);
             if at == segment.first * chunk && stop - at > 2 * chunk {
                 // complete chunks at once, the last one separately
-                let whole = (stop - 1) / chunk * chunk;
-                if whole == (segment.first + segment.count - 1) * chunk {
+                let complete = (stop - 1) / chunk * chunk;
+                if complete == (segment.first + segment.count - 1) * chunk {
                     let last = segment.count - 1;
                     segment.each_share(|entry, chunks| {
                         self.take(segment.nodes[entry], chunks * chunk);
@@ -222,7 +222,7 @@ impl Nodes {
                     for j in 0..segment.replicas {
                         let host = segment.nodes[segment.entry(last, j).0];
                         let node = self.index[host as usize] as usize;
-                        self.used[node] -= chunk - (stop - whole);
+                        self.used[node] -= chunk - (stop - complete);
                     }
                     at = stop;
                     continue;
@@ -534,28 +534,28 @@ impl Nodes {
     ) -> Result<Vec<u32>, Full> {
         let n = self.hosts.len() as u64;
         loop {
-            let wanted = (*width + replicas - 1).min(n) as usize;
+            let hosts_needed = (*width + replicas - 1).min(n) as usize;
             if !self.limited {
-                order.truncate(wanted);
+                order.truncate(hosts_needed);
                 return Ok(order);
             }
             let share = bytes.div_ceil(*width).saturating_mul(replicas).min(bytes);
-            let room: Vec<u32> = order
+            let fitting: Vec<u32> = order
                 .iter()
                 .copied()
                 .filter(|node| self.free(*node) >= share)
-                .take(wanted)
+                .take(hosts_needed)
                 .collect();
-            if room.len() == wanted {
-                return Ok(room);
+            if fitting.len() == hosts_needed {
+                return Ok(fitting);
             }
-            if (room.len() as u64) < replicas || *width == 1 {
+            if (fitting.len() as u64) < replicas || *width == 1 {
                 return Err(Full::store(format!(
                     "the store is full: {} of {n} nodes have room for {share} bytes more",
-                    room.len()
+                    fitting.len()
                 )));
             }
-            *width = (*width - 1).min(room.len() as u64 + 1 - replicas);
+            *width = (*width - 1).min(fitting.len() as u64 + 1 - replicas);
         }
     }
 

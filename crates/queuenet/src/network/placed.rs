@@ -40,8 +40,9 @@ impl<'de> Deserialize<'de> for FilesText {
                 let (mut files, mut names) = (Vec::new(), std::collections::HashSet::new());
                 while let Some((name, extents)) = map.next_entry::<String, Vec<ExtentText>>()? {
                     if !names.insert(name.clone()) {
-                        let told = format!("file \"{name}\" stands there twice; once is expected");
-                        return Err(de::Error::custom(told));
+                        let message =
+                            format!("file \"{name}\" stands there twice; once is expected");
+                        return Err(de::Error::custom(message));
                     }
                     files.push((name, extents));
                 }
@@ -100,7 +101,7 @@ impl Workload {
                     "file \"{name}\"; a file of the workload is expected"
                 )));
             };
-            let mut found = Vec::with_capacity(extents.len());
+            let mut segments = Vec::with_capacity(extents.len());
             for text in extents {
                 let numbered = |host: String| {
                     *hosts.entry(host).or_insert_with_key(|host| {
@@ -108,9 +109,9 @@ impl Workload {
                         placement.hosts.len() as u32 - 1
                     })
                 };
-                found.push(extent(&name, text, numbered)?);
+                segments.push(extent(&name, text, numbered)?);
             }
-            placement.files.push((*file, in_order(&name, found)?));
+            placement.files.push((*file, in_order(&name, segments)?));
         }
         self.check_cover(&placement)?;
         self.placement = placement;
@@ -183,24 +184,24 @@ fn extent(
             "{place}: length_bytes is {length}; at least 1, and less than 2^62 bytes in all, are expected"
         )));
     };
-    let mut found: Vec<u32> = Vec::with_capacity(hosts.len());
+    let mut replicas: Vec<u32> = Vec::with_capacity(hosts.len());
     for host in hosts {
-        let told = format!(
+        let message = format!(
             "{place}: host \"{host}\" a second time; each replica on a host of its own is expected"
         );
         let number = numbered(host);
-        if found.contains(&number) {
-            return Err(bad(told));
+        if replicas.contains(&number) {
+            return Err(bad(message));
         }
-        found.push(number);
+        replicas.push(number);
     }
-    if found.is_empty() {
+    if replicas.is_empty() {
         return Err(bad(format!("{place}: no hosts; at least one is expected")));
     }
     Ok(Extent {
         begin,
         end,
-        hosts: found,
+        hosts: replicas,
     })
 }
 
@@ -266,7 +267,7 @@ pub(super) fn on_hosts(
             }
         }
     }
-    let mut found = Vec::with_capacity(placement.files.len());
+    let mut placed = Vec::with_capacity(placement.files.len());
     for (file, extents) in &placement.files {
         let spec = &workload.files[*file as usize];
         let chunk = spec.hints.chunk_bytes.unwrap_or(network.store.chunk_bytes);
@@ -290,7 +291,7 @@ pub(super) fn on_hosts(
                 ..*extent
             })
             .collect();
-        found.push((*file, extents.into()));
+        placed.push((*file, extents.into()));
     }
-    Ok(found)
+    Ok(placed)
 }

@@ -110,10 +110,10 @@ impl<'de> Deserialize<'de> for ServiceText {
                 self.visit_f64(value as f64)
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ServiceText, A::Error> {
-                let whole = Whole::deserialize(MapAccessDeserializer::new(map))?;
+                let full = Whole::deserialize(MapAccessDeserializer::new(map))?;
                 Ok(ServiceText {
-                    overhead: whole.overhead,
-                    s_per_byte: whole.s_per_byte,
+                    overhead: full.overhead,
+                    s_per_byte: full.s_per_byte,
                 })
             }
         }

@@ -46,9 +46,9 @@ struct Load {
 impl Scheduler {
     /// `classes`: hosts of each class; `idle`: hosts that run tasks.
     pub fn new(hosts: usize, classes: &[Vec<u32>], idle: &[u32], fill: Fill) -> Self {
-        let words = hosts.div_ceil(64);
+        let n_words = hosts.div_ceil(64);
         let bits = |members: &[u32]| {
-            let mut set = vec![0u64; words];
+            let mut set = vec![0u64; n_words];
             for host in members {
                 set[*host as usize / 64] |= 1 << (host % 64);
             }
@@ -195,13 +195,13 @@ impl Engine<'_> {
     fn most_data(&mut self, task: u32, class: u32) -> (Option<u32>, Option<u32>) {
         let mut touched: Vec<u32> = Vec::new();
         let mut seen: Vec<u32> = Vec::new();
-        let whole = self.network.scheduler.inputs == Inputs::Files;
+        let entire_files = self.network.scheduler.inputs == Inputs::Files;
         let (begin, end) = self.workload.tasks[task as usize].operations[self.merged_range];
         for operation in &self.operations[begin as usize..end as usize] {
             let super::workload::Operation::Read { file, offset, size } = *operation else {
                 continue;
             };
-            if whole {
+            if entire_files {
                 seen.push(file);
                 continue;
             }

@@ -303,12 +303,12 @@ impl Engine<'_> {
             return;
         }
         if message.child == NONE {
-            let whole = bytes == message.data;
+            let complete = bytes == message.data;
             let next = message.replica + 1;
             let child = self.copy(slot, next);
             self.messages[slot as usize].child = child;
             self.messages[child as usize].joined = since;
-            if whole {
+            if complete {
                 self.send(now, child);
                 return;
             }
@@ -334,12 +334,13 @@ impl Engine<'_> {
     fn frame_of_chunk(&mut self, now: Ticks, slot: u32, bytes: u64) {
         let message = &mut self.messages[slot as usize];
         message.left += bytes;
-        let (there, whole, to, stream) = (message.left, message.bytes, message.to, message.stream);
+        let (arrived, total, to, stream) =
+            (message.left, message.bytes, message.to, message.stream);
         if stream {
             let since = self.messages[slot as usize].joined;
             self.forward(now, slot, bytes, since);
         }
-        if there == whole {
+        if arrived == total {
             // time since the first message whose frames were forwarded
             let mut first = slot;
             loop {

@@ -31,9 +31,9 @@ impl Train {
             return 0;
         }
         let span = time - self.next;
-        let whole = span / self.period;
-        let at_last = whole * self.period == span && self.order >= order;
-        (whole + u64::from(!at_last)).min(self.left)
+        let periods = span / self.period;
+        let at_last = periods * self.period == span && self.order >= order;
+        (periods + u64::from(!at_last)).min(self.left)
     }
 }
 

@@ -195,8 +195,8 @@ struct Names {
 
 impl Names {
     fn of(&mut self, name: &str) -> u32 {
-        if let Some(known) = self.index.get(name) {
-            return *known;
+        if let Some(index) = self.index.get(name) {
+            return *index;
         }
         let new = self.names.len() as u32;
         self.index.insert(name.to_owned(), new);
@@ -334,8 +334,8 @@ impl Builder {
     }
 
     fn file(&mut self, name: &str) -> u32 {
-        if let Some(known) = self.file_of.get(name) {
-            return *known;
+        if let Some(number) = self.file_of.get(name) {
+            return *number;
         }
         let new = self.files.len() as u32;
         self.file_of.insert(name.to_owned(), new);
@@ -559,8 +559,8 @@ impl Builder {
                 let ahead = if spec.preloaded || changed {
                     let first =
                         writers.partition_point(|writer| *writer < last_change[file as usize]);
-                    let here = writers.partition_point(|writer| *writer < index);
-                    &writers[first..here.max(first)]
+                    let at = writers.partition_point(|writer| *writer < index);
+                    &writers[first..at.max(first)]
                 } else {
                     &writers[..]
                 };
