@@ -62,13 +62,13 @@ impl Account {
 /// Statistics of all sources for the receipt, by name.
 pub(crate) fn told(accounts: &[Account]) -> Value {
     let of = accounts.iter().map(|a| {
-        let said = json!({
+        let stats = json!({
             "readings": a.readings,
             "failed": a.failed,
             "ns": a.total_ns,
             "longest_ns": a.longest_of_all_ns,
         });
-        (a.name, said)
+        (a.name, stats)
     });
     json!(of.collect::<BTreeMap<_, _>>())
 }
@@ -94,7 +94,7 @@ mod tests {
         account.tell(&mut memory);
         assert_eq!(memory.get(up), 1.0);
         assert_eq!(memory.get("sampler/source=disk/source_seconds"), 2e-6);
-        let said = json!({"readings": 4, "failed": 1, "ns": 15_000, "longest_ns": 9_000});
-        assert_eq!(told(&[account]), json!({"disk": said}));
+        let stats = json!({"readings": 4, "failed": 1, "ns": 15_000, "longest_ns": 9_000});
+        assert_eq!(told(&[account]), json!({"disk": stats}));
     }
 }

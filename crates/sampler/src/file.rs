@@ -51,9 +51,9 @@ impl Reread {
                 .file
                 .read_at(&mut self.buffer[filled..], filled as u64)
                 .map_err(Error::file(&self.path))?;
-            let whole = filled == 0 && got <= WHOLE_BYTES;
+            let complete = filled == 0 && got <= WHOLE_BYTES;
             filled += got;
-            if got == 0 || whole {
+            if got == 0 || complete {
                 return Ok(&self.buffer[..filled]);
             }
         }

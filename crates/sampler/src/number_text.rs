@@ -7,8 +7,8 @@ pub(crate) fn first(text: &[u8]) -> Option<f64> {
         let within = before.is_ascii_alphanumeric() || before == b'_';
         let signed = matches!(byte, b'+' | b'-' | b'.');
         if !within && before != b'.' && (byte.is_ascii_digit() || signed) {
-            if let Some(found) = at_start(&text[at..]) {
-                return Some(found);
+            if let Some(number) = at_start(&text[at..]) {
+                return Some(number);
             }
         }
         before = *byte;
@@ -24,14 +24,14 @@ fn at_start(text: &[u8]) -> Option<f64> {
             .count()
     };
     let sign = usize::from(matches!(text.first(), Some(b'+' | b'-')));
-    let whole = digits(sign);
-    let mut end = sign + whole;
+    let integer = digits(sign);
+    let mut end = sign + integer;
     let mut fraction = 0;
     if text.get(end) == Some(&b'.') {
         fraction = digits(end + 1);
         end += if fraction > 0 { 1 + fraction } else { 0 };
     }
-    if whole + fraction == 0 {
+    if integer + fraction == 0 {
         return None;
     }
     if matches!(text.get(end), Some(b'e' | b'E')) {

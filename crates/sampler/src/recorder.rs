@@ -144,14 +144,14 @@ impl Work {
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
                 }
             };
-            let whole = !due.between && due.due_ns >= whole_due_ns;
-            if whole {
+            let complete = !due.between && due.due_ns >= whole_due_ns;
+            if complete {
                 whole_due_ns = due.due_ns + whole_every_ns;
             }
-            self.spool.begin(now_ns, whole);
+            self.spool.begin(now_ns, complete);
             self.spool.put(lateness, due.lateness_ns as f64);
             self.lateness_ns.push(due.lateness_ns);
-            self.read(whole);
+            self.read(complete);
             if self.spool.is_full() || now_ns - flushed_ns >= FLUSH_EVERY_NS {
                 self.spool.flush()?;
                 flushed_ns = now_ns;
@@ -241,8 +241,8 @@ mod tests {
         let records = std::fs::read(&spool).unwrap();
         assert_eq!(records.len() as u64, receipt.spool_bytes);
         assert_eq!(records.len() % RECORD_BYTES, 0);
-        let known = names.lines().count() as u64;
-        let mut made = 0;
+        let n_series = names.lines().count() as u64;
+        let mut samples = 0;
         for record in records.chunks_exact(RECORD_BYTES) {
             let word = |at: usize| <[u8; 8]>::try_from(&record[at..at + 8]).unwrap();
             let (time, series, value) = (
@@ -250,16 +250,16 @@ mod tests {
                 u64::from_le_bytes(word(8)),
                 f64::from_le_bytes(word(16)),
             );
-            assert!(series < known);
+            assert!(series < n_series);
             if series == 0 {
-                made += 1;
+                samples += 1;
                 let due = time - value as i64;
                 assert_eq!((due - receipt.start_ns) % receipt.interval_ns, 0);
             }
         }
-        assert_eq!(made, receipt.samples);
+        assert_eq!(samples, receipt.samples);
         assert!(names.contains("\"entity\":\"source=cpu\",\"metric\":\"source_up\""));
-        assert_eq!(receipt.told["sources"]["cpu"]["readings"], made);
+        assert_eq!(receipt.told["sources"]["cpu"]["readings"], samples);
         assert_eq!(receipt.told["sources"]["cpu"]["failed"], 0);
         std::fs::remove_file(series_path(&spool)).unwrap();
         std::fs::remove_file(spool).unwrap();

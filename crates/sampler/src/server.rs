@@ -71,9 +71,9 @@ pub fn serve(config: &str) -> Result<(), Error> {
 fn converse(stream: &UnixStream, state: &Mutex<State>) -> bool {
     let mut out = stream;
     for line in control::lines(stream) {
-        let asked: Result<Value, _> = serde_json::from_str(&line);
-        let shutdown = asked.as_ref().is_ok_and(|a| a["cmd"] == "shutdown");
-        let answer = control::reply(asked.map_err(Error::from).and_then(|a| obey(&a, state)));
+        let request: Result<Value, _> = serde_json::from_str(&line);
+        let shutdown = request.as_ref().is_ok_and(|a| a["cmd"] == "shutdown");
+        let answer = control::reply(request.map_err(Error::from).and_then(|a| obey(&a, state)));
         if shutdown | writeln!(out, "{answer}").is_err() {
             return shutdown;
         }
@@ -81,18 +81,18 @@ fn converse(stream: &UnixStream, state: &Mutex<State>) -> bool {
     false
 }
 
-fn obey(asked: &Value, state: &Mutex<State>) -> Result<Value, Error> {
+fn obey(command: &Value, state: &Mutex<State>) -> Result<Value, Error> {
     let mut state = state
         .lock()
         .map_err(|_| Error::State("the sampler has failed"))?;
-    match asked["cmd"].as_str() {
+    match command["cmd"].as_str() {
         Some("ping" | "shutdown") => Ok(json!({})),
         Some("status") => Ok(json!({"recording": state.recorder.is_some()})),
         Some("start") => {
             if state.recorder.is_some() {
                 return Err(Error::State("a recording is under way; stop it first"));
             }
-            let request: StartRequest = serde_json::from_value(asked.clone())?;
+            let request: StartRequest = serde_json::from_value(command.clone())?;
             let latency = state.latency.as_ref();
             state.recorder = Some(Recorder::start_with(&request, state.interval_ns, latency)?);
             Ok(json!({}))

@@ -76,8 +76,8 @@ impl Source for Histograms {
             }
             *after = latency.cost();
             let first = own.first(b"all", sink);
-            let told = [after.lost, after.runs, after.run_ns, after.reading_ns];
-            for (series, value) in (first..).zip(told) {
+            let counters = [after.lost, after.runs, after.run_ns, after.reading_ns];
+            for (series, value) in (first..).zip(counters) {
                 sink.put(series, value as f64);
             }
         })
@@ -89,11 +89,11 @@ impl Source for Histograms {
 
     fn told(&self) -> Option<(&'static str, Value)> {
         let (before, after) = (self.before, self.after);
-        let told = json!({
+        let stats = json!({
             "lost": after.lost - before.lost,
             "runs": after.runs - before.runs,
             "run_ns": after.run_ns - before.run_ns,
         });
-        Some((SOURCE, told))
+        Some((SOURCE, stats))
     }
 }

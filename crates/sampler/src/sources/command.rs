@@ -37,7 +37,7 @@ pub(super) fn sources(request: &StartRequest) -> Vec<Box<dyn Source>> {
     let interval = Duration::from_nanos(request.metric_interval_ns.max(SHORTEST_NS) as u64);
     let commands = request.metrics.iter().take(MOST);
     let running: Vec<Running> = commands
-        .filter_map(|(name, words)| Running::start(name, words, &request.directory, interval))
+        .filter_map(|(name, command)| Running::start(name, command, &request.directory, interval))
         .collect();
     if running.is_empty() {
         return Vec::new();
@@ -81,13 +81,13 @@ struct Running {
 }
 
 impl Running {
-    fn start(name: &str, words: &str, directory: &Path, interval: Duration) -> Option<Self> {
-        let (told, runs) = mpsc::channel();
+    fn start(name: &str, command: &str, directory: &Path, interval: Duration) -> Option<Self> {
+        let (sender, runs) = mpsc::channel();
         let (stop, stopped) = mpsc::channel();
-        let (words, directory) = (words.to_owned(), directory.to_owned());
+        let (command, directory) = (command.to_owned(), directory.to_owned());
         let thread = std::thread::Builder::new()
             .name("penstock-metric".to_owned())
-            .spawn(move || again_and_again(&words, &directory, interval, &told, &stopped))
+            .spawn(move || again_and_again(&command, &directory, interval, &sender, &stopped))
             .ok()?;
         Some(Self {
             name: name.to_owned(),
@@ -111,20 +111,20 @@ impl Drop for Running {
 
 /// Execution k is due at t0 + k × interval. One that cannot begin within its interval is skipped.
 fn again_and_again(
-    words: &str,
+    command: &str,
     directory: &Path,
     interval: Duration,
-    told: &Sender<Run>,
+    sender: &Sender<Run>,
     stopped: &Receiver<()>,
 ) {
     let mut due = Instant::now();
     loop {
         let began = Instant::now();
-        let Some(value) = run(words, directory, due + interval, stopped) else {
+        let Some(value) = run(command, directory, due + interval, stopped) else {
             return;
         };
         let took = began.elapsed();
-        if told.send(Run { value, took }).is_err() {
+        if sender.send(Run { value, took }).is_err() {
             return;
         }
         due += interval;
@@ -140,13 +140,13 @@ fn again_and_again(
 
 /// Execute the command once, at most to `until`. Return None if the recording ended meanwhile.
 fn run(
-    words: &str,
+    command: &str,
     directory: &Path,
     until: Instant,
     stopped: &Receiver<()>,
 ) -> Option<Result<f64, Failure>> {
     let started = Command::new("/bin/sh")
-        .args(["-c", words])
+        .args(["-c", command])
         .current_dir(directory)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -215,8 +215,8 @@ fn has_ended(child: &Child) -> bool {
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: `told` has the size of the structure, and any bytes are valid numbers
     unsafe {
-        let mut told: libc::siginfo_t = std::mem::zeroed();
-        libc::waitid(libc::P_PID, child.id(), &mut told, options) == 0 && told.si_pid() != 0
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(libc::P_PID, child.id(), &mut info, options) == 0 && info.si_pid() != 0
     }
 }
 
@@ -264,7 +264,7 @@ impl Source for Commands {
     }
 
     fn told(&self) -> Option<(&'static str, Value)> {
-        let told: Map<String, Value> = self
+        let stats: Map<String, Value> = self
             .running
             .iter()
             .map(|command| {
@@ -277,7 +277,7 @@ impl Source for Commands {
                 (command.name.clone(), of)
             })
             .collect();
-        Some((SOURCE, told.into()))
+        Some((SOURCE, stats.into()))
     }
 }
 
@@ -286,16 +286,16 @@ mod tests {
     use super::super::testing::Memory;
     use super::*;
 
-    fn once(words: &str, within: Duration) -> Option<Result<f64, Failure>> {
+    fn once(command: &str, within: Duration) -> Option<Result<f64, Failure>> {
         let (_open, stopped) = mpsc::channel();
-        run(words, Path::new("/"), Instant::now() + within, &stopped)
+        run(command, Path::new("/"), Instant::now() + within, &stopped)
     }
 
     const LONG: Duration = Duration::from_secs(120);
 
     #[test]
     fn what_a_run_comes_to() {
-        for (words, came) in [
+        for (command, expected) in [
             ("echo depth 12; pwd", Ok(12.0)),
             ("echo 7; exit 3", Err(Failure::Status)),
             ("kill -9 $$", Err(Failure::Status)),
@@ -305,7 +305,7 @@ mod tests {
             // background processes do not delay the result
             ("sleep 600 & echo 4", Ok(4.0)),
         ] {
-            assert_eq!(once(words, LONG), Some(came), "{words}");
+            assert_eq!(once(command, LONG), Some(expected), "{command}");
         }
         assert_eq!(
             run(
@@ -321,18 +321,18 @@ mod tests {
     #[test]
     fn a_late_run_is_killed_with_what_it_started() {
         let mark = format!("600.{}", std::process::id());
-        let words = format!("sleep {mark} & sleep {mark}; echo 1");
+        let command = format!("sleep {mark} & sleep {mark}; echo 1");
         assert_eq!(
-            once(&words, Duration::from_millis(300)),
+            once(&command, Duration::from_millis(300)),
             Some(Err(Failure::Late))
         );
-        let left = || {
+        let remaining = || {
             let all = std::fs::read_dir("/proc").unwrap().flatten();
             all.filter_map(|e| std::fs::read(e.path().join("cmdline")).ok())
                 .any(|line| line.windows(mark.len()).any(|w| w == mark.as_bytes()))
         };
         // a killed process remains until its parent, or the reaper of orphans, has waited for it
-        while left() {
+        while remaining() {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -353,8 +353,8 @@ mod tests {
         assert_eq!(memory.get("command/b/value"), 5.0);
         assert!(memory.get("command/b/seconds") > 0.0);
         assert!(!memory.values.contains_key("command/a/up"));
-        let told = source.told().unwrap().1;
-        assert_eq!(told, json!({"a": {"runs": 0}, "b": {"runs": 1}}));
+        let stats = source.told().unwrap().1;
+        assert_eq!(stats, json!({"a": {"runs": 0}, "b": {"runs": 1}}));
         drop(source); // must not wait for an hour
     }
 

@@ -33,13 +33,13 @@ pub(super) fn sources(root: &Path) -> Option<Box<dyn Source>> {
 /// Mount points, one per device, with octal escapes decoded (fstab(5)).
 fn places(text: &[u8]) -> Vec<CString> {
     let mut devices = HashSet::new();
-    let mut found = Vec::new();
+    let mut mounts = Vec::new();
     for line in lines(text) {
         let mut fields = line.split(|b| *b == b' ');
         let (Some(device), Some(place)) = (fields.next(), fields.next()) else {
             continue;
         };
-        if !device.starts_with(b"/dev/") || !devices.insert(device.to_vec()) || found.len() == MOST
+        if !device.starts_with(b"/dev/") || !devices.insert(device.to_vec()) || mounts.len() == MOST
         {
             continue;
         }
@@ -47,10 +47,10 @@ fn places(text: &[u8]) -> Vec<CString> {
             continue;
         }
         if let Ok(place) = CString::new(unescaped(place)) {
-            found.push(place);
+            mounts.push(place);
         }
     }
-    found
+    mounts
 }
 
 fn unescaped(text: &[u8]) -> Vec<u8> {
@@ -82,17 +82,17 @@ struct FileSystems {
 impl Source for FileSystems {
     fn sample(&mut self, sink: &mut dyn Sink) -> Result<(), Error> {
         for place in &self.places {
-            let mut told = MaybeUninit::<libc::statvfs64>::zeroed();
+            let mut buffer = MaybeUninit::<libc::statvfs64>::zeroed();
             self.calls += 1;
-            // SAFETY: the path ends with a zero byte, and `told` has the size of the structure
-            if unsafe { libc::statvfs64(place.as_ptr(), told.as_mut_ptr()) } != 0 {
+            // SAFETY: the path ends with a zero byte, and `buffer` has the size of the structure
+            if unsafe { libc::statvfs64(place.as_ptr(), buffer.as_mut_ptr()) } != 0 {
                 continue; // unmounted in the meantime
             }
             // SAFETY: the call succeeded, and any bytes are valid numbers
-            let told = unsafe { told.assume_init() };
+            let stats = unsafe { buffer.assume_init() };
             let first = self.entities.first(place.as_bytes(), sink);
-            sink.put(first, told.f_blocks as f64 * told.f_frsize as f64);
-            sink.put(first + 1, told.f_bavail as f64 * told.f_frsize as f64);
+            sink.put(first, stats.f_blocks as f64 * stats.f_frsize as f64);
+            sink.put(first + 1, stats.f_bavail as f64 * stats.f_frsize as f64);
         }
         Ok(())
     }
@@ -111,8 +111,8 @@ mod tests {
     fn one_place_of_each_device_that_is_local() {
         let text = b"/dev/vda / ext4 rw 0 0\nproc /proc proc rw 0 0\n/dev/vda /work ext4 rw 0 0\n\
             /dev/vdb /a\\040b xfs rw 0 0\nhost:/x /net nfs rw 0 0\n/dev/fuse /f fuse.d rw 0 0\n";
-        let found = places(text);
-        let named: Vec<_> = found.iter().map(|p| p.to_str().unwrap()).collect();
+        let mounts = places(text);
+        let named: Vec<_> = mounts.iter().map(|p| p.to_str().unwrap()).collect();
         assert_eq!(named, ["/", "/a b"]);
     }
 

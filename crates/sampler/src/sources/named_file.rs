@@ -57,11 +57,11 @@ impl Source for Files {
         for (name, path) in &self.files {
             self.calls += 4;
             let first = self.series.first(name.as_bytes(), sink);
-            let found = number_in(path);
-            if let Some(value) = found {
+            let number = number_in(path);
+            if let Some(value) = number {
                 sink.put(first, value);
             }
-            sink.put(first + 1, f64::from(u8::from(found.is_some())));
+            sink.put(first + 1, f64::from(u8::from(number.is_some())));
         }
         Ok(())
     }
@@ -99,9 +99,9 @@ mod tests {
         }
         assert_eq!(before.len(), 3);
         std::fs::write(place.join("depth"), "depth 12\n").unwrap();
-        let there = sampled();
-        let of = |metric: &str| there[&format!("file/depth/{metric}")];
-        assert_eq!((of("value"), of("up"), there.len()), (12.0, 1.0, 4));
+        let values = sampled();
+        let of = |metric: &str| values[&format!("file/depth/{metric}")];
+        assert_eq!((of("value"), of("up"), values.len()), (12.0, 1.0, 4));
         // replaced by a rename, as programs do to prevent partial reads
         std::fs::write(place.join("new"), "depth 13\n").unwrap();
         std::fs::rename(place.join("new"), place.join("depth")).unwrap();

@@ -100,21 +100,25 @@ impl Finder {
             self.scan_at_ns = now_ns + SCAN_NS;
             self.walk();
         }
-        let mut found = self.members();
+        let mut members = self.members();
         if scan && (self.tree.is_some() || !self.patterns.is_empty()) {
-            self.scan(now_ns, &mut found);
+            self.scan(now_ns, &mut members);
         }
-        Some(found)
+        Some(members)
     }
 
     fn walk(&mut self) {
-        let mut there = Vec::new();
+        let mut groups = Vec::new();
         for (node, base) in &self.bases {
-            beneath(node, base, &mut there);
+            beneath(node, base, &mut groups);
         }
-        self.calls += there.len() as u64;
-        (self.groups).retain(|g| there.iter().any(|(_, directory)| *directory == g.directory));
-        for (node, directory) in there {
+        self.calls += groups.len() as u64;
+        (self.groups).retain(|g| {
+            groups
+                .iter()
+                .any(|(_, directory)| *directory == g.directory)
+        });
+        for (node, directory) in groups {
             if self.groups.iter().any(|g| g.directory == directory) {
                 continue;
             }
@@ -123,7 +127,7 @@ impl Finder {
     }
 
     fn members(&mut self) -> Vec<Found> {
-        let mut found = Vec::new();
+        let mut processes = Vec::new();
         for group in &self.groups {
             self.calls += 4;
             // reopened: an open file of version 1 may repeat an old list of members
@@ -133,29 +137,29 @@ impl Finder {
             };
             // 0 is a process outside this PID namespace
             let pids = lines(&text).filter_map(number).filter(|pid| *pid > 0);
-            found.extend(pids.map(|pid| (pid as u32, group.node.clone())));
+            processes.extend(pids.map(|pid| (pid as u32, group.node.clone())));
         }
-        found
+        processes
     }
 
-    fn scan(&mut self, now_ns: i64, found: &mut Vec<Found>) {
+    fn scan(&mut self, now_ns: i64, processes: &mut Vec<Found>) {
         let Ok(directory) = fs::read_dir(&self.proc) else {
             return;
         };
-        let mut known = std::mem::take(&mut self.others);
-        let before = std::mem::take(&mut self.ours);
+        let mut others = std::mem::take(&mut self.others);
+        let previous = std::mem::take(&mut self.ours);
         let mut new: Vec<(u32, Stat)> = Vec::new();
         for entry in directory.flatten() {
             let name = entry.file_name();
             let Some(pid) = name.to_str().and_then(|n| n.parse().ok()) else {
                 continue;
             };
-            if before.contains(&pid) {
+            if previous.contains(&pid) {
                 self.ours.insert(pid);
                 continue;
             }
             let mut after_ns = SCAN_NS;
-            if let Some(other) = known.remove(&pid) {
+            if let Some(other) = others.remove(&pid) {
                 if now_ns < other.again_ns {
                     self.others.insert(pid, other);
                     continue;
@@ -193,9 +197,9 @@ impl Finder {
                 self.ours.extend(more);
             }
         }
-        let ours = &self.ours;
-        self.others.retain(|pid, _| !ours.contains(pid));
-        found.extend(ours.iter().map(|pid| (*pid, String::new())));
+        let own = &self.ours;
+        self.others.retain(|pid, _| !own.contains(pid));
+        processes.extend(own.iter().map(|pid| (*pid, String::new())));
     }
 
     /// Remove an ended process, because its number may be reused.
@@ -205,21 +209,21 @@ impl Finder {
 }
 
 /// Add a group and all nested groups to the list.
-fn beneath(node: &str, base: &Path, there: &mut Vec<(String, PathBuf)>) {
+fn beneath(node: &str, base: &Path, groups: &mut Vec<(String, PathBuf)>) {
     let Ok(status) = fs::metadata(base) else {
         return;
     };
-    if there.len() == MOST_GROUPS {
+    if groups.len() == MOST_GROUPS {
         return;
     }
-    there.push((node.to_owned(), base.to_owned()));
+    groups.push((node.to_owned(), base.to_owned()));
     // a directory has two links and one more for each subdirectory
     if status.nlink() <= 2 {
         return;
     }
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            beneath(node, &entry.path(), there);
+            beneath(node, &entry.path(), groups);
         }
     }
 }

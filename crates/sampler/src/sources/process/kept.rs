@@ -91,7 +91,7 @@ impl Kept {
     /// Open the files; unreadable ones (`io` of another user) are omitted. None if the process has ended.
     pub(super) fn open(proc: &Path, pid: u32) -> Option<(Self, Stat)> {
         let directory = File::open(proc.join(pid.to_string())).ok()?;
-        let mut kept = Self {
+        let mut process = Self {
             pid,
             stat: beneath(&directory, c"stat")?,
             statm: beneath(&directory, c"statm"),
@@ -99,8 +99,8 @@ impl Kept {
             tasks: beneath(&directory, c"task"),
             calls: 6,
         };
-        let stat = kept.stat()?;
-        Some((kept, stat))
+        let stat = process.stat()?;
+        Some((process, stat))
     }
 
     /// System calls made for the process.
@@ -213,19 +213,19 @@ mod tests {
             tick_ns: 1e7,
             clocks: true,
         };
-        let (mut kept, stat) = Kept::open(Path::new("/proc"), std::process::id()).unwrap();
-        assert!(kept.clock_ns().unwrap() > 0.0);
+        let (mut process, stat) = Kept::open(Path::new("/proc"), std::process::id()).unwrap();
+        assert!(process.clock_ns().unwrap() > 0.0);
         let mut values = [f64::NAN; 7];
-        kept.size(&mut values, host).unwrap();
-        kept.bytes(&mut values);
+        process.size(&mut values, host).unwrap();
+        process.bytes(&mut values);
         assert!(values[0].is_nan() && values[1] > 1e6 && values[2] >= 1.0);
         assert!(values[5] > 0.0, "{values:?}");
         let ticks = Host {
             clocks: false,
             ..host
         };
-        kept.size(&mut values, ticks).unwrap();
-        let clock = kept.clock_ns().unwrap();
+        process.size(&mut values, ticks).unwrap();
+        let clock = process.clock_ns().unwrap();
         assert!((values[0] - clock).abs() < 1e9, "{values:?} {clock}");
         assert!(stat.start > 0);
     }
@@ -236,11 +236,11 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
-        let (mut kept, _) = Kept::open(Path::new("/proc"), child.id()).unwrap();
-        assert!(kept.clock_ns().is_some());
+        let (mut process, _) = Kept::open(Path::new("/proc"), child.id()).unwrap();
+        assert!(process.clock_ns().is_some());
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(kept.clock_ns().is_none() && kept.stat().is_none());
+        assert!(process.clock_ns().is_none() && process.stat().is_none());
         assert!(Kept::open(Path::new("/proc"), child.id()).is_none());
     }
 }

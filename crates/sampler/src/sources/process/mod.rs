@@ -124,12 +124,12 @@ impl Processes {
     /// Add new processes, up to the maximum number.
     fn admit(&mut self, sink: &mut dyn Sink) {
         let now_ns = sink.time_ns();
-        let Some(found) = self.finder.look(now_ns) else {
+        let Some(processes) = self.finder.look(now_ns) else {
             return;
         };
         self.not_read = 0;
         let mut twice = HashSet::new();
-        for (pid, node) in found {
+        for (pid, node) in processes {
             if self.known.contains(&pid) || !twice.insert(pid) {
                 continue;
             }
@@ -279,13 +279,13 @@ impl Source for Processes {
     }
 
     fn told(&self) -> Option<(&'static str, Value)> {
-        let told = json!({
+        let stats = json!({
             "seen": self.seen,
             "ended": self.ended,
             "most": self.most,
             "most_not_sampled": self.most_not_read,
         });
-        Some((SOURCE, told))
+        Some((SOURCE, stats))
     }
 }
 

@@ -109,8 +109,8 @@ fn an_idle_process_is_told_once_a_second_and_again_before_it_wakes() {
     let (mut source, mut memory) = (named(&comm), Memory::default());
     let name = format!("process/pid={} comm={comm}", child.id());
     let at = |memory: &Memory, metric: &str| -> Vec<(i64, f64)> {
-        let wanted = format!("{name}/{metric}");
-        let of = memory.put.iter().filter(|(_, n, _)| *n == wanted);
+        let series = format!("{name}/{metric}");
+        let of = memory.put.iter().filter(|(_, n, _)| *n == series);
         of.map(|(time, _, value)| (*time, *value)).collect()
     };
     std::thread::sleep(std::time::Duration::from_millis(50)); // it waits for its input
