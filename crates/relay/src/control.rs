@@ -52,8 +52,8 @@ pub fn run(config_json: &str) -> Result<(), Error> {
     }
     let listener = control::listen(&config.socket)?;
     let wake = wake_fd().map_err(|error| Error::host("eventfd", error))?;
-    let (commands, asked) = channel();
-    let engine = Engine::new(asked, wake.as_raw_fd(), config.seed, config.most_bytes)?;
+    let (commands, requests) = channel();
+    let engine = Engine::new(requests, wake.as_raw_fd(), config.seed, config.most_bytes)?;
     let desk = Desk {
         commands,
         wake: Arc::new(wake),

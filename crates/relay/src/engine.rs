@@ -219,11 +219,11 @@ impl Engine {
 
     /// Adapt the time by which the thread wakes before a frame is due to the recent oversleeping.
     fn learn(&mut self, overslept_ns: u64) {
-        let wanted = (overslept_ns + overslept_ns / 4).clamp(SHORTEST_SPIN_NS, LONGEST_SPIN_NS);
-        if wanted > self.spin_ns {
-            self.spin_ns = wanted;
+        let target_ns = (overslept_ns + overslept_ns / 4).clamp(SHORTEST_SPIN_NS, LONGEST_SPIN_NS);
+        if target_ns > self.spin_ns {
+            self.spin_ns = target_ns;
         } else {
-            self.spin_ns -= (self.spin_ns - wanted) / 64;
+            self.spin_ns -= (self.spin_ns - target_ns) / 64;
         }
     }
 
@@ -272,7 +272,7 @@ impl Engine {
             frame.turn_bit(number);
         }
         let targets = std::mem::take(&mut self.targets);
-        let mut left = Some(frame);
+        let mut remaining = Some(frame);
         for (at, to) in targets.iter().enumerate() {
             let Some(port) = self.ports.get_mut(to) else {
                 continue;
@@ -293,9 +293,9 @@ impl Engine {
                 // the last copy to the last target takes the frame itself
                 let last = at + 1 == targets.len() && number == copies;
                 let copy = if last {
-                    left.take()
+                    remaining.take()
                 } else {
-                    left.as_ref().map(Frame::copy)
+                    remaining.as_ref().map(Frame::copy)
                 };
                 let Some(mut copy) = copy else { continue };
                 if let Some(number) = into.turned {
@@ -305,7 +305,7 @@ impl Engine {
             }
         }
         self.targets = targets;
-        if let Some(frame) = left {
+        if let Some(frame) = remaining {
             self.pool.take(frame);
         }
     }
@@ -401,25 +401,25 @@ impl Engine {
         out: Option<Impairment>,
         inwards: Option<Impairment>,
     ) -> Result<Value, Error> {
-        for asked in [&out, &inwards].into_iter().flatten() {
-            asked.check().map_err(Error::Bad)?;
+        for impairment in [&out, &inwards].into_iter().flatten() {
+            impairment.check().map_err(Error::Bad)?;
         }
         let port = self
             .ports
             .get_mut(&number)
             .ok_or_else(|| Error::Bad(format!("there is no port {number}")))?;
         let before = (port.out.asked().delay, port.inwards.asked().delay);
-        if let Some(asked) = out {
-            port.out.ask(asked);
+        if let Some(impairment) = out {
+            port.out.ask(impairment);
         }
-        if let Some(asked) = inwards {
-            port.inwards.ask(asked);
+        if let Some(impairment) = inwards {
+            port.inwards.ask(impairment);
         }
-        let found = json!({"out": port.out.asked(), "in": port.inwards.asked()});
+        let current = json!({"out": port.out.asked(), "in": port.inwards.asked()});
         if before != (port.out.asked().delay, port.inwards.asked().delay) {
             self.line.forget_order(number);
         }
-        Ok(found)
+        Ok(current)
     }
 
     fn pairs(

@@ -61,10 +61,10 @@ impl Way {
     }
 
     /// Change the impairments. The sequence of draws continues.
-    pub fn ask(&mut self, asked: Impairment) {
-        self.jitter = Jitter::new(asked.delay);
-        self.plain = asked == Impairment::default();
-        self.asked = asked;
+    pub fn ask(&mut self, impairment: Impairment) {
+        self.jitter = Jitter::new(impairment.delay);
+        self.plain = impairment == Impairment::default();
+        self.asked = impairment;
     }
 
     /// Fate of the next frame.
@@ -117,16 +117,19 @@ mod tests {
         let mut way = way(3);
         let n = 100_000;
         let fates: Vec<Fate> = (0..n).map(|_| way.next()).collect();
-        for (share, asked) in [
+        for (share, expected) in [
             (fates.iter().filter(|f| f.lost).count(), 0.1),
             (fates.iter().filter(|f| f.twice).count(), 0.05),
             (fates.iter().filter(|f| f.turned.is_some()).count(), 0.02),
             (fates.iter().filter(|f| f.overtakes).count(), 0.25),
         ] {
-            let found = share as f64 / f64::from(n);
+            let observed = share as f64 / f64::from(n);
             // five standard deviations of a binomial
-            let width = 5.0 * (asked * (1.0 - asked) / f64::from(n)).sqrt();
-            assert!((found - asked).abs() < width, "{found} for {asked}");
+            let width = 5.0 * (expected * (1.0 - expected) / f64::from(n)).sqrt();
+            assert!(
+                (observed - expected).abs() < width,
+                "{observed} for {expected}"
+            );
         }
         assert!(fates
             .iter()

@@ -224,9 +224,9 @@ mod tests {
     fn any_frame() -> impl Strategy<Value = Frame> {
         // position of the checksum: mostly near the start, as in real frames
         let word = || prop_oneof![3 => 0u16..80, 1 => any::<u16>()];
-        let words = (any::<u8>(), any::<u8>(), word(), word());
+        let header = (any::<u8>(), any::<u8>(), word(), word());
         let bytes = vec(any::<u8>(), 14..HEAD_BYTES - VIRTIO_BYTES);
-        (words, bytes, 0..3 * TAIL_BYTES).prop_map(
+        (header, bytes, 0..3 * TAIL_BYTES).prop_map(
             |((flags, kind, start, offset), bytes, longer)| {
                 let mut head = Box::new([0; HEAD_BYTES]);
                 (head[0], head[1]) = (flags & 1, kind & 3);

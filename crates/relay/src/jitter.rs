@@ -124,11 +124,11 @@ mod tests {
             (Distribution::Normal, 0.002),
             (Distribution::Pareto, 0.002),
         ] {
-            let (mean, found, median) = moments(distribution);
+            let (mean, deviation, median) = moments(distribution);
             assert!((mean - 0.010).abs() < 1e-5, "{distribution:?}: mean {mean}");
             assert!(
-                (found - sd).abs() < 2e-5,
-                "{distribution:?}: deviation {found}"
+                (deviation - sd).abs() < 2e-5,
+                "{distribution:?}: deviation {deviation}"
             );
             match distribution {
                 Distribution::Pareto => assert!(median < 0.0097, "{median}"),

@@ -89,8 +89,8 @@ mod tests {
         let mut seen = Lateness::default();
         (1..=1000).for_each(|x| seen.add(x * 1000));
         for (q, ns) in [(0.5, 500_000.0), (0.99, 990_000.0), (1.0, 1_000_000.0)] {
-            let found = seen.quantile_ns(q) as f64;
-            assert!(found >= ns && found < 1.07 * ns, "{q}: {found}");
+            let estimate = seen.quantile_ns(q) as f64;
+            assert!(estimate >= ns && estimate < 1.07 * ns, "{q}: {estimate}");
         }
         assert_eq!((seen.n(), seen.most_ns()), (1000, 1_000_000));
     }

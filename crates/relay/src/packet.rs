@@ -243,9 +243,9 @@ impl Reader {
                 .and_then(|stamp| real.checked_sub(stamp))
                 .filter(|age| *age < OLDEST_NS)
                 .unwrap_or(0);
-            let whole = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
+            let untruncated = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
             let frame = Frame { head, tail, len };
-            if whole && frame.is_whole() {
+            if untruncated && frame.is_whole() {
                 each(pool, now - age, frame);
             } else {
                 pool.take(frame);

@@ -19,7 +19,7 @@ fn main() {
             return;
         };
         let n = 5_000_000u64;
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut due = 0;
         for i in 0..n {
             let offset = (i.wrapping_mul(2_654_435_761) % 262_144) * 4096;
@@ -34,7 +34,7 @@ fn main() {
                 )
                 .due_ns;
         }
-        let rate = n as f64 / begun.elapsed().as_secs_f64();
+        let rate = n as f64 / start.elapsed().as_secs_f64();
         println!(
             "{servers} servers: {:.2} M requests/s (last due {due} ns)",
             rate / 1e6

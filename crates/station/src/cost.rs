@@ -125,13 +125,13 @@ impl Costs {
 
     /// Service time in nanoseconds, as drawn for a device that is not slow.
     #[inline]
-    pub fn draw_ns(&self, known: &Known, draws: &mut Draws) -> f64 {
-        let (request, buffered) = (known.request, known.buffered);
+    pub fn draw_ns(&self, request_info: &Known, draws: &mut Draws) -> f64 {
+        let (request, buffered) = (request_info.request, request_info.buffered);
         // Without read-ahead, the reads of a stream cost as much as random reads.
-        let stream = known.sequential && (self.reads_ahead || request.op != Op::Read);
+        let stream = request_info.sequential && (self.reads_ahead || request.op != Op::Read);
         let seek_ns = match &self.arm {
             Some(arm) if !stream && self.moves_arm(request, buffered) => {
-                arm.move_ns(request.op, known.arm_at, request.offset)
+                arm.move_ns(request.op, request_info.arm_at, request.offset)
             }
             _ => 0.0,
         };
@@ -173,7 +173,10 @@ fn look_up(pages: &Pages, request: Request, buffer: &mut Vec<u64>) -> bool {
     let first_kept = first.max(last.saturating_sub(pages.most as u64 - 1));
     let mut all = first_kept == first;
     for page in first_kept..=last {
-        match buffer.iter().position(|held| *held == page) {
+        match buffer
+            .iter()
+            .position(|buffered_page| *buffered_page == page)
+        {
             Some(at) => buffer.copy_within(0..at, 1),
             None => {
                 all = false;

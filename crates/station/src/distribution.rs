@@ -625,10 +625,11 @@ mod tests {
             );
             drawn.sort_unstable_by(f64::total_cmp);
             for p in [0.1, 0.5, 0.9, 0.99] {
-                let (found, stated) = (drawn[(p * n as f64) as usize], distribution.quantile_s(p));
+                let (empirical, stated) =
+                    (drawn[(p * n as f64) as usize], distribution.quantile_s(p));
                 assert!(
-                    (found / stated - 1.0).abs() < 0.02,
-                    "{distribution:?} p={p} {found} {stated}"
+                    (empirical / stated - 1.0).abs() < 0.02,
+                    "{distribution:?} p={p} {empirical} {stated}"
                 );
             }
         }

@@ -81,8 +81,8 @@ impl Gates {
         request: Request,
     ) -> f64 {
         let mut only = self.clone();
-        for (gate, wanted) in only.gates.iter_mut().zip(which) {
-            if !wanted {
+        for (gate, keep) in only.gates.iter_mut().zip(which) {
+            if !keep {
                 *gate = None;
             }
         }

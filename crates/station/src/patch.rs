@@ -60,9 +60,9 @@ impl LimitsPatch {
     /// Combine these changes with `later` ones, which have precedence.
     #[must_use]
     pub fn then(mut self, mut later: LimitsPatch) -> LimitsPatch {
-        for (mine, later) in self.each().into_iter().zip(later.each()) {
+        for (current, later) in self.each().into_iter().zip(later.each()) {
             if later.is_some() {
-                *mine = *later;
+                *current = *later;
             }
         }
         self
@@ -270,8 +270,8 @@ impl Settings {
 }
 
 /// Apply a change to the accumulated one; `null` removes it.
-fn keep<T: Copy>(kept: &mut Change<T>, change: Change<T>) {
+fn keep<T: Copy>(accumulated: &mut Change<T>, change: Change<T>) {
     if let Some(value) = change {
-        *kept = value.map(Some);
+        *accumulated = value.map(Some);
     }
 }

@@ -172,8 +172,12 @@ impl StorageProfile {
     /// The text is not JSON, a field is unknown or missing, or a number is invalid.
     pub fn from_json(text: &str) -> Result<Self, InvalidProfile> {
         let profile: StorageProfile = serde_json::from_str(text).map_err(|error| {
-            let whole = error.to_string();
-            let message = whole.split(" at line ").next().unwrap_or(&whole).to_owned();
+            let full_text = error.to_string();
+            let message = full_text
+                .split(" at line ")
+                .next()
+                .unwrap_or(&full_text)
+                .to_owned();
             InvalidProfile {
                 message,
                 line: Some(error.line()),

@@ -82,30 +82,30 @@ impl Station {
     }
 
     fn retime(&mut self, t_ns: u64, old: &Gates, all: &mut [UnderWay]) -> Vec<Retimed> {
-        let begun = all
+        let n_started = all
             .iter()
             .position(|r| r.timed.start_ns > t_ns)
             .unwrap_or(all.len());
-        let (begun, waiting) = all.split_at_mut(begun);
+        let (started, waiting) = all.split_at_mut(n_started);
         let mut used = waiting.first().map_or(self.used, |first| first.before);
         let mut again_from = [usize::MAX; GATES];
         for (gate, again) in again_from.iter_mut().enumerate() {
             if gate >= 4 && !self.gates.same_credits(old) {
                 used.passed[gate] = UNUSED;
-            } else if let Some((at, state)) = self.reopened(gate, t_ns, old, begun) {
+            } else if let Some((at, state)) = self.reopened(gate, t_ns, old, started) {
                 *again = at;
                 used.passed[gate] = state;
             }
         }
         let mut moved = Vec::new();
         let mut busy = Vec::new();
-        for (at, r) in begun.iter_mut().enumerate() {
+        for (at, r) in started.iter_mut().enumerate() {
             if r.timed.end_ns > t_ns {
                 busy.push(r.timed.end_ns);
             }
             let which = again_from.map(|from| at >= from);
-            for (gate, mine) in which.iter().enumerate() {
-                if *mine {
+            for (gate, applies) in which.iter().enumerate() {
+                if *applies {
                     r.before.passed[gate] = used.passed[gate];
                 }
             }
@@ -136,9 +136,9 @@ impl Station {
         gate: usize,
         t_ns: u64,
         old: &Gates,
-        begun: &[UnderWay],
+        started: &[UnderWay],
     ) -> Option<(usize, f64)> {
-        begun.iter().enumerate().find_map(|(at, r)| {
+        started.iter().enumerate().find_map(|(at, r)| {
             let (start_ns, request) = (r.timed.start_ns, r.known.request);
             let (from, cost) = old.stay(gate, &r.before.passed, start_ns, request)?;
             if from + cost <= t_ns as f64 {

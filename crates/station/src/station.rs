@@ -455,11 +455,11 @@ impl Station {
     fn continues_stream(&mut self, request: Request) -> bool {
         let end = request.offset.saturating_add(request.size);
         let (offset, window) = (request.offset, self.window);
-        let found = self
+        let position = self
             .streams
             .iter()
             .position(|stream| offset.abs_diff(*stream) <= window);
-        match found {
+        match position {
             Some(at) => {
                 // the most recently used stream is first
                 let furthest = self.streams[at].max(end);

@@ -53,10 +53,10 @@ fn ms(served: Served) -> f64 {
     served.service_ns as f64 / 1e6
 }
 
-fn assert_close(found: f64, expected: f64, relative: f64, what: &str) {
+fn assert_close(actual: f64, expected: f64, relative: f64, what: &str) {
     assert!(
-        (found / expected - 1.0).abs() <= relative,
-        "{what}: {found}, expected {expected}"
+        (actual / expected - 1.0).abs() <= relative,
+        "{what}: {actual}, expected {expected}"
     );
 }
 
@@ -93,9 +93,9 @@ fn a_seek_anywhere_is_the_average_and_as_the_quantiles_say() {
     assert_close(expected, AVERAGE_S, 2e-4, "mean of the profile");
     times.sort_by(f64::total_cmp);
     for p in [0.1, 0.5, 0.9, 0.99] {
-        let found = times[(p * n as f64) as usize];
+        let actual = times[(p * n as f64) as usize];
         let expected = profile.service_quantile_s(Op::Read, false, 4096, p);
-        assert_close(found, expected, 0.02, &format!("quantile {p}"));
+        assert_close(actual, expected, 0.02, &format!("quantile {p}"));
     }
     assert_eq!(profile.mean_service_s(Op::Read, true, 4096), 0.0);
 }
@@ -169,8 +169,8 @@ fn what_waits_keeps_its_way_and_slowness_multiplies_it() {
     assert_eq!(moved.len(), 1);
     assert_eq!(moved[0].served.id, waits.id);
     let expected = 3.0 * waits.service_ns as f64;
-    let found = moved[0].served.service_ns as f64;
-    assert_close(found, expected, 1e-6, "three times as slow");
+    let actual = moved[0].served.service_ns as f64;
+    assert_close(actual, expected, 1e-6, "three times as slow");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn scaled_takes_as_many_times_longer() {
 #[test]
 fn numbers_that_make_no_curve_are_refused() {
     let text = disk("").to_json();
-    for (from, to, words) in [
+    for (from, to, message) in [
         (
             r#""cylinders": 100002"#,
             r#""cylinders": 2"#,
@@ -212,6 +212,6 @@ fn numbers_that_make_no_curve_are_refused() {
     ] {
         assert!(text.contains(from), "{from} in {text}");
         let broken = StorageProfile::from_json(&text.replacen(from, to, 1)).unwrap_err();
-        assert!(broken.message.starts_with(words), "{}", broken.message);
+        assert!(broken.message.starts_with(message), "{}", broken.message);
     }
 }

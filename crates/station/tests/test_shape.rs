@@ -62,10 +62,10 @@ fn closed(
     seen
 }
 
-fn assert_close(found: f64, expected: f64, tolerance: f64, what: &str) {
+fn assert_close(actual: f64, expected: f64, tolerance: f64, what: &str) {
     assert!(
-        (found / expected - 1.0).abs() <= tolerance,
-        "{what}: {found}, expected {expected}"
+        (actual / expected - 1.0).abs() <= tolerance,
+        "{what}: {actual}, expected {expected}"
     );
 }
 
@@ -459,9 +459,9 @@ fn what_waits_is_served_by_the_device_as_it_is_now() {
     // and with four servers at once, healthy again
     let well = Patch::from_json(r#"{"slow": null, "servers": 4}"#).unwrap();
     let moved = station.change(S + 260 * MS, &well).unwrap();
-    let found: Vec<u64> = moved.iter().map(|m| m.served.due_ns).collect();
+    let due_ns: Vec<u64> = moved.iter().map(|m| m.served.due_ns).collect();
     let at = |ms: u64| S + ms * MS;
-    assert_eq!(found, [360, 360, 360, 400, 460, 460, 460].map(at));
+    assert_eq!(due_ns, [360, 360, 360, 400, 460, 460, 460].map(at));
     assert_eq!(
         station.arrive(at(300), request(Op::Read, 99, 4096)).due_ns,
         at(500)

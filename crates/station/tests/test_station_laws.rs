@@ -46,25 +46,25 @@ fn closed_loop(profile: &StorageProfile, depth: usize, n: usize) -> (f64, f64) {
     (n as f64 / (last as f64 / NS), sojourn / n as f64 / NS)
 }
 
-fn assert_close(found: f64, expected: f64, tolerance: f64, what: &str) {
+fn assert_close(actual: f64, expected: f64, tolerance: f64, what: &str) {
     assert!(
-        (found / expected - 1.0).abs() <= tolerance,
-        "{what}: {found}, expected {expected}"
+        (actual / expected - 1.0).abs() <= tolerance,
+        "{what}: {actual}, expected {expected}"
     );
 }
 
 #[test]
 fn four_servers_of_one_millisecond_give_1000_2000_4000_4000() {
     for (depth, rate) in [(1, 1000.0), (2, 2000.0), (4, 4000.0), (8, 4000.0)] {
-        let (found, _) = closed_loop(&profile(4, &constant(0.001), ""), depth, 20_000);
-        assert_close(found, rate, 0.01, &format!("depth {depth}"));
+        let (measured, _) = closed_loop(&profile(4, &constant(0.001), ""), depth, 20_000);
+        assert_close(measured, rate, 0.01, &format!("depth {depth}"));
     }
 }
 
 #[test]
 fn a_planted_five_percent_error_is_found() {
-    let (found, _) = closed_loop(&profile(4, &constant(0.00105), ""), 1, 20_000);
-    assert!((found / 1000.0 - 1.0).abs() > 0.01);
+    let (measured, _) = closed_loop(&profile(4, &constant(0.00105), ""), 1, 20_000);
+    assert!((measured / 1000.0 - 1.0).abs() > 0.01);
 }
 
 #[test]
