@@ -253,7 +253,7 @@ impl SpoolReader {
         if part.is_empty() {
             return Ok(None);
         }
-        let made = PyDict::new(py);
+        let result = PyDict::new(py);
         if columns {
             let first = self.seq;
             let fallback = self.cgroups.last().copied().unwrap_or(0);
@@ -267,7 +267,7 @@ impl SpoolReader {
                     }
                     Ok(())
                 })?;
-                made.set_item(name, column)
+                result.set_item(name, column)
             };
             wide("t_ns", &|e| e.t_ns as i64)?;
             wide("file_id", &|e| i64::from(e.file_id))?;
@@ -286,7 +286,7 @@ impl SpoolReader {
                 }
                 Ok(())
             })?;
-            made.set_item("seq", seq)?;
+            result.set_item("seq", seq)?;
             let narrow = |name: &str, of: &dyn Fn(&Event) -> i8| -> PyResult<()> {
                 let column = PyBytes::new_with(py, part.len(), |bytes| {
                     for (place, event) in bytes.iter_mut().zip(&part) {
@@ -294,13 +294,13 @@ impl SpoolReader {
                     }
                     Ok(())
                 })?;
-                made.set_item(name, column)
+                result.set_item(name, column)
             };
             narrow("op", &|e| names[usize::from(e.op)])?;
             narrow("direction", &|e| (e.op / 32).min(3) as i8)?;
         }
         self.seq += part.len() as u64;
-        Ok(Some((part.len(), made)))
+        Ok(Some((part.len(), result)))
     }
 }
 

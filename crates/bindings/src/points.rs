@@ -115,8 +115,8 @@ impl PointReader {
 
     /// Metric and labels of the recorded series from number `first` on, in the order of their first appearance.
     fn known_from(&self, first: usize) -> Vec<(String, String)> {
-        let known = self.0.known_from(first);
-        known.map(|(m, l)| (m.to_owned(), l.to_owned())).collect()
+        let series = self.0.known_from(first);
+        series.map(|(m, l)| (m.to_owned(), l.to_owned())).collect()
     }
 
     /// Number of recorded series.
@@ -146,17 +146,17 @@ fn message<'py>(
     });
     let counted = reader.take_counted();
     read.map_err(PyValueError::new_err)?;
-    let found = PyDict::new(py);
+    let result = PyDict::new(py);
     let refused = counted.refused.iter();
     let refused: Vec<(&str, u64)> = refused.map(|(why, n)| (why.name(), *n)).collect();
     let after = reader.here();
     let valueless = after.valueless - before.valueless;
-    found.set_item("refused", refused)?;
-    found.set_item("told", counted.told)?;
-    found.set_item("points", after.points - before.points - valueless)?;
-    found.set_item("valueless", valueless)?;
-    found.set_item("exemplars", counted.exemplars)?;
-    Ok(found)
+    result.set_item("refused", refused)?;
+    result.set_item("told", counted.told)?;
+    result.set_item("points", after.points - before.points - valueless)?;
+    result.set_item("valueless", valueless)?;
+    result.set_item("exemplars", counted.exemplars)?;
+    Ok(result)
 }
 
 fn columns(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyDict>> {
@@ -172,18 +172,18 @@ fn columns(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyDict>> {
             Ok(())
         })
     }
-    let found = PyDict::new(py);
+    let result = PyDict::new(py);
     let texts =
         |of: &[std::sync::Arc<str>]| of.iter().map(|text| text.to_string()).collect::<Vec<_>>();
-    found.set_item("metrics", texts(&batch.metrics))?;
-    found.set_item("label_sets", texts(&batch.label_sets))?;
-    found.set_item("metric", bytes(py, &batch.metric, i32::to_ne_bytes)?)?;
-    found.set_item("labels", bytes(py, &batch.labels, i32::to_ne_bytes)?)?;
-    found.set_item("utc_ns", bytes(py, &batch.utc_ns, i64::to_ne_bytes)?)?;
-    found.set_item("bits", bytes(py, &batch.bits, i64::to_ne_bytes)?)?;
-    found.set_item("kind", PyBytes::new(py, &batch.kind))?;
-    found.set_item("texts", batch.texts)?;
-    Ok(found)
+    result.set_item("metrics", texts(&batch.metrics))?;
+    result.set_item("label_sets", texts(&batch.label_sets))?;
+    result.set_item("metric", bytes(py, &batch.metric, i32::to_ne_bytes)?)?;
+    result.set_item("labels", bytes(py, &batch.labels, i32::to_ne_bytes)?)?;
+    result.set_item("utc_ns", bytes(py, &batch.utc_ns, i64::to_ne_bytes)?)?;
+    result.set_item("bits", bytes(py, &batch.bits, i64::to_ne_bytes)?)?;
+    result.set_item("kind", PyBytes::new(py, &batch.kind))?;
+    result.set_item("texts", batch.texts)?;
+    Ok(result)
 }
 
 /// Build a Prometheus WriteRequest from series: (metric, labels), and for each the times [ms] and the values.

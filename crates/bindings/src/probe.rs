@@ -33,9 +33,9 @@ impl BlockLatency {
             let Some(latency) = held.as_mut() else {
                 return Default::default();
             };
-            let mut found = Vec::new();
-            latency.read(|key, value| found.push((key, value)));
-            let rows = found.into_iter().map(|(key, value)| {
+            let mut counts = Vec::new();
+            latency.read(|key, value| counts.push((key, value)));
+            let rows = counts.into_iter().map(|(key, value)| {
                 let device = latency.device(key).to_owned();
                 (device, key.le(), key.metric(), key.unit(), value)
             });

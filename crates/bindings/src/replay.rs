@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 fn column<T: Element + Clone>(columns: &Bound<'_, PyDict>, name: &str) -> PyResult<Vec<T>> {
-    let found = columns
+    let array = columns
         .get_item(name)?
         .ok_or_else(|| PyValueError::new_err(format!("column {name} is missing")))?;
-    PyBuffer::<T>::get(&found)
+    PyBuffer::<T>::get(&array)
         .and_then(|buffer| buffer.to_vec(columns.py()))
         .map_err(|error| PyValueError::new_err(format!("{name}: {error}")))
 }

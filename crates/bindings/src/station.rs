@@ -51,8 +51,8 @@ fn profile_moments<'py>(
     let op: Op = op.parse().map_err(PyValueError::new_err)?;
     let moments = PyDict::new(py);
     moments.set_item("mean", profile.mean_service_s(op, sequential, size_bytes))?;
-    let asked = [0.5, 0.9, 0.95, 0.99];
-    let quantiles = profile.service_quantiles_s(op, sequential, size_bytes, &asked);
+    let probabilities = [0.5, 0.9, 0.95, 0.99];
+    let quantiles = profile.service_quantiles_s(op, sequential, size_bytes, &probabilities);
     for (name, quantile) in ["p50", "p90", "p95", "p99"].iter().zip(quantiles) {
         moments.set_item(name, quantile)?;
     }

@@ -107,12 +107,13 @@ impl TraceExport {
 }
 
 fn columns_of<const N: usize>(py: Python<'_>, columns: &[Column]) -> PyResult<[Vec<i64>; N]> {
-    let made: Vec<Vec<i64>> = columns
+    let vectors: Vec<Vec<i64>> = columns
         .iter()
         .map(|column| column.to_vec(py))
         .collect::<PyResult<_>>()?;
-    let n = made.len();
-    made.try_into()
+    let n = vectors.len();
+    vectors
+        .try_into()
         .map_err(|_| PyValueError::new_err(format!("found {n} columns; expected {N}")))
 }
 
@@ -145,15 +146,15 @@ fn read_foreign(
     spool: &Path,
     requests: &Path,
 ) -> Result<Imported, ReadError> {
-    let ours = |path: &Path| {
+    let read_error = |path: &Path| {
         let name = path.display().to_string();
         move |e| ReadError::Io(name.clone(), e)
     };
-    let mut out = Spool::create(spool).map_err(ours(spool))?;
+    let mut out = Spool::create(spool).map_err(read_error(spool))?;
     let mut imported = Imported::default();
     match format {
         "blktrace" => {
-            let file = File::create(requests).map_err(ours(requests))?;
+            let file = File::create(requests).map_err(read_error(requests))?;
             let mut side = BufWriter::with_capacity(1 << 20, file);
             let mut each = |r: &blktrace::DeviceRequest| {
                 let fields = [
@@ -171,7 +172,7 @@ fn read_foreign(
                     .try_for_each(|field| side.write_all(&field.to_le_bytes()))
             };
             blktrace::read(paths, &mut out, &mut imported, &mut each)?;
-            side.flush().map_err(ours(requests))?;
+            side.flush().map_err(read_error(requests))?;
         }
         "dxt" => {
             for path in paths {
@@ -185,7 +186,7 @@ fn read_foreign(
         }
         _ => return Err(ReadError::Malformed(format!("no format {format}"))),
     }
-    out.finish().map_err(ours(spool))?;
+    out.finish().map_err(read_error(spool))?;
     Ok(imported)
 }
 

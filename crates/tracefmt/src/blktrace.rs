@@ -202,17 +202,17 @@ struct Merged {
 
 impl Merged {
     fn open(paths: &[PathBuf]) -> Result<Self, ReadError> {
-        let mut made = Merged {
+        let mut merged = Merged {
             sources: Vec::new(),
             heads: Vec::new(),
             order: BinaryHeap::new(),
         };
         for path in paths {
-            made.sources.push(Source::open(path)?);
-            made.heads.push(None);
-            made.advance(made.sources.len() - 1)?;
+            merged.sources.push(Source::open(path)?);
+            merged.heads.push(None);
+            merged.advance(merged.sources.len() - 1)?;
         }
-        Ok(made)
+        Ok(merged)
     }
 
     fn advance(&mut self, which: usize) -> Result<(), ReadError> {
@@ -420,12 +420,12 @@ fn pass(
             to.seen += 1;
             match op {
                 Some(op) => {
-                    let asked = if start == ISSUE {
+                    let queue_entry = if start == ISSUE {
                         queued.remove(&place)
                     } else {
                         None
                     };
-                    let (queued_ns, pid) = asked.unwrap_or((entry.time, entry.pid));
+                    let (queued_ns, pid) = queue_entry.unwrap_or((entry.time, entry.pid));
                     under_way.issue(DeviceRequest {
                         queued_ns,
                         issued_ns: entry.time,

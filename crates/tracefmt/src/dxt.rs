@@ -20,7 +20,7 @@ const WRITE: u8 = 33;
 pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadError> {
     let mut records: Vec<Record> = Vec::new();
     let mut file_id = 0;
-    let mut known = false;
+    let mut supported = false;
     // segments announced by a header and not read yet: a truncated file ends with some
     let mut promised: i64 = 0;
     let mut header = (0, String::new());
@@ -29,7 +29,7 @@ pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadE
         if let Some(comment) = line.strip_prefix('#') {
             let comment = comment.trim();
             if let Some(dxt) = comment.strip_prefix("DXT,") {
-                known = true;
+                supported = true;
                 if let Some((_, name)) = dxt.split_once("file_name:") {
                     file_id = to.file(name.trim());
                 }
@@ -56,7 +56,7 @@ pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadE
                     );
                 }
             } else if comment.starts_with("darshan log version") || comment.starts_with("exe:") {
-                known = true;
+                supported = true;
                 to.about.push(comment.to_owned());
             }
             return Ok(());
@@ -64,12 +64,12 @@ pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadE
         if line.trim().is_empty() {
             return Ok(());
         }
-        let words: Vec<&str> = line.split_whitespace().collect();
+        let fields: Vec<&str> = line.split_whitespace().collect();
         let expected = "MODULE RANK read|write SEGMENT OFFSET LENGTH START END";
-        let [module, rank, direction, _segment, offset, length, start, end, ..] = words[..] else {
+        let [module, rank, direction, _segment, offset, length, start, end, ..] = fields[..] else {
             return Err(bad(expected));
         };
-        if !known || file_id == 0 {
+        if !supported || file_id == 0 {
             return Err(bad(
                 "`# DXT, file_id: …, file_name: …` before the first segment",
             ));
@@ -121,7 +121,7 @@ pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadE
         });
         Ok(())
     })?;
-    if !known {
+    if !supported {
         let expected = "the output of darshan-dxt-parser (`# DXT, …`)";
         return Err(malformed(path, 1, "another text", expected));
     }

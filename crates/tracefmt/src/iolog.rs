@@ -32,24 +32,24 @@ pub fn read(path: &Path, tid: u32, out: &mut Spool, to: &mut Imported) -> Result
             };
             return Ok(());
         }
-        let words: Vec<&str> = line.split_whitespace().collect();
-        if words.is_empty() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        if fields.is_empty() {
             return Ok(());
         }
         let bad = |expected: &str| malformed(path, number, shown(line), expected);
-        let words = if version == 3 {
-            let us: u64 = words[0]
+        let fields = if version == 3 {
+            let us: u64 = fields[0]
                 .parse()
                 .map_err(|_| bad("a line that begins with microseconds"))?;
             if us < clock_us {
                 return Err(bad("a time not before the last one"));
             }
             clock_us = us;
-            &words[1..]
+            &fields[1..]
         } else {
-            &words[..]
+            &fields[..]
         };
-        let (file, action, numbers) = match words {
+        let (file, action, numbers) = match fields {
             [file, action @ ("add" | "open" | "close")] => (file, *action, None),
             [file, action @ ("read" | "write" | "sync" | "datasync" | "trim" | "wait"), offset, length] =>
             {

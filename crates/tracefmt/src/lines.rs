@@ -31,8 +31,8 @@ pub fn for_each(
         }
         number += 1;
         if read == LONGEST {
-            let found = "a line of more than 1 MiB";
-            return Err(malformed(path, number, found, "text"));
+            let actual = "a line of more than 1 MiB";
+            return Err(malformed(path, number, actual, "text"));
         }
         let ended = line.last() == Some(&b'\n');
         while matches!(line.last(), Some(b'\n' | b'\r')) {

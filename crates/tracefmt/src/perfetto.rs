@@ -112,7 +112,7 @@ pub struct Perfetto {
 impl Perfetto {
     /// Create the first part at `path`. The names of further parts are `stem-2.ext`, `stem-3.ext`, ….
     pub fn create(path: &Path, context: Context) -> io::Result<Self> {
-        let mut made = Perfetto {
+        let mut exporter = Perfetto {
             parts: Parts::create(path)?,
             operations: context.operation_names(),
             paths: context.paths(),
@@ -136,8 +136,8 @@ impl Perfetto {
             flows: 0,
             context,
         };
-        made.preamble()?;
-        Ok(made)
+        exporter.preamble()?;
+        Ok(exporter)
     }
 
     /// Write the beginning of a part: clocks, an empty interning state, the slice of losses.
@@ -364,10 +364,10 @@ impl Perfetto {
         let (_, direction) = self.named(event.op);
         self.counters.operation(&event, &direction);
         let within = match self.held.get(&event.tid) {
-            Some(held) if event.t_ns < held.event.end_ns() => {
+            Some(call) if event.t_ns < call.event.end_ns() => {
                 // nested within the current call, such as a fault in a read; an event that outlasts the call gets a
                 // lane
-                if event.flags & ASYNC == 0 && event.end_ns() <= held.event.end_ns() {
+                if event.flags & ASYNC == 0 && event.end_ns() <= call.event.end_ns() {
                     Some(true)
                 } else {
                     Some(false)
@@ -385,12 +385,12 @@ impl Perfetto {
             }),
             Some(false) => self.on_lane(event),
             None => {
-                let held = Held {
+                let call = Held {
                     event,
                     track: thread,
                     flows: Vec::new(),
                 };
-                match self.held.insert(event.tid, held) {
+                match self.held.insert(event.tid, call) {
                     Some(before) => self.emit(&before),
                     None => Ok(()),
                 }
@@ -417,18 +417,18 @@ impl Perfetto {
         self.operations.get(&op).cloned().unwrap_or_else(unknown)
     }
 
-    fn emit(&mut self, held: &Held) -> io::Result<()> {
+    fn emit(&mut self, call: &Held) -> io::Result<()> {
         self.roll()?;
-        let e = held.event;
+        let e = call.event;
         let (name, direction) = self.named(e.op);
         let path = self.path(e.file_id)?;
         self.slice(
-            held.track,
+            call.track,
             e.t_ns,
             e.end_ns(),
             &name,
             &direction,
-            &held.flows,
+            &call.flows,
             |event| {
                 match path {
                     Some(number) => event.message(4, |note| {
@@ -446,7 +446,7 @@ impl Perfetto {
                 if e.flags != 0 {
                     annotation(event, 6, e.flags);
                 }
-                if matches!(held.track, Track::Lane(..)) {
+                if matches!(call.track, Track::Lane(..)) {
                     annotation(event, 7, e.tid);
                 }
             },
@@ -462,9 +462,9 @@ impl Perfetto {
             self.requests += 1;
             self.counters.request(&request);
             let mut flows = Vec::new();
-            if let Some(held) = self.held.get_mut(&request.tid).filter(|_| request.tid != 0) {
-                if held.event.t_ns <= request.t_ns && request.t_ns <= held.event.end_ns() {
-                    held.flows.push(self.requests);
+            if let Some(call) = self.held.get_mut(&request.tid).filter(|_| request.tid != 0) {
+                if call.event.t_ns <= request.t_ns && request.t_ns <= call.event.end_ns() {
+                    call.flows.push(self.requests);
                     flows.push(self.requests);
                     self.flows += 1;
                 }
@@ -537,10 +537,10 @@ impl Exporter for Perfetto {
 
     fn finish(&mut self) -> io::Result<Value> {
         self.drain(i64::MAX)?;
-        let mut held: Vec<Held> = self.held.drain().map(|(_, held)| held).collect();
-        held.sort_by_key(|h| h.event.t_ns);
-        for held in &held {
-            self.emit(held)?;
+        let mut calls: Vec<Held> = self.held.drain().map(|(_, call)| call).collect();
+        calls.sort_by_key(|h| h.event.t_ns);
+        for call in &calls {
+            self.emit(call)?;
         }
         self.counters_until(i64::MAX)?;
         self.parts.out.flush()?;
@@ -633,7 +633,7 @@ impl Counters {
     /// Return the means of the bins that ended before `until_ns`, with the start of each bin.
     fn take_until(&mut self, until_ns: i64) -> Vec<(i64, [f64; 4])> {
         let last = (until_ns.saturating_sub(self.start_ns)).div_euclid(self.bin_ns);
-        let mut made = Vec::new();
+        let mut samples = Vec::new();
         let seconds = self.bin_ns as f64 / 1e9;
         while self.first < last {
             let Some(sums) = self.bins.pop_front() else {
@@ -646,13 +646,13 @@ impl Counters {
                 sums[2] / width,
                 sums[3] / width,
             ];
-            made.push((self.start_ns + self.first * self.bin_ns, means));
+            samples.push((self.start_ns + self.first * self.bin_ns, means));
             self.first += 1;
         }
         if until_ns == i64::MAX {
-            made.push((self.start_ns + self.first * self.bin_ns, [0.0; 4]));
+            samples.push((self.start_ns + self.first * self.bin_ns, [0.0; 4]));
         }
-        made
+        samples
     }
 }
 

@@ -154,7 +154,7 @@ pub struct Head {
 impl FileTiles {
     /// Create an empty figure.
     pub fn new(wanted: Wanted) -> Self {
-        let kept = if wanted.each {
+        let content = if wanted.each {
             Kept::Each(Points::new(wanted.drawn))
         } else {
             let y = Axis::over(wanted.low, wanted.high, FINEST_BITS);
@@ -181,7 +181,7 @@ impl FileTiles {
             counts: [0; CHANNELS],
             borders,
             moments: Vec::new(),
-            kept,
+            kept: content,
         }
     }
 
@@ -199,9 +199,9 @@ impl FileTiles {
         {
             self.moments.push(number);
         }
-        for (border, found) in self.wanted.borders.iter().zip(&mut self.borders) {
+        for (border, position) in self.wanted.borders.iter().zip(&mut self.borders) {
             if *border == (channel as u8, self.counts[channel]) {
-                *found = Some((t, number));
+                *position = Some((t, number));
             }
         }
         self.seen += 1;
@@ -285,10 +285,10 @@ pub struct Tiles {
 
 impl Tiles {
     /// Create tiles for these files.
-    pub fn new(wanted: Vec<Wanted>) -> Self {
-        let most = wanted.iter().map(|w| w.file_id).max().unwrap_or(0);
+    pub fn new(requests: Vec<Wanted>) -> Self {
+        let most = requests.iter().map(|w| w.file_id).max().unwrap_or(0);
         let mut places = vec![0; usize::try_from(most.clamp(0, 1 << 24)).unwrap_or(0) + 1];
-        for (place, w) in wanted.iter().enumerate() {
+        for (place, w) in requests.iter().enumerate() {
             if let Some(slot) = usize::try_from(w.file_id)
                 .ok()
                 .and_then(|i| places.get_mut(i))
@@ -297,7 +297,7 @@ impl Tiles {
             }
         }
         Self {
-            files: wanted.into_iter().map(FileTiles::new).collect(),
+            files: requests.into_iter().map(FileTiles::new).collect(),
             places,
         }
     }
@@ -397,8 +397,8 @@ mod tests {
         }
         let mut totals = totals::Totals::default();
         assert!(totals.add(batch));
-        let mine = totals.files().iter().find(|f| f.file_id == 4).unwrap();
-        assert_eq!(mine.drawn.iter().sum::<u64>(), drawn.len() as u64);
+        let totals_of_file = totals.files().iter().find(|f| f.file_id == 4).unwrap();
+        assert_eq!(totals_of_file.drawn.iter().sum::<u64>(), drawn.len() as u64);
         let short = Batch {
             done: &done[1..],
             ..batch

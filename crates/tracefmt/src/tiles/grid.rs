@@ -233,8 +233,8 @@ impl Grid {
             );
             let mut joined = NO_EDGES;
             for old in &self.edges[at..end] {
-                for (mine, theirs) in joined.iter_mut().zip(old) {
-                    *mine = (mine.0.min(theirs.0), mine.1.max(theirs.1));
+                for (sum, added) in joined.iter_mut().zip(old) {
+                    *sum = (sum.0.min(added.0), sum.1.max(added.1));
                 }
             }
             edges.push(joined);
@@ -274,11 +274,11 @@ impl Grid {
                 .starts
                 .get(column + 1)
                 .map_or(self.cells.len(), |&s| s as usize);
-            let here = rest.partition_point(|l| l.0 as usize <= column);
-            let (mine, others) = rest.split_at(here);
+            let boundary = rest.partition_point(|l| l.0 as usize <= column);
+            let (own, others) = rest.split_at(boundary);
             rest = others;
-            let mut added: Vec<Cell> = Vec::with_capacity(mine.len());
-            for &(_, row, channel, y) in mine {
+            let mut added: Vec<Cell> = Vec::with_capacity(own.len());
+            for &(_, row, channel, y) in own {
                 if added.last().is_none_or(|cell| cell.row != row) {
                     added.push(Cell {
                         row,
@@ -438,14 +438,14 @@ mod tests {
 
     /// Brute-force counts on the grid's own axes.
     fn expected(events: &[(u64, u64, usize)], shape: Shape) -> BTreeMap<(u64, u64), [u32; 3]> {
-        let mut found = BTreeMap::new();
+        let mut counts = BTreeMap::new();
         for &(x, y, channel) in events {
-            let cell = found
+            let cell = counts
                 .entry((shape.x.bin(x), shape.y.bin(y)))
                 .or_insert([0; 3]);
             cell[channel] += 1;
         }
-        found
+        counts
     }
 
     fn filled(events: &[(u64, u64, usize)], x: Axis, y: Axis, most: usize) -> Finished {
@@ -458,14 +458,14 @@ mod tests {
 
     fn check(events: &[(u64, u64, usize)], grid: &Finished) {
         let shape = grid.shape();
-        let mut found = BTreeMap::new();
+        let mut counts = BTreeMap::new();
         for column in 0..shape.columns as usize {
             for cell in grid.column(column) {
-                found.insert((column as u64, u64::from(cell.row)), cell.n);
+                counts.insert((column as u64, u64::from(cell.row)), cell.n);
             }
         }
-        assert_eq!(found, expected(events, shape));
-        let total: u32 = found.values().flatten().sum();
+        assert_eq!(counts, expected(events, shape));
+        let total: u32 = counts.values().flatten().sum();
         assert_eq!(total as usize, events.len());
     }
 
@@ -552,9 +552,9 @@ mod tests {
         assert_eq!(highs.iter().max(), Some(&((1 << 31) + 5)));
         let x = grid.shape().x;
         for (column, (low, high)) in lows.iter().zip(&highs).enumerate() {
-            let mine = events.iter().filter(|e| x.bin(e.0) == column as u64);
-            assert_eq!(mine.clone().map(|e| e.1).min(), Some(*low));
-            assert_eq!(mine.map(|e| e.1).max(), Some(*high));
+            let in_column = events.iter().filter(|e| x.bin(e.0) == column as u64);
+            assert_eq!(in_column.clone().map(|e| e.1).min(), Some(*low));
+            assert_eq!(in_column.map(|e| e.1).max(), Some(*high));
         }
     }
 

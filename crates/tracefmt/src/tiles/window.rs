@@ -88,10 +88,10 @@ mod tests {
             assert_eq!(reads, 3334);
         }
         let part = counted(&keys, &borders[10..=11], View { low: 500, ..view }, 2);
-        let wanted = keys[2000..2200]
+        let expected = keys[2000..2200]
             .iter()
             .filter(|&&k| k & OFFSET >= 500)
             .count();
-        assert_eq!(part.iter().sum::<u32>() as usize, wanted);
+        assert_eq!(part.iter().sum::<u32>() as usize, expected);
     }
 }
