@@ -21,7 +21,7 @@ const AWAKE: u8 = 1;
 const REFUSED: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(ASLEEP);
-static ASKED: AtomicBool = AtomicBool::new(false);
+static ARRIVED: AtomicBool = AtomicBool::new(false);
 static HELD: Mutex<Option<File>> = Mutex::new(None);
 
 fn hold() -> io::Result<File> {
@@ -32,7 +32,7 @@ fn hold() -> io::Result<File> {
 
 /// Register a request: processors stay awake from now on.
 pub fn stay() {
-    ASKED.store(true, Ordering::Relaxed);
+    ARRIVED.store(true, Ordering::Relaxed);
     if STATE.load(Ordering::Relaxed) != ASLEEP {
         return;
     }
@@ -51,8 +51,8 @@ pub fn stay() {
 }
 
 /// True if a request has arrived since the last call.
-pub fn asked() -> bool {
-    ASKED.swap(false, Ordering::Relaxed)
+pub fn take_arrived() -> bool {
+    ARRIVED.swap(false, Ordering::Relaxed)
 }
 
 /// Let processors sleep until the next request.

@@ -96,12 +96,12 @@ pub struct Counters {
 
 impl Default for Counters {
     fn default() -> Self {
-        Counters::from_words(&[0; NAMES.len()], [0; BINS])
+        Counters::from_values(&[0; NAMES.len()], [0; BINS])
     }
 }
 
 impl Counters {
-    fn from_words(values: &[u64; NAMES.len()], lateness_bins: [u64; BINS]) -> Self {
+    fn from_values(values: &[u64; NAMES.len()], lateness_bins: [u64; BINS]) -> Self {
         let [reads, writes, flushes, read_bytes, written_bytes, read_service_ns, write_service_ns, flush_service_ns, read_time_ns, write_time_ns, flush_time_ns, busy_ns, in_flight, queue_time_ns, late_count, lateness_ns_total, lateness_ns_max, asked_time_ns, delivered_time_ns, errors] =
             *values;
         Counters {
@@ -130,7 +130,7 @@ impl Counters {
     }
 
     /// The counters in the order of [`NAMES`].
-    pub fn words(&self) -> [u64; NAMES.len()] {
+    pub fn values(&self) -> [u64; NAMES.len()] {
         [
             self.reads,
             self.writes,
@@ -216,7 +216,7 @@ impl StatsPage {
         let sequence = self.word(1).load(Ordering::Relaxed);
         self.word(1).store(sequence | 1, Ordering::Release);
         self.word(2).store(now_ns, Ordering::Relaxed);
-        for (index, value) in counters.words().into_iter().enumerate() {
+        for (index, value) in counters.values().into_iter().enumerate() {
             self.word(FIRST_COUNTER + index)
                 .store(value, Ordering::Relaxed);
         }
@@ -247,8 +247,8 @@ mod tests {
     fn words_and_names_are_of_one_order() {
         let counted: Vec<u64> = (1..=NAMES.len() as u64).collect();
         let values: [u64; NAMES.len()] = counted.try_into().unwrap();
-        let counters = Counters::from_words(&values, [0; BINS]);
-        assert_eq!(counters.words(), values);
+        let counters = Counters::from_values(&values, [0; BINS]);
+        assert_eq!(counters.values(), values);
         assert_eq!(counters.delivered_time_ns, 19);
     }
 

@@ -217,7 +217,7 @@ impl Tree {
     }
 
     /// Total, free and available blocks of the disk: those of the host, or those of the disk's own size.
-    pub(crate) fn room(&self, host: &libc::statvfs) -> (u64, u64, u64) {
+    pub(crate) fn block_counts(&self, host: &libc::statvfs) -> (u64, u64, u64) {
         let gate = &self.disk.gate;
         let (mut blocks, mut free, mut available) = (host.f_blocks, host.f_bfree, host.f_bavail);
         if let Some(space) = *gate.space() {

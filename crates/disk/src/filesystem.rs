@@ -299,7 +299,7 @@ impl Filesystem for Tree {
                 self.own(request, directory.fd(), file.as_raw_fd(), &itself)?;
                 Ok(file)
             };
-            let file = match self.naming(fresh, || self.made(&directory, name)) {
+            let file = match self.naming(fresh, || self.creation(&directory, name)) {
                 Err(error)
                     if error.kind() == io::ErrorKind::AlreadyExists
                         && flags & libc::O_EXCL == 0 =>
@@ -539,7 +539,7 @@ impl Filesystem for Tree {
             }
         });
         send!(reply, stats, s => {
-            let (blocks, free, available) = self.room(&s);
+            let (blocks, free, available) = self.block_counts(&s);
             reply.statfs(
                 blocks,
                 free,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use crate::handle::{component, open_beneath, open_root, path_of, stat_at, Attributes};
 pub use crate::known::Identity;
-use crate::known::{Known, Name, Route, ROOT};
+use crate::known::{InodeTable, Name, Route, ROOT};
 use crate::position;
 
 /// Maximum number of directory descriptors that stay open for reuse.
@@ -68,7 +68,7 @@ impl Directories {
 #[derive(Debug)]
 pub struct Inodes {
     root: Inode,
-    known: RwLock<Known>,
+    table: RwLock<InodeTable>,
     directories: Mutex<Directories>,
     /// Held while a name is removed or moved. A thread that does not find a file can lock it and try again.
     changing: Mutex<()>,
@@ -83,25 +83,25 @@ impl Inodes {
     pub fn new(backing: &CStr) -> io::Result<Self> {
         let handle = open_root(backing)?;
         let root = Attributes::at(handle.as_raw_fd(), c"")?;
-        let table = Known::new(root.key(), position::file_base(""));
+        let table = InodeTable::new(root.key(), position::file_base(""));
         let id = table.identity(ROOT).ok_or_else(stale)?;
         Ok(Inodes {
             root: Inode {
                 id,
                 handle: Arc::new(handle),
             },
-            known: RwLock::new(table),
+            table: RwLock::new(table),
             directories: Mutex::default(),
             changing: Mutex::default(),
         })
     }
 
-    fn known(&self) -> RwLockReadGuard<'_, Known> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> RwLockReadGuard<'_, InodeTable> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known_mut(&self) -> RwLockWriteGuard<'_, Known> {
-        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    fn table_mut(&self) -> RwLockWriteGuard<'_, InodeTable> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn directories(&self) -> MutexGuard<'_, Directories> {
@@ -127,7 +127,7 @@ impl Inodes {
         if number == ROOT {
             return Ok(self.root.clone());
         }
-        let table = self.known();
+        let table = self.table();
         let id = table.identity(number).ok_or_else(stale)?;
         if let Some(handle) = self.directories().open.get(&number).cloned() {
             return Ok(Inode { id, handle });
@@ -183,7 +183,7 @@ impl Inodes {
     }
 
     fn meet(&self, parent: &Inode, name: &OsStr, seen: &Attributes) -> Identity {
-        self.known_mut()
+        self.table_mut()
             .meet(parent.id.number, name, seen, position::file_base)
     }
 
@@ -192,7 +192,7 @@ impl Inodes {
         if number == ROOT {
             return;
         }
-        let mut table = self.known_mut();
+        let mut table = self.table_mut();
         let forgotten = table.forget(number, lookups);
         let closing = table.closing();
         drop(table);
@@ -205,18 +205,18 @@ impl Inodes {
 
     /// Generation of the file with that number, which distinguishes it from an earlier file.
     pub fn generation(&self, number: u64) -> u32 {
-        let id = self.known().identity(number);
+        let id = self.table().identity(number);
         id.map_or(0, |id| id.generation)
     }
 
     /// Path of a file relative to the mount.
     pub fn path(&self, number: u64) -> String {
-        self.known().path(number)
+        self.table().path(number)
     }
 
     /// Path of `name` in a directory.
     pub fn path_below(&self, directory: &Inode, name: &OsStr) -> String {
-        self.known().path_below(directory.id.number, name)
+        self.table().path_below(directory.id.number, name)
     }
 
     /// Lock for removing or moving a name.
@@ -273,7 +273,7 @@ impl Changing<'_> {
         match open_beneath(directory.fd(), &[name.as_bytes()]) {
             Ok(handle) => {
                 let seen = Attributes::at(handle.as_raw_fd(), c"")?;
-                let number = self.inodes.known().number_of(&seen);
+                let number = self.inodes.table().number_of(&seen);
                 named.known = number.map(|number| (number, handle));
                 Ok(named)
             }
@@ -286,14 +286,14 @@ impl Changing<'_> {
     pub fn removed(&self, named: Named) {
         let name = named.name();
         if let Some((number, handle)) = named.known {
-            self.inodes.known_mut().remove_name(number, &name, handle);
+            self.inodes.table_mut().remove_name(number, &name, handle);
         }
     }
 
     /// Record that the file now has the name of `replaced`.
     pub fn renamed(&self, named: &Named, replaced: Named) {
         let (old, new) = (named.name(), replaced.name());
-        let mut table = self.inodes.known_mut();
+        let mut table = self.inodes.table_mut();
         if let Some((number, handle)) = replaced.known {
             table.remove_name(number, &new, handle);
         }
@@ -304,7 +304,7 @@ impl Changing<'_> {
 
     /// Record that the two names were exchanged.
     pub fn exchanged(&self, first: &Named, second: &Named) {
-        let mut table = self.inodes.known_mut();
+        let mut table = self.inodes.table_mut();
         for (this, that) in [(first, second), (second, first)] {
             if let Some((number, _)) = &this.known {
                 table.rename(*number, &this.name(), that.name());

@@ -75,7 +75,7 @@ pub(crate) struct Route {
 
 /// Table of the files that the kernel knows.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct InodeTable {
     root: Identity,
     nodes: HashMap<u64, Node>,
     foreign: HashMap<(Key, u32), u64>,
@@ -85,9 +85,9 @@ pub(crate) struct Known {
     closing: Vec<Arc<OwnedFd>>,
 }
 
-impl Known {
+impl InodeTable {
     pub(crate) fn new(root: Key, device_base: u64) -> Self {
-        Known {
+        InodeTable {
             root: Identity {
                 number: ROOT,
                 device_base,
@@ -425,7 +425,7 @@ mod tests {
         }
     }
 
-    fn meet(table: &mut Known, parent: u64, name: &str, number: u64, links: u64) -> Identity {
+    fn meet(table: &mut InodeTable, parent: u64, name: &str, number: u64, links: u64) -> Identity {
         table.meet(parent, OsStr::new(name), &file(number, links), |path| {
             path.len() as u64
         })
@@ -435,8 +435,8 @@ mod tests {
         (parent, name.as_bytes().into())
     }
 
-    fn empty_table() -> Known {
-        Known::new((7, 2), 0)
+    fn empty_table() -> InodeTable {
+        InodeTable::new((7, 2), 0)
     }
 
     #[test]

@@ -59,13 +59,13 @@ impl Tree {
                 check(make(directory.fd(), &c_name))?;
                 self.own(request, directory.fd(), directory.fd(), &c_name)
             },
-            || self.made(&directory, name),
+            || self.creation(&directory, name),
         )?;
         self.entry(parent.0, name)
     }
 
-    /// Change that a power cut would undo for a new name.
-    pub(crate) fn made(&self, directory: &Inode, name: &OsStr) -> io::Result<Name> {
+    /// Change that a power cut undoes for a new name.
+    pub(crate) fn creation(&self, directory: &Inode, name: &OsStr) -> io::Result<Name> {
         let stat = stat_at(directory.fd(), &component(name)?, 0)?;
         Ok(Name::Made {
             path: self.inodes.path_below(directory, name),
@@ -190,7 +190,7 @@ impl Tree {
                     )
                 })
             },
-            || self.made(&parent, new_name),
+            || self.creation(&parent, new_name),
         )?;
         self.entry(new_parent.0, new_name)
     }

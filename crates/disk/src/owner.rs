@@ -32,7 +32,7 @@ const CAPABILITY: &CStr = c"security.capability";
 pub struct Owner {
     users: (u32, u32),
     groups: (u32, u32),
-    given: bool,
+    mapped: bool,
 }
 
 fn exchanged(id: u32, (one, other): (u32, u32)) -> u32 {
@@ -46,12 +46,12 @@ fn exchanged(id: u32, (one, other): (u32, u32)) -> u32 {
 }
 
 impl Owner {
-    /// Map files of `host` to `given` on the mount.
+    /// Map files of `host` to those of `mount` on the mount.
     pub fn new(host: OwnerId, mount: OwnerId) -> Self {
         Owner {
             users: (host.uid, mount.uid),
             groups: (host.gid, mount.gid),
-            given: true,
+            mapped: true,
         }
     }
 
@@ -69,7 +69,7 @@ impl Owner {
     /// it only sets the group of files in them. EPERM for a device.
     pub(crate) fn mode(&self, kind: u32, mode: u32) -> io::Result<u32> {
         match kind & libc::S_IFMT {
-            _ if !self.given => Ok(mode),
+            _ if !self.mapped => Ok(mode),
             libc::S_IFDIR => Ok(mode),
             libc::S_IFCHR | libc::S_IFBLK => Err(error(libc::EPERM)),
             _ => Ok(mode & !(libc::S_ISUID | libc::S_ISGID)),
@@ -78,7 +78,7 @@ impl Owner {
 
     /// Remove setuid, setgid and capabilities. Call this before the bytes of the file can change.
     pub(crate) fn disarm(&self, fd: RawFd) -> io::Result<()> {
-        if !self.given {
+        if !self.mapped {
             return Ok(());
         }
         clear_set_id(fd)?;
@@ -93,7 +93,7 @@ impl Owner {
 
     /// EPERM for an attribute that gives capabilities to a file.
     pub(crate) fn admit_attribute(&self, name: &CStr) -> io::Result<()> {
-        if self.given && name == CAPABILITY {
+        if self.mapped && name == CAPABILITY {
             return Err(error(libc::EPERM));
         }
         Ok(())

@@ -193,7 +193,7 @@ impl Disk {
                 self.gate.set_volatile(on.then_some(LIMIT_BYTES));
             }
         }
-        let actual = self.found(&patch.asked);
+        let actual = self.actual(&patch.asked);
         if error.is_none() && !agrees(&patch.asked, &actual) {
             error = Some("what was read back is not what was asked for".into());
         }
@@ -226,8 +226,8 @@ impl Disk {
         events.iter().cloned().collect()
     }
 
-    /// Current values of the keys of `asked`.
-    fn found(&self, requested: &Value) -> Value {
+    /// Current values of the keys of `requested`.
+    fn actual(&self, requested: &Value) -> Value {
         let state = self.state();
         let (effective, changed) = (state.station.effective(), state.station.changed().clone());
         drop(state);

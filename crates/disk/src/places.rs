@@ -143,7 +143,7 @@ impl Places {
             }
         }
         for other in others {
-            places.check_beside(other)?;
+            places.check_against(other)?;
         }
         let lock = places.lock()?;
         Ok(Places {
@@ -152,7 +152,7 @@ impl Places {
         })
     }
 
-    fn check_beside(&self, other: &Places) -> Result<(), Error> {
+    fn check_against(&self, other: &Places) -> Result<(), Error> {
         let relation = match (&self.backed, &other.backed) {
             _ if self.key == other.key => Some(Relation::Same),
             (Some(own), Some(its)) => own.relation(its),
@@ -161,7 +161,7 @@ impl Places {
         let backing = self.backing.display();
         let (its, at) = (other.backing.display(), other.mount.display());
         let description = match relation {
-            None => return self.check_point_beside(other),
+            None => return self.check_mount_points(other),
             Some(Relation::Same) if self.backing == other.backing => "is that".to_owned(),
             Some(Relation::Same) => format!("is {its}, that"),
             Some(Relation::Below) => format!("lies in {its}, that"),
@@ -172,7 +172,7 @@ impl Places {
         )))
     }
 
-    fn check_point_beside(&self, other: &Places) -> Result<(), Error> {
+    fn check_mount_points(&self, other: &Places) -> Result<(), Error> {
         let lies_in = |point: &Option<Location>, backing: &Option<Location>| {
             let relation = point.as_ref().zip(backing.as_ref());
             let relation = relation.and_then(|(point, backing)| point.relation(backing));

@@ -62,7 +62,7 @@ impl Disk {
     /// Value of the counter `name`.
     pub fn counter(&self, name: &str) -> Option<u64> {
         let at = NAMES.iter().position(|candidate| *candidate == name)?;
-        Some(self.state().counters.words()[at])
+        Some(self.state().counters.values()[at])
     }
 
     /// Counters and related values as JSON.
@@ -72,7 +72,7 @@ impl Disk {
         let now = now_ns();
         state.count_in_flight(now, 0);
         let mut out = serde_json::Map::new();
-        for (name, value) in NAMES.into_iter().zip(state.counters.words()) {
+        for (name, value) in NAMES.into_iter().zip(state.counters.values()) {
             out.insert(name.to_owned(), json!(value));
         }
         let bins = state.counters.lateness_bins;
@@ -121,7 +121,7 @@ impl Disk {
             .gate
             .unsynced()
             .as_ref()
-            .map_or((0, 0), crate::unsynced::Unsynced::kept);
+            .map_or((0, 0), crate::unsynced::Unsynced::stored_and_dropped_bytes);
         out.insert("unsynced_bytes".into(), json!(kept_bytes));
         out.insert("drained_bytes".into(), json!(drained));
         Value::Object(out)

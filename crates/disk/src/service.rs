@@ -159,7 +159,7 @@ impl Service {
         }
         let ticket = self
             .disk
-            .arrive(Op::Flush, self.whole(open, pid), arrival_ns);
+            .arrive(Op::Flush, self.target(open, pid), arrival_ns);
         let flushed = self.make_durable(open, ticket.visit());
         let synced = flushed.and_then(|()| match open {
             Some(open) if self.disk.durable => open.file.sync_all(),
@@ -184,7 +184,7 @@ impl Service {
             if let Err(error) = service.disk.admit(Op::Flush) {
                 return answer(Err(error));
             }
-            let target = service.whole(Some(&open), pid);
+            let target = service.target(Some(&open), pid);
             let ticket = service.disk.arrive_as_of(Op::Flush, target, now, due_ns);
             let flushed = service.make_durable(Some(&open), ticket.visit());
             service.flushed(ticket, flushed, answer);
@@ -201,7 +201,7 @@ impl Service {
         self.answer(ticket, move || answer(flushed));
     }
 
-    fn whole(&self, open: Option<&OpenFile>, pid: u32) -> Target {
+    fn target(&self, open: Option<&OpenFile>, pid: u32) -> Target {
         Target {
             file_id: open.map_or(NO_FILE, |open| open.file_id),
             device_base: open.map_or(0, |open| open.id.device_base),

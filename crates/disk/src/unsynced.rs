@@ -125,7 +125,7 @@ impl Unsynced {
     }
 
     /// Bytes of old content stored, and bytes dropped at the limit.
-    pub fn kept(&self) -> (u64, u64) {
+    pub fn stored_and_dropped_bytes(&self) -> (u64, u64) {
         (self.kept_bytes, self.drained_bytes)
     }
 
@@ -511,7 +511,7 @@ mod tests {
         for block in 0..16 {
             write(&mut unsynced, &file, key, &[b'b'; 4096], block * 4096);
         }
-        assert_eq!(unsynced.kept(), (4 * 4096, 12 * 4096));
+        assert_eq!(unsynced.stored_and_dropped_bytes(), (4 * 4096, 12 * 4096));
         unsynced.lose(root(&place).as_raw_fd(), CutMode::Lost, 0);
         let content = fs::read(&path).unwrap();
         let split = content.iter().position(|&b| b == b'a').unwrap();

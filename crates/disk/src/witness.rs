@@ -102,7 +102,7 @@ fn watch() -> ! {
         let so_far = arrived_so_far();
         busy = so_far != arrived;
         arrived = so_far;
-        quiet = if awake::asked() {
+        quiet = if awake::take_arrived() {
             0
         } else {
             quiet.saturating_add(1)

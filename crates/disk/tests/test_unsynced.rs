@@ -132,7 +132,7 @@ proptest! {
             prop_assert!(durable == contents);
         }
         // nothing remains to be lost
-        prop_assert_eq!(unsynced.kept(), (0, 0));
+        prop_assert_eq!(unsynced.stored_and_dropped_bytes(), (0, 0));
         prop_assert!(cut(&place, &mut unsynced, CutMode::Lost, 0) == contents);
     }
 
