@@ -368,7 +368,7 @@ fn park(finder: &mut Finder, ends: &mut Table, starts: &mut Table, id: u32, both
 }
 
 impl Chain {
-    fn told(&self, n: usize) -> StreamOf {
+    fn stream(&self, n: usize) -> StreamOf {
         let kind = if self.stride != 0 {
             Kind::Strided
         } else if 2 * self.backward > self.requests {
@@ -414,7 +414,7 @@ fn summary(long: &[Chain], n: usize) -> Chains {
     spent[0] += n as u64 - u64::from(at);
     let mut largest: Vec<&Chain> = long.iter().collect();
     largest.sort_by_key(|chain| (std::cmp::Reverse(chain.requests), chain.first));
-    result.streams = largest.iter().take(TOLD).map(|c| c.told(n)).collect();
+    result.streams = largest.iter().take(TOLD).map(|c| c.stream(n)).collect();
     result.open_sum = (0u64..).zip(&spent).map(|(k, requests)| k * requests).sum();
     let half = spent.iter().sum::<u64>().div_ceil(2);
     let mut sum = 0;

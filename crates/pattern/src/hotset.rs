@@ -137,7 +137,7 @@ impl HotSample {
 
     fn look(&mut self, hash: u64, requests: u32) {
         if 2 * self.used >= self.slots.len() {
-            self.room();
+            self.make_room();
             if hash > self.limit {
                 return;
             }
@@ -146,7 +146,7 @@ impl HotSample {
         self.used += usize::from(put(&mut self.slots, hash, requests));
     }
 
-    fn room(&mut self) {
+    fn make_room(&mut self) {
         if self.used >= self.most {
             while self.used >= self.most {
                 self.narrow(self.limit / 2);

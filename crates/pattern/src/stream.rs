@@ -225,7 +225,7 @@ impl Stream {
             kind: key.kind ^ 1,
             ..key
         };
-        let Some(first) = self.known(other) else {
+        let Some(first) = self.existing(other) else {
             return;
         };
         let joint = self.groups[first].1.requests_alone();
@@ -236,7 +236,7 @@ impl Stream {
     }
 
     /// Index of a key's group, if there is one.
-    fn known(&self, key: Key) -> Option<usize> {
+    fn existing(&self, key: Key) -> Option<usize> {
         if key.phase > 0 || key.file_id >= DIRECT {
             return self.index.get(&key).copied();
         }
@@ -310,7 +310,7 @@ impl Stream {
             if joint > 0 && key.kind % 2 == 1 {
                 continue; // merged with the reads
             }
-            let groups = [key, other].map(|key| self.known(key));
+            let groups = [key, other].map(|key| self.existing(key));
             let (before, after) = match (groups, joint) {
                 // both parts have the same single direction
                 ([_, None], 0) => continue,

@@ -95,7 +95,7 @@ impl Epochs {
 pub fn classify_epochs(epochs: &Epochs) -> Verdict {
     let order: Vec<&Epoch> = epochs.list.iter().collect();
     with_phases(&order, &epochs.hot, &|part| {
-        whole(order[part].iter().copied(), &epochs.hot)
+        without_phases(order[part].iter().copied(), &epochs.hot)
     })
 }
 
@@ -193,7 +193,7 @@ fn bordered(
 }
 
 /// Apply the rules in their order, without phases.
-fn whole<'a>(epochs: impl Iterator<Item = &'a Epoch> + Clone, hot: &HotSample) -> Verdict {
+fn without_phases<'a>(epochs: impl Iterator<Item = &'a Epoch> + Clone, hot: &HotSample) -> Verdict {
     let mut sum = Epoch::default();
     for epoch in epochs.clone() {
         sum.add(epoch);
@@ -450,7 +450,7 @@ fn joined<'a>(epochs: impl Iterator<Item = &'a Epoch>) -> Epochs {
 }
 
 fn side_by_side(epochs: &[(&Epoch, u32)], hot: &HotSample) -> Verdict {
-    let mut verdict = whole(epochs.iter().map(|epoch| epoch.0), hot);
+    let mut verdict = without_phases(epochs.iter().map(|epoch| epoch.0), hot);
     if verdict.class == Class::Insufficient {
         return verdict;
     }
@@ -461,11 +461,11 @@ fn side_by_side(epochs: &[(&Epoch, u32)], hot: &HotSample) -> Verdict {
     let mut spans = Vec::new();
     let mut ways = OwnWays::default();
     for own in threads.values() {
-        let verdict_of_thread = whole(own.iter().copied(), hot);
-        if ways.take(&verdict_of_thread) {
+        let own_verdict = without_phases(own.iter().copied(), hot);
+        if ways.take(&own_verdict) {
             let first = own.iter().map(|e| e.first_ns).min().unwrap_or(0);
             let last = own.iter().map(|e| e.last_ns).max().unwrap_or(0);
-            spans.push((first, last.max(first + 1), verdict_of_thread.requests));
+            spans.push((first, last.max(first + 1), own_verdict.requests));
         }
     }
     let k = at_once(&spans);

@@ -34,7 +34,7 @@ pub(crate) fn fit(counts: &[u64], requests: f64, share: f64) -> Option<Fit> {
     let complete = share >= 1.0;
     let law = Law {
         moments: &moments()[usize::from(!complete)],
-        whole: complete,
+        complete,
         requests,
         share,
     };
@@ -58,8 +58,8 @@ pub(crate) fn fit(counts: &[u64], requests: f64, share: f64) -> Option<Fit> {
 
 const MOST: f64 = 4.0;
 
-fn height(count: f64, whole: bool) -> f64 {
-    if whole {
+fn height(count: f64, complete: bool) -> f64 {
+    if complete {
         count * count.ln()
     } else {
         count.ln()
@@ -69,7 +69,7 @@ fn height(count: f64, whole: bool) -> f64 {
 /// Expectations under a zipf law.
 struct Law<'a> {
     moments: &'a [Moments],
-    whole: bool,
+    complete: bool,
     requests: f64,
     share: f64,
 }
@@ -124,7 +124,7 @@ impl Law<'_> {
         let place = (ln - LEAST_LN) / STEP_LN;
         if place >= (POINTS - 1) as f64 {
             let slope = ln + 1.0;
-            return if self.whole {
+            return if self.complete {
                 [mean * ln + 0.5, mean * slope * slope, mean * slope, 0.0]
             } else {
                 [ln - 0.5 / mean, 1.0 / mean, 1.0, 0.0]
@@ -192,7 +192,7 @@ fn moments() -> &'static [Vec<Moments>; 2] {
     })
 }
 
-fn of_mean(mean: f64, whole: bool) -> Moments {
+fn of_mean(mean: f64, complete: bool) -> Moments {
     let reach = 12.0 * mean.sqrt() + 30.0;
     let first = (mean - reach).max(0.0) as u64;
     let last = (mean + reach) as u64;
@@ -207,7 +207,7 @@ fn of_mean(mean: f64, whole: bool) -> Moments {
             ln += (mean / count as f64).ln();
         }
         let height = if count > 1 {
-            height(count as f64, whole)
+            height(count as f64, complete)
         } else {
             0.0
         };

@@ -408,15 +408,15 @@ impl Engine {
             .ports
             .get_mut(&number)
             .ok_or_else(|| Error::Bad(format!("there is no port {number}")))?;
-        let before = (port.out.asked().delay, port.inwards.asked().delay);
+        let before = (port.out.impairment().delay, port.inwards.impairment().delay);
         if let Some(impairment) = out {
             port.out.ask(impairment);
         }
         if let Some(impairment) = inwards {
             port.inwards.ask(impairment);
         }
-        let current = json!({"out": port.out.asked(), "in": port.inwards.asked()});
-        if before != (port.out.asked().delay, port.inwards.asked().delay) {
+        let current = json!({"out": port.out.impairment(), "in": port.inwards.impairment()});
+        if before != (port.out.impairment().delay, port.inwards.impairment().delay) {
             self.line.forget_order(number);
         }
         Ok(current)

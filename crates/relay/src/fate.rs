@@ -34,7 +34,7 @@ impl Fate {
 /// One direction of a link: its impairments and the number of frames so far.
 #[derive(Debug, Clone)]
 pub struct Way {
-    asked: Impairment,
+    impairment: Impairment,
     jitter: Jitter,
     seed: u64,
     key: u64,
@@ -46,7 +46,7 @@ impl Way {
     /// Direction without impairments; `key` is its number.
     pub fn new(seed: u64, key: u64) -> Self {
         Way {
-            asked: Impairment::default(),
+            impairment: Impairment::default(),
             jitter: Jitter::default(),
             seed,
             key,
@@ -56,15 +56,15 @@ impl Way {
     }
 
     /// Impairments of this direction.
-    pub fn asked(&self) -> &Impairment {
-        &self.asked
+    pub fn impairment(&self) -> &Impairment {
+        &self.impairment
     }
 
     /// Change the impairments. The sequence of draws continues.
     pub fn ask(&mut self, impairment: Impairment) {
         self.jitter = Jitter::new(impairment.delay);
         self.plain = impairment == Impairment::default();
-        self.asked = impairment;
+        self.impairment = impairment;
     }
 
     /// Fate of the next frame.
@@ -76,10 +76,10 @@ impl Way {
         // one draw each for every setting: a higher loss does not change the delays of other frames
         let mut draws = Draws::keyed(self.seed, 0, self.key, self.frames);
         let mut happens = |share: f64| draws.uniform() < share;
-        let lost = happens(self.asked.loss);
-        let twice = happens(self.asked.duplicate);
-        let corrupt = happens(self.asked.corrupt);
-        let overtakes = happens(self.asked.reorder);
+        let lost = happens(self.impairment.loss);
+        let twice = happens(self.impairment.duplicate);
+        let corrupt = happens(self.impairment.corrupt);
+        let overtakes = happens(self.impairment.reorder);
         let delay_ns = self.jitter.draw_ns(draws.uniform());
         Fate {
             lost,
