@@ -115,14 +115,14 @@ impl PointReader {
 
     /// Metric and labels of the recorded series from number `first` on, in the order of their first appearance.
     fn known_from(&self, first: usize) -> Vec<(String, String)> {
-        let series = self.0.known_from(first);
+        let series = self.0.series_from(first);
         series.map(|(m, l)| (m.to_owned(), l.to_owned())).collect()
     }
 
     /// Number of recorded series.
     #[getter]
     fn known(&self) -> usize {
-        self.0.known()
+        self.0.n_series()
     }
 
     /// Return the points of all messages since the last call.
@@ -149,10 +149,10 @@ fn message<'py>(
     let result = PyDict::new(py);
     let refused = counted.refused.iter();
     let refused: Vec<(&str, u64)> = refused.map(|(why, n)| (why.name(), *n)).collect();
-    let after = reader.here();
+    let after = reader.position();
     let valueless = after.valueless - before.valueless;
     result.set_item("refused", refused)?;
-    result.set_item("told", counted.told)?;
+    result.set_item("told", counted.messages)?;
     result.set_item("points", after.points - before.points - valueless)?;
     result.set_item("valueless", valueless)?;
     result.set_item("exemplars", counted.exemplars)?;

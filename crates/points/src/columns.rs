@@ -16,7 +16,7 @@ pub const MOST_TEXT: usize = 10_000;
 /// Maximum length of one line in bytes.
 pub const MOST_LINE: usize = 1 << 16;
 /// Maximum number of refused lines with a description.
-const MOST_TOLD: usize = 10;
+const MOST_MESSAGES: usize = 10;
 /// Bits of Prometheus' staleness marker, a NaN.
 pub const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
 /// Bits of the NaN that replaces all other non-finite values. No program produces it.
@@ -102,7 +102,7 @@ pub struct Batch {
     /// Number of refused points by reason.
     pub refused: BTreeMap<Refusal, u64>,
     /// Line number (from 1) and description of the first refused lines.
-    pub told: Vec<(usize, String)>,
+    pub messages: Vec<(usize, String)>,
 }
 
 impl Batch {
@@ -114,8 +114,8 @@ impl Batch {
     /// Count several refused points of a line.
     pub fn refuse_all(&mut self, line: usize, why: Refusal, what: &str, points: u64) {
         *self.refused.entry(why).or_default() += points;
-        if self.told.len() < MOST_TOLD {
-            self.told.push((line, what.to_owned()));
+        if self.messages.len() < MOST_MESSAGES {
+            self.messages.push((line, what.to_owned()));
         }
     }
 }
@@ -139,8 +139,8 @@ struct Texts {
 
 impl Texts {
     fn number(&mut self, text: &str) -> u32 {
-        if let Some(&known) = self.numbers.get(text) {
-            return known;
+        if let Some(&number) = self.numbers.get(text) {
+            return number;
         }
         let (number, text) = (self.texts.len() as u32, Arc::<str>::from(text));
         self.numbers.insert(text.clone(), number);
@@ -175,7 +175,7 @@ pub struct Counted {
     /// Number of refused points by reason.
     pub refused: BTreeMap<Refusal, u64>,
     /// Line number (from 1) and description of the first refused lines.
-    pub told: Vec<(usize, String)>,
+    pub messages: Vec<(usize, String)>,
     /// Number of exemplars. They are not stored.
     pub exemplars: u64,
 }
@@ -189,7 +189,7 @@ pub struct Reader {
     in_order: bool,
     /// series number by the bytes that identify the series in the protocol
     spelled: HashMap<Box<[u8]>, u32>,
-    known: HashMap<(u32, u32), u32>,
+    by_pair: HashMap<(u32, u32), u32>,
     series: Vec<Known>,
     metrics: Texts,
     label_sets: Texts,
@@ -208,7 +208,7 @@ impl Reader {
             most_series,
             in_order,
             spelled: HashMap::new(),
-            known: HashMap::new(),
+            by_pair: HashMap::new(),
             series: Vec::new(),
             metrics: Texts::default(),
             label_sets: Texts::default(),
@@ -218,13 +218,13 @@ impl Reader {
         }
     }
 
-    /// Number of known series.
-    pub fn known(&self) -> usize {
+    /// Number of recorded series.
+    pub fn n_series(&self) -> usize {
         self.series.len()
     }
 
-    /// Metric and labels of the known series in order of arrival, beginning with number `first`.
-    pub fn known_from(&self, first: usize) -> impl Iterator<Item = (&str, &str)> {
+    /// Metric and labels of the recorded series in order of arrival, beginning with number `first`.
+    pub fn series_from(&self, first: usize) -> impl Iterator<Item = (&str, &str)> {
         self.series.iter().skip(first).map(|series| {
             (
                 &*self.metrics.texts[series.metric as usize],
@@ -236,11 +236,11 @@ impl Reader {
     /// Mark the current position in the batch, for `back_to`.
     pub fn mark(&mut self) -> Mark {
         self.before.clear();
-        self.here()
+        self.position()
     }
 
     /// Current position in the batch, for counts only.
-    pub fn here(&self) -> Mark {
+    pub fn position(&self) -> Mark {
         Mark {
             points: self.batch.utc_ns.len(),
             valueless: self.batch.valueless,
@@ -269,7 +269,7 @@ impl Reader {
         let batch = &mut self.batch;
         Counted {
             refused: std::mem::take(&mut batch.refused),
-            told: std::mem::take(&mut batch.told),
+            messages: std::mem::take(&mut batch.messages),
             exemplars: std::mem::take(&mut batch.exemplars),
         }
     }
@@ -332,7 +332,7 @@ impl Reader {
             self.metrics.number(&metric),
             self.label_sets.number(&labels),
         );
-        let number = match self.known.get(&pair) {
+        let number = match self.by_pair.get(&pair) {
             Some(&number) => number,
             None if self.series.len() >= self.most_series => {
                 let what = format!("more than {} series", self.most_series);
@@ -346,7 +346,7 @@ impl Reader {
                     newest_ns: i64::MIN,
                     newest: 0,
                 });
-                self.known.insert(pair, number);
+                self.by_pair.insert(pair, number);
                 number
             }
         };

@@ -299,8 +299,8 @@ mod tests {
         let batch = reader.take();
         assert_eq!(batch.labels, [0, 0, 1, 1]);
         assert_eq!(batch.refused[&Refusal::Duplicate], 2);
-        let series: Vec<_> = reader.known_from(2).collect();
-        assert_eq!(reader.known(), 4);
+        let series: Vec<_> = reader.series_from(2).collect();
+        assert_eq!(reader.n_series(), 4);
         assert_eq!(
             series,
             [
@@ -345,7 +345,12 @@ mod tests {
         read(&mut reader, text, 5, true, &target(&[])).unwrap();
         let batch = reader.take();
         assert_eq!(batch.utc_ns, [1_700_000_000_500_000_000, 5]);
-        assert_eq!(batch.refused[&Refusal::Malformed], 1, "{:?}", batch.told);
+        assert_eq!(
+            batch.refused[&Refusal::Malformed],
+            1,
+            "{:?}",
+            batch.messages
+        );
         for end in 0..text.len() - 11 {
             let mut reader = Reader::new(10, true);
             assert!(
@@ -365,6 +370,6 @@ mod tests {
         read(&mut reader, b"a 1\n# EOF", 5, true, &target(&[])).unwrap();
         let batch = reader.take();
         assert_eq!(batch.utc_ns, [5]);
-        assert!(batch.refused.is_empty(), "{:?}", batch.told);
+        assert!(batch.refused.is_empty(), "{:?}", batch.messages);
     }
 }

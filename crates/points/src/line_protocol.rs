@@ -235,9 +235,9 @@ fn value_of(text: &[u8], from: usize) -> Result<(Found, usize), Wrong> {
     let value = match word {
         b"t" | b"T" | b"true" | b"True" | b"TRUE" => Value::Boolean(true),
         b"f" | b"F" | b"false" | b"False" | b"FALSE" => Value::Boolean(false),
-        [digits @ .., b'i'] => Value::Integer(whole(digits).ok_or_else(no_value)?),
+        [digits @ .., b'i'] => Value::Integer(parsed(digits).ok_or_else(no_value)?),
         [digits @ .., b'u'] => {
-            let value: u64 = whole(digits).ok_or_else(no_value)?;
+            let value: u64 = parsed(digits).ok_or_else(no_value)?;
             // above 2^63, the nearest float: points have no unsigned integers
             i64::try_from(value).map_or(Value::Float(value as f64), Value::Integer)
         }
@@ -246,7 +246,7 @@ fn value_of(text: &[u8], from: usize) -> Result<(Found, usize), Wrong> {
     Ok((Found::Plain(value), end))
 }
 
-fn whole<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
+fn parsed<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
@@ -356,7 +356,7 @@ mod tests {
             ]
         );
         assert_eq!(batch.texts, ["x, \"y\" = z"]);
-        assert!(batch.refused.is_empty(), "{:?}", batch.told);
+        assert!(batch.refused.is_empty(), "{:?}", batch.messages);
     }
 
     #[test]
@@ -370,7 +370,7 @@ mod tests {
     fn a_text_may_go_over_lines() {
         let batch = of("m value=\"a\nb\" 1\nm wrong\nm value=2 2\n");
         assert_eq!(batch.texts, ["a\nb"]);
-        assert_eq!(batch.told[0].0, 3);
+        assert_eq!(batch.messages[0].0, 3);
         assert_eq!(batch.utc_ns.len(), 2);
     }
 
@@ -406,7 +406,7 @@ mod tests {
             assert!(
                 fields == Some(1 + u64::from(line.contains(",b="))),
                 "{line}: {:?}",
-                batch.told
+                batch.messages
             );
             assert_eq!(
                 rows(&batch).last(),
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(batch.kind, [1, 0, 1]);
         assert_eq!(batch.bits[0], i64::MAX);
         assert_eq!(f64::from_bits(batch.bits[1] as u64), 2_f64.powi(64));
-        assert!(batch.refused.is_empty(), "{:?}", batch.told);
+        assert!(batch.refused.is_empty(), "{:?}", batch.messages);
     }
 
     #[test]

@@ -513,7 +513,11 @@ mod tests {
             .collect();
         assert_eq!(values, [1.0, 2_f64.powi(70)]);
         assert_eq!(batch.refused[&Refusal::Malformed], 4);
-        let kinds: Vec<&str> = batch.told.iter().map(|(_, what)| what.as_str()).collect();
+        let kinds: Vec<&str> = batch
+            .messages
+            .iter()
+            .map(|(_, what)| what.as_str())
+            .collect();
         assert!(
             kinds[0].contains("None") && kinds[1].contains("object"),
             "{kinds:?}"

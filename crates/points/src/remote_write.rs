@@ -49,7 +49,7 @@ fn one_series(
             put_bytes(spelling, 1, label);
         }
     }
-    let series = known(reader, spelling, || meaning(spelling));
+    let series = registered(reader, spelling, || meaning(spelling));
     for field in Fields(message) {
         match field? {
             (2, Field::Bytes(part)) => sample(reader, number, &series, part)?,
@@ -65,7 +65,7 @@ fn one_series(
 pub(crate) type Series = Result<u32, (Refusal, String)>;
 
 /// Find or register the series that `spelling` identifies.
-pub(crate) fn known(
+pub(crate) fn registered(
     reader: &mut Reader,
     spelling: &[u8],
     meaning: impl FnOnce() -> Spelled,

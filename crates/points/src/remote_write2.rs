@@ -12,7 +12,7 @@
 //! Source: "Prometheus Remote-Write 2.0 specification".
 
 use crate::columns::{Reader, Refusal};
-use crate::remote_write::{histogram, known, of_labels, sample, Series};
+use crate::remote_write::{histogram, of_labels, registered, sample, Series};
 use crate::wire::{put_bytes, Field, Fields};
 
 /// Maximum number of symbols of one message.
@@ -108,7 +108,7 @@ fn series_of(
         put_bytes(spelling, 2, value);
         labels.push((name, value));
     }
-    known(reader, spelling, || of_labels(&labels))
+    registered(reader, spelling, || of_labels(&labels))
 }
 
 #[cfg(test)]
