@@ -26,8 +26,10 @@ pub fn features() -> Value {
         .map(|&hook| {
             let (verdict, detail) = match trial(hook) {
                 Ok(()) => ("supported", String::new()),
-                Err(error) if inconclusive(hook, error.kind()) => ("unknown", words(&error)),
-                Err(error) => ("unsupported", words(&error)),
+                Err(error) if inconclusive(hook, error.kind()) => {
+                    ("unknown", kernel_message(&error))
+                }
+                Err(error) => ("unsupported", kernel_message(&error)),
             };
             (
                 hook.to_owned(),
@@ -55,7 +57,8 @@ impl Trials {
             .get_or_insert_with(|| {
                 let before = libbpf_rs::set_print(None);
                 let answer = trial("fentry").err();
-                let answer = answer.map(|error| format!("fentry/vfs_read: {}", words(&error)));
+                let answer =
+                    answer.map(|error| format!("fentry/vfs_read: {}", kernel_message(&error)));
                 libbpf_rs::set_print(before);
                 answer
             })
@@ -69,7 +72,7 @@ fn inconclusive(hook: &str, kind: ErrorKind) -> bool {
 }
 
 /// The kernel's message with the name of its error.
-pub(crate) fn words(error: &libbpf_rs::Error) -> String {
+pub(crate) fn kernel_message(error: &libbpf_rs::Error) -> String {
     let message = format!("{error:#}");
     let number = message
         .rsplit_once("(os error ")

@@ -18,7 +18,7 @@ struct Gap {
 pub struct Gaps {
     lost: u64,
     looked_ns: u64,
-    found: Vec<Gap>,
+    gaps: Vec<Gap>,
 }
 
 impl Gaps {
@@ -37,13 +37,13 @@ impl Gaps {
         if more == 0 {
             return;
         }
-        let full = self.found.len() >= MOST;
-        match self.found.last_mut() {
+        let full = self.gaps.len() >= MOST;
+        match self.gaps.last_mut() {
             Some(last) if full || last.end_ns == start_ns => {
                 last.end_ns = now_ns;
                 last.lost += more;
             }
-            _ => self.found.push(Gap {
+            _ => self.gaps.push(Gap {
                 start_ns,
                 end_ns: now_ns,
                 lost: more,
@@ -52,8 +52,8 @@ impl Gaps {
     }
 
     /// Report for the receipt.
-    pub fn told(&self) -> Vec<Value> {
-        self.found
+    pub fn report(&self) -> Vec<Value> {
+        self.gaps
             .iter()
             .map(|gap| json!({"start_ns": gap.start_ns, "end_ns": gap.end_ns, "lost": gap.lost}))
             .collect()
@@ -71,7 +71,7 @@ mod tests {
             gaps.look(now, lost);
         }
         assert_eq!(
-            gaps.told(),
+            gaps.report(),
             vec![
                 json!({"start_ns": 120, "end_ns": 160, "lost": 9}),
                 json!({"start_ns": 180, "end_ns": 200, "lost": 1}),
@@ -80,8 +80,8 @@ mod tests {
         for i in 0..5000 {
             gaps.look(300 + 20 * i, 10 + i / 2);
         }
-        assert!(gaps.found.len() <= MOST);
-        let sum: u64 = gaps.found.iter().map(|gap| gap.lost).sum();
+        assert!(gaps.gaps.len() <= MOST);
+        let sum: u64 = gaps.gaps.iter().map(|gap| gap.lost).sum();
         assert_eq!(sum, gaps.lost);
     }
 }

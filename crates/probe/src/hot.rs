@@ -286,7 +286,7 @@ impl Chooser {
     }
 
     /// Report for the receipt.
-    pub fn told(&self) -> serde_json::Value {
+    pub fn report(&self) -> serde_json::Value {
         json!({"by": self.how.by.name(), "share": self.how.share, "decisions": self.decisions})
     }
 }

@@ -24,7 +24,7 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::Link;
 use penstock_daemon::clock::now_ns;
 
-use crate::features::words;
+use crate::features::kernel_message;
 use crate::mapped::Mapped;
 use crate::program::recursion_misses;
 use crate::ProbeError;
@@ -271,7 +271,7 @@ impl BlockLatency {
 }
 
 fn refused(error: libbpf_rs::Error) -> ProbeError {
-    ProbeError::Latency(words(&error))
+    ProbeError::Latency(kernel_message(&error))
 }
 
 fn name_of(major: u32, minor: u32) -> String {

@@ -333,7 +333,7 @@ impl Layers {
             "devices": self.devices()?,
             "missing": self.missing,
             "bpf": programs,
-            "metering": recording.meter.told(),
+            "metering": recording.meter.report(),
             "cpu_ns": process_cpu_ns().saturating_sub(recording.cpu_ns),
             "recorded_ns": u64::try_from(recording.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         }))

@@ -49,7 +49,7 @@ pub use tracer::{Target, Tracer};
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The kernel refused the programs or the maps.
-    #[error("the kernel does not take the tracing programs ({reason}); it must offer BPF with type information (CONFIG_DEBUG_INFO_BTF) and we need CAP_BPF and CAP_PERFMON", reason = crate::features::words(.0))]
+    #[error("the kernel does not take the tracing programs ({reason}); it must offer BPF with type information (CONFIG_DEBUG_INFO_BTF) and we need CAP_BPF and CAP_PERFMON", reason = crate::features::kernel_message(.0))]
     Load(libbpf_rs::Error),
     /// The kernel refused one of the programs. The fields are the hook and the name of the error.
     #[error("{hook}: {error}")]

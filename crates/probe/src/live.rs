@@ -106,7 +106,7 @@ impl Sums {
     }
 
     /// The `most` rows with the longest time, and the bytes of all rows. Includes the current epochs.
-    pub fn told(&self, under_way: &[Stream], most: usize) -> Value {
+    pub fn report(&self, under_way: &[Stream], most: usize) -> Value {
         let mut bytes = self.bytes;
         let mut rows: HashMap<usize, Sum> = self.rows.iter().copied().enumerate().collect();
         for stream in under_way
@@ -227,7 +227,7 @@ mod tests {
         records.extend(record(1, 64, 0, 1 << 40)); // a sync
         records.extend(record(u32::MAX, 0, 7, 1 << 40)); // one file too many
         sums.add_events(&records);
-        let summary = sums.told(&[], 8);
+        let summary = sums.report(&[], 8);
         assert_eq!(summary["bytes"], 10 * 4096 + 100 + 7);
         assert_eq!(
             summary["top"],
@@ -236,7 +236,7 @@ mod tests {
                 {"file_id": 1, "direction": "read", "calls": 11, "bytes": 40960, "time_ns": 501},
             ])
         );
-        assert_eq!(files_of(&sums.told(&[], 1)), HashSet::from([2]));
+        assert_eq!(files_of(&sums.report(&[], 1)), HashSet::from([2]));
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
             sums.add_epoch(bytes_of(&stream(1, 7, 30)).to_vec());
         }
         sums.add_epoch(bytes_of(&stream(2, 7, 1)).to_vec());
-        let summary = sums.told(&[stream(1, 8, 12), stream(0, 0, 0)], 1);
+        let summary = sums.report(&[stream(1, 8, 12), stream(0, 0, 0)], 1);
         assert_eq!(summary["bytes"], 10 * (9000 + 12 + 1));
         let row = &summary["top"][0];
         assert_eq!((&row["file_id"], &row["calls"]), (&json!(1), &json!(9012)));

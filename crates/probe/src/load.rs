@@ -11,7 +11,7 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
 
-use crate::features::{words, Trials};
+use crate::features::{kernel_message, Trials};
 use crate::hooks::{choose, Choice, Findings, Kind, Limits};
 use crate::mode::Mode;
 use crate::skeleton::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
@@ -164,7 +164,7 @@ fn attempt(
     let mut skeleton = open.load().map_err(|error| match refused_program() {
         Some(program) => ProbeError::Hook {
             hook: sections.get(&program).cloned().unwrap_or(program),
-            error: words(&error),
+            error: kernel_message(&error),
         },
         None => ProbeError::Load(error),
     })?;
@@ -182,7 +182,7 @@ fn attempt(
             Some("syscall" | "iter/task_vma") => {} // run by this process only
             _ => links.push(program.attach().map_err(|error| ProbeError::Hook {
                 hook: program.section().to_string_lossy().into_owned(),
-                error: words(&error),
+                error: kernel_message(&error),
             })?),
         }
     }
@@ -228,7 +228,7 @@ fn blame(
 
 fn reason(error: &ProbeError) -> String {
     match error {
-        ProbeError::Load(inner) => words(inner),
+        ProbeError::Load(inner) => kernel_message(inner),
         other => other.to_string(),
     }
 }

@@ -101,7 +101,7 @@ impl Sums {
         }
     }
 
-    fn told(&self) -> Value {
+    fn report(&self) -> Value {
         let [calls, others] = [0, 1].map(|which| {
             let group = &self.groups[which];
             json!({
@@ -253,8 +253,8 @@ impl Meter {
     }
 
     /// Report for the receipt: sums extrapolated to the entire recording.
-    pub fn told(&self) -> Value {
-        let mut stats = self.sums.told();
+    pub fn report(&self) -> Value {
+        let mut stats = self.sums.report();
         stats["refused"] = json!(self.refused);
         stats
     }
@@ -290,7 +290,7 @@ mod tests {
         sums.add(1_000, 9_000, &window(100.0));
         assert_eq!(sums.error, 0.0);
         sums.stand(5_000);
-        let stats = sums.told();
+        let stats = sums.report();
         assert!((stats["calls"]["time_ns"].as_f64().unwrap() - 1_500.0).abs() < 1e-6);
         assert!((stats["calls"]["runs"].as_f64().unwrap() - 15.0).abs() < 1e-6);
         assert_eq!(stats["on_ns"], 2_000);
@@ -317,7 +317,7 @@ mod tests {
         assert!(meter.open.is_some() && meter.waiting.is_none());
         meter.look(meter.due_ns(), [2, 0], |_| 0, nothing);
         assert!(!meter.counting());
-        assert_eq!(meter.told()["windows"], 2);
+        assert_eq!(meter.report()["windows"], 2);
     }
 
     #[test]
@@ -325,6 +325,6 @@ mod tests {
         let mut sums = Sums::default();
         sums.add(1_000, 1_000, &window(100.0));
         sums.add(1_000, 9_000, &window(300.0));
-        assert!(sums.told()["error_ns"].as_f64().unwrap() > 1_000.0);
+        assert!(sums.report()["error_ns"].as_f64().unwrap() > 1_000.0);
     }
 }

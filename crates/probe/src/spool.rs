@@ -29,7 +29,7 @@ pub struct Spool {
     window: Vec<Event>,
     late: Late,
     read: u64,
-    given: u64,
+    emitted: u64,
 }
 
 impl Spool {
@@ -79,7 +79,7 @@ impl Spool {
             window: Vec::new(),
             late,
             read: 0,
-            given: 0,
+            emitted: 0,
         })
     }
 
@@ -89,8 +89,8 @@ impl Spool {
     }
 
     /// Events emitted so far.
-    pub fn given(&self) -> u64 {
-        self.given
+    pub fn emitted(&self) -> u64 {
+        self.emitted
     }
 
     /// Next events in order of their start, about [`PART`] of them; empty at the end.
@@ -112,7 +112,7 @@ impl Spool {
             let timely = std::mem::replace(&mut self.window, rest);
             let part = self.late.merged(timely, bound)?;
             if !part.is_empty() {
-                self.given += part.len() as u64;
+                self.emitted += part.len() as u64;
                 return Ok(part);
             }
         }
@@ -120,7 +120,7 @@ impl Spool {
         let rest = self
             .late
             .merged(std::mem::take(&mut self.window), u64::MAX)?;
-        self.given += rest.len() as u64;
+        self.emitted += rest.len() as u64;
         Ok(rest)
     }
 }
@@ -294,7 +294,7 @@ mod tests {
             most = most.max(next.len());
             records.extend(next.iter().map(|event| (event.t_ns, event.tid)));
         }
-        assert_eq!(spool.given, spool.events());
+        assert_eq!(spool.emitted, spool.events());
         assert!(most <= 4 * part, "{most} at once");
         std::fs::remove_file(path).unwrap();
         records

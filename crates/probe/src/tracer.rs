@@ -532,7 +532,7 @@ impl Tracer {
             "lost": total.lost() + unspooled,
             "lost_unspooled": unspooled,
             "spool_failure": recording.spool_failure(),
-            "lost_intervals": recording.gaps.told(),
+            "lost_intervals": recording.gaps.report(),
             "per_probe": per_source(&ledger),
             "compat_calls": ledger.compat,
             "nameless_files": ledger.nameless,
@@ -543,14 +543,14 @@ impl Tracer {
             "in_flight": in_flight,
             "streams": streams,
             "notebooks": self.notebooks_used(),
-            "hot": recording.chooser.as_ref().map(Chooser::told),
+            "hot": recording.chooser.as_ref().map(Chooser::report),
             "cpu_ns": process_cpu_ns().saturating_sub(recording.start_cpu_ns),
             "recorded_ns": u64::try_from(recording.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
             "hooks": report(&self.loaded.chosen, &self.loaded.findings),
             "ring_bytes": self.slots * self.cpus * std::mem::size_of::<Event>(),
             "cgroups": cgroups,
             "bpf": run_time,
-            "metering": recording.meter.as_ref().map(Meter::told),
+            "metering": recording.meter.as_ref().map(Meter::report),
         }))
     }
 
@@ -577,11 +577,11 @@ impl Tracer {
         }
         let mut more = match self.mode {
             Mode::Count => live::of_counters(self.counts(), top),
-            Mode::Trace | Mode::Empty => recording.sums.told(&[], top),
+            Mode::Trace | Mode::Empty => recording.sums.report(&[], top),
             Mode::Pattern => {
                 let under_way = (0..self.streams_so_far()).map(|i| self.streams.read(i));
                 let under_way: Vec<Stream> = under_way.collect();
-                let more = recording.sums.told(&under_way, top);
+                let more = recording.sums.report(&under_way, top);
                 if let Some(path) = sample {
                     let listed = live::files_of(&more);
                     let mut bytes = recording.sums.latest_of(&listed);
