@@ -62,7 +62,7 @@ impl Replay {
 
     /// Results of the analysis of the program, as JSON.
     fn found(&self) -> PyResult<String> {
-        serde_json::to_string(&self.program.found)
+        serde_json::to_string(&self.program.analysis)
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 

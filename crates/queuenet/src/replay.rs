@@ -173,7 +173,7 @@ pub struct Program {
     /// Time from the release of a place to the begin of the next section, by place, nanoseconds.
     pub(crate) handover_ns: HashMap<u32, u64>,
     /// Results of the analysis.
-    pub found: Found,
+    pub analysis: Found,
 }
 
 pub(crate) fn median(values: &mut [u64]) -> Option<u64> {
@@ -219,14 +219,14 @@ impl Program {
             steps: Vec::new(),
             files: about.files.clone(),
             handover_ns: HashMap::new(),
-            found: Found::default(),
+            analysis: Found::default(),
         };
         program.take_steps(calls, log);
         program.take_idle(about);
         program.take_flushes_of_places();
         program.take_waits(about);
         program.take_early_writes(log);
-        program.found.steps = program.steps.len() as u64;
+        program.analysis.steps = program.steps.len() as u64;
         Ok(program)
     }
 
@@ -266,7 +266,7 @@ impl Program {
             })
             .collect();
         let path_ns = median(&mut paths).unwrap_or(0);
-        self.found.path_ns = path_ns;
+        self.analysis.path_ns = path_ns;
 
         for tid in tids {
             let (mut own, mut flushes) = threads.remove(&tid).unwrap_or_default();
@@ -296,7 +296,7 @@ impl Program {
                     ended_ns: done,
                 });
                 *end = done;
-                self.found.syncs += 1;
+                self.analysis.syncs += 1;
             };
             for i in own {
                 let t = calls.t_ns[i];
@@ -308,7 +308,7 @@ impl Program {
                 let read = calls.op[i] == 0;
                 // a read of pages that were already under way waited as well, without its own request
                 let waited = direct || (read && (!call_of(i).is_empty() || latency > 20 * hit_ns));
-                self.found.missed_reads += u64::from(read && waited);
+                self.analysis.missed_reads += u64::from(read && waited);
                 self.steps.push(Step {
                     kind: if read { Kind::Read } else { Kind::Write },
                     direct,
@@ -353,13 +353,13 @@ impl Program {
             thread.background = (span - long.min(span)) as f64 <= BACKGROUND_SHARE * span as f64;
             all += long;
         }
-        self.found.idle = about
+        self.analysis.idle = about
             .cpu_ns
             .is_some_and(|cpu| (cpu as f64) < 0.5 * all as f64);
         for thread in &mut self.threads {
-            thread.background &= self.found.idle;
+            thread.background &= self.analysis.idle;
         }
-        self.found.background = self.threads.iter().filter(|t| t.background).count() as u64;
+        self.analysis.background = self.threads.iter().filter(|t| t.background).count() as u64;
     }
 
     /// Derive dependencies: the first step of a thread, and steps after long gaps if gaps are waiting, wait for the
@@ -378,7 +378,7 @@ impl Program {
             for at in thread.first..thread.end {
                 let first = at == thread.first;
                 let step = &self.steps[at as usize];
-                let long = self.found.idle && step.think_ns > LONG_GAP_NS;
+                let long = self.analysis.idle && step.think_ns > LONG_GAP_NS;
                 if first || (long && !inside) {
                     let (began, gap) = (step.began_ns, step.think_ns as f64);
                     let n = ends.partition_point(|(end, _)| *end <= began);
@@ -393,10 +393,10 @@ impl Program {
                         Some((end, other)) => {
                             step.after = Some((other, began - end));
                             step.think_ns = 0;
-                            self.found.waits += 1;
+                            self.analysis.waits += 1;
                         }
                         _ if first => step.think_ns = began.saturating_sub(about.start_ns),
-                        _ => self.found.unexplained_ns += step.think_ns,
+                        _ => self.analysis.unexplained_ns += step.think_ns,
                     }
                 }
                 let step = &self.steps[at as usize];
@@ -449,9 +449,9 @@ impl Program {
                 Some((end, step)) if t - end <= SOON_NS => {
                     let kick = (t - end, file, log.offset[i], log.size[i]);
                     self.steps[step as usize].kicks.push(kick);
-                    self.found.early_writes += 1;
+                    self.analysis.early_writes += 1;
                 }
-                _ => self.found.late_writes += 1,
+                _ => self.analysis.late_writes += 1,
             }
         }
     }

@@ -48,7 +48,7 @@ impl Run<'_> {
                 at += size;
             }
             let path = if step.size > 0 {
-                program.found.path_ns
+                program.analysis.path_ns
             } else {
                 0
             };
@@ -64,7 +64,7 @@ impl Run<'_> {
             return self.push(ready, What::Go(thread));
         }
         let path = if self.states[thread as usize].missed {
-            program.found.path_ns
+            program.analysis.path_ns
         } else {
             0
         };
@@ -237,14 +237,18 @@ impl Run<'_> {
             .get(&file)
             .is_some_and(|d| !d.pages.is_empty());
         let done = self.write_back(t, file, 0, u32::MAX).max(under_way).max(t);
-        let path = if wrote { self.program.found.path_ns } else { 0 };
+        let path = if wrote {
+            self.program.analysis.path_ns
+        } else {
+            0
+        };
         self.push(done + path, What::Flush(thread));
     }
 
     pub(crate) fn flush(&mut self, thread: u32, t: u64) {
         let file = self.step(thread).file;
         let done = self.device(t, Op::Flush, file, 0, 0);
-        let path = self.program.found.path_ns;
+        let path = self.program.analysis.path_ns;
         self.push(done + path, What::End(thread));
     }
 

@@ -74,7 +74,7 @@ impl Program {
             {
                 continue;
             }
-            self.found.locks.push(place);
+            self.analysis.locks.push(place);
             let mut lasted: Vec<u64> = sections.iter().map(|s| ended(s) - began(s)).collect();
             let usual_ns = median(&mut lasted).unwrap_or(0);
             // a section that began while another was active waited; the others show the usual gap before a section
@@ -101,7 +101,7 @@ impl Program {
                     Some(_) => {}
                     // a long gap of a thread that does not compute is a wait for something else
                     None if s.first > self.threads[s.thread].first
-                        && !(self.found.idle && gap > LONG_GAP_NS) =>
+                        && !(self.analysis.idle && gap > LONG_GAP_NS) =>
                     {
                         alone.push(gap);
                     }
@@ -127,7 +127,7 @@ impl Program {
                 let step = &mut self.steps[first as usize];
                 step.think_ns = step.think_ns.min(usual);
             }
-            self.found.waits += handovers.len() as u64;
+            self.analysis.waits += handovers.len() as u64;
             self.handover_ns.insert(place, handover);
             for s in &sections {
                 self.steps[s.first as usize].takes = Some(place);

@@ -272,7 +272,7 @@ fn later_requests_join_their_unit() {
 }
 
 /// A task on `h2` that reads the existing file `g`, writes `f` in two operations and reads it back.
-fn known() -> Value {
+fn two_files() -> Value {
     json!({"schema": "penstock/workload/1",
            "files": [{"name": "g", "size_bytes": 2 * MIB, "preloaded": true}],
            "tasks": [{"name": "w", "machine": "h2", "operations": [
@@ -300,7 +300,7 @@ fn files_lie_where_they_were_found() {
     let placement = json!({
         "f": [on(0, 2 * MIB, &["h2"]), on(2 * MIB, MIB, &["h0", "h2"])],
         "g": [on(MIB, MIB, &["h1"]), on(0, MIB, &["h2"])]});
-    let workload = with_placement(&known(), &placement).unwrap();
+    let workload = with_placement(&two_files(), &placement).unwrap();
     let network = Network::from_json(&placed(4, "random").to_string()).unwrap();
     for seed in 0..10 {
         let outcome = simulate(&workload, &network, seed, true).unwrap();
@@ -317,7 +317,7 @@ fn files_lie_where_they_were_found() {
 #[test]
 fn files_that_are_not_named_are_placed_by_the_store() {
     let placement = json!({"g": [on(0, 2 * MIB, &["h3"])]});
-    let workload = with_placement(&known(), &placement).unwrap();
+    let workload = with_placement(&two_files(), &placement).unwrap();
     let network = Network::from_json(&placed(4, "round_robin").to_string()).unwrap();
     let outcome = simulate(&workload, &network, 1, false).unwrap();
     let stored: Vec<u64> = outcome.hosts.iter().map(|host| host.stored_bytes).collect();
@@ -328,7 +328,7 @@ fn files_that_are_not_named_are_placed_by_the_store() {
 #[test]
 fn a_known_host_that_is_full_is_told() {
     let placement = json!({"f": [on(0, 3 * MIB, &["h1"])]});
-    let workload = with_placement(&known(), &placement).unwrap();
+    let workload = with_placement(&two_files(), &placement).unwrap();
     let mut network = placed(3, "striped");
     network["hosts"][1]["storage"]["capacity_bytes"] = json!(3 * MIB);
     let network = Network::from_json(&network.to_string()).unwrap();
@@ -381,11 +381,11 @@ fn a_placement_that_does_not_fit_is_refused() {
             "unknown field `x`",
         ),
     ] {
-        let error = with_placement(&known(), &placement).unwrap_err();
+        let error = with_placement(&two_files(), &placement).unwrap_err();
         assert!(error.starts_with("placement: "), "{error}");
         assert!(error.contains(message), "{error}");
     }
-    let mut workload = Workload::from_json(&known().to_string()).unwrap();
+    let mut workload = Workload::from_json(&two_files().to_string()).unwrap();
     let twice = format!(
         "{{\"f\": [], \"g\": {}, \"f\": []}}",
         json!([on(0, 2 * MIB, &["h0"])])
@@ -411,13 +411,13 @@ fn a_placement_that_does_not_fit_is_refused() {
             "other hosts from byte 524288 on, inside a chunk of 1048576 bytes",
         ),
     ] {
-        let workload = with_placement(&known(), &placement).unwrap();
+        let workload = with_placement(&two_files(), &placement).unwrap();
         let network = Network::from_json(&compute.to_string()).unwrap();
         let error = simulate(&workload, &network, 1, false).unwrap_err().0;
         assert!(error.starts_with("placement: "), "{error}");
         assert!(error.contains(message), "{error}");
     }
-    let mut tagged = known();
+    let mut tagged = two_files();
     tagged["tasks"][0]["operations"][0] =
         json!({"op": "set_xattr", "file": "f", "hints": {"chunk_bytes": 2 * MIB}});
     let error = with_placement(&tagged, &complete("h0")).unwrap_err();
@@ -429,7 +429,7 @@ fn a_placement_that_does_not_fit_is_refused() {
 fn extents_that_go_on_are_one() {
     let placement =
         json!({"f": [on(0, MIB / 2, &["h0"]), on(MIB / 2, 2 * MIB + MIB / 2, &["h0"])]});
-    let workload = with_placement(&known(), &placement).unwrap();
+    let workload = with_placement(&two_files(), &placement).unwrap();
     let network = Network::from_json(&network(3).to_string()).unwrap();
     let outcome = simulate(&workload, &network, 1, false).unwrap();
     assert_eq!(outcome.hosts[0].stored_bytes, 4 * MIB); // with a chunk of g

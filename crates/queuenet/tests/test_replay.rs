@@ -123,8 +123,8 @@ fn committers(rounds: u64) -> Trace {
 fn who_holds_the_log_is_waited_for_on_every_disk() {
     let rounds = 200;
     let program = committers(rounds).program(files(&[8, 4096]), MS);
-    assert_eq!(program.found.locks, [1]);
-    assert!(program.found.waits > rounds, "{:?}", program.found);
+    assert_eq!(program.analysis.locks, [1]);
+    assert!(program.analysis.waits > rounds, "{:?}", program.analysis);
     for flush_ms in [0.5, 2.0, 20.0] {
         let out = run(&program, &setting(disk(1.0, 0.1, flush_ms), 1 << 20));
         // in sequence inside (write, flush, handover); in parallel outside
@@ -148,7 +148,7 @@ fn threads_that_flush_side_by_side_are_not_held_up() {
         }
     }
     let program = trace.program(files(&[8, 8]), MS);
-    assert_eq!(program.found.locks, [0_u32; 0]);
+    assert_eq!(program.analysis.locks, [0_u32; 0]);
 }
 
 #[test]

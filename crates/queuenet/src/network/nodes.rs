@@ -189,7 +189,7 @@ impl Nodes {
                 let to = stop.min((from / unit + 1).saturating_mul(unit));
                 let part = claim.within(from * chunk, to * chunk);
                 let segment = match file.hosts_in(from / unit * unit, unit) {
-                    Some(hosts) => self.beside(hosts, chunk, from, to - from),
+                    Some(hosts) => self.on_same_hosts(hosts, chunk, from, to - from),
                     None => self.choose(file, store, part, from, to - from, true)?,
                 };
                 file.segments.insert(at, segment);
@@ -389,7 +389,13 @@ impl Nodes {
     }
 
     /// Place `count` chunks from `first` on, on the hosts of the other chunks of their unit.
-    fn beside(&mut self, hosts: Vec<u32>, chunk_bytes: u64, first: u64, count: u64) -> Segment {
+    fn on_same_hosts(
+        &mut self,
+        hosts: Vec<u32>,
+        chunk_bytes: u64,
+        first: u64,
+        count: u64,
+    ) -> Segment {
         let replicas = hosts.len() as u64;
         let region = count.saturating_mul(replicas).saturating_mul(chunk_bytes);
         let base = hosts
