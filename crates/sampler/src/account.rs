@@ -60,7 +60,7 @@ impl Account {
 }
 
 /// Statistics of all sources for the receipt, by name.
-pub(crate) fn told(accounts: &[Account]) -> Value {
+pub(crate) fn statistics(accounts: &[Account]) -> Value {
     let of = accounts.iter().map(|a| {
         let stats = json!({
             "readings": a.readings,
@@ -95,6 +95,6 @@ mod tests {
         assert_eq!(memory.get(up), 1.0);
         assert_eq!(memory.get("sampler/source=disk/source_seconds"), 2e-6);
         let stats = json!({"readings": 4, "failed": 1, "ns": 15_000, "longest_ns": 9_000});
-        assert_eq!(told(&[account]), json!({"disk": stats}));
+        assert_eq!(statistics(&[account]), json!({"disk": stats}));
     }
 }

@@ -21,7 +21,7 @@ const SHORTEST_NS: i64 = 1_000_000;
 const LONGEST_NS: i64 = 86_400_000_000_000;
 const FLUSH_EVERY_NS: i64 = 500_000_000;
 /// Time between complete samples, ns; the interval if that is longer.
-const WHOLE_EVERY_NS: i64 = 1_000_000_000;
+const COMPLETE_EVERY_NS: i64 = 1_000_000_000;
 
 /// Results and cost of a recording.
 #[derive(Debug, Clone, Serialize)]
@@ -60,7 +60,7 @@ pub struct Receipt {
     pub errors: u64,
     /// Reports of individual sources, by name.
     #[serde(flatten)]
-    pub told: BTreeMap<&'static str, Value>,
+    pub reports: BTreeMap<&'static str, Value>,
 }
 
 /// An active recording.
@@ -133,8 +133,12 @@ impl Work {
         let mut flushed_ns = start_ns - FLUSH_EVERY_NS;
         // with additional samples each deadline has a complete sample, because the additional ones are discarded later
         let sparse = schedule.close_ns() == interval_ns;
-        let whole_every_ns = if sparse { WHOLE_EVERY_NS } else { interval_ns };
-        let mut whole_due_ns = start_ns;
+        let complete_every_ns = if sparse {
+            COMPLETE_EVERY_NS
+        } else {
+            interval_ns
+        };
+        let mut complete_due_ns = start_ns;
         loop {
             let now_ns = monotonic_ns();
             let Some(due) = schedule.take(now_ns) else {
@@ -144,9 +148,9 @@ impl Work {
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
                 }
             };
-            let complete = !due.between && due.due_ns >= whole_due_ns;
+            let complete = !due.between && due.due_ns >= complete_due_ns;
             if complete {
-                whole_due_ns = due.due_ns + whole_every_ns;
+                complete_due_ns = due.due_ns + complete_every_ns;
             }
             self.spool.begin(now_ns, complete);
             self.spool.put(lateness, due.lateness_ns as f64);
@@ -168,8 +172,8 @@ impl Work {
             interval_ns,
             close_ns: schedule.close_ns(),
             beginning_ns: BEGINNING_NS,
-            samples: schedule.made(),
-            expected: schedule.made() + schedule.missed(),
+            samples: schedule.completed(),
+            expected: schedule.completed() + schedule.missed(),
             missed: schedule.missed(),
             between: schedule.between(),
             late_p50_ns: quantile(&self.lateness_ns, 0.5),
@@ -179,15 +183,15 @@ impl Work {
             reads: sources().map(|s| s.reads()).sum(),
             spool_bytes: self.spool.written_bytes(),
             errors: self.errors,
-            told: sources()
-                .filter_map(|s| s.told())
-                .chain([("sources", account::told(&self.accounts))])
+            reports: sources()
+                .filter_map(|s| s.stats())
+                .chain([("sources", account::statistics(&self.accounts))])
                 .collect(),
         })
     }
 
-    /// Read all sources and measure each. A `whole` (complete) sample reports these times.
-    fn read(&mut self, whole: bool) {
+    /// Read all sources and measure each. A complete sample reports these times.
+    fn read(&mut self, complete: bool) {
         let mut before_ns = monotonic_ns();
         for (group, account) in self.groups.iter_mut().zip(&mut self.accounts) {
             let mut failed = 0;
@@ -199,7 +203,7 @@ impl Work {
             self.errors += failed;
             before_ns = after_ns;
         }
-        if whole {
+        if complete {
             for account in &mut self.accounts {
                 account.tell(&mut self.spool);
             }
@@ -259,8 +263,8 @@ mod tests {
         }
         assert_eq!(samples, receipt.samples);
         assert!(names.contains("\"entity\":\"source=cpu\",\"metric\":\"source_up\""));
-        assert_eq!(receipt.told["sources"]["cpu"]["readings"], samples);
-        assert_eq!(receipt.told["sources"]["cpu"]["failed"], 0);
+        assert_eq!(receipt.reports["sources"]["cpu"]["readings"], samples);
+        assert_eq!(receipt.reports["sources"]["cpu"]["failed"], 0);
         std::fs::remove_file(series_path(&spool)).unwrap();
         std::fs::remove_file(spool).unwrap();
     }

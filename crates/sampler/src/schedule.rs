@@ -15,7 +15,7 @@ pub struct Schedule {
     parts: i64,
     next: i64,
     next_ns: i64,
-    made: u64,
+    completed: u64,
     missed: u64,
     between: u64,
 }
@@ -42,7 +42,7 @@ impl Schedule {
             parts: (interval_ns + CLOSE_NS - 1) / CLOSE_NS,
             next: 0,
             next_ns: start_ns,
-            made: 0,
+            completed: 0,
             missed: 0,
             between: 0,
         }
@@ -84,7 +84,7 @@ impl Schedule {
             due_ns += part * close_ns;
         } else {
             self.missed += (number - self.next) as u64;
-            self.made += 1;
+            self.completed += 1;
             self.next = number + 1;
         }
         self.next_ns = first_ns + self.interval_ns;
@@ -100,8 +100,8 @@ impl Schedule {
     }
 
     /// Samples taken at deadlines of the interval.
-    pub fn made(&self) -> u64 {
-        self.made
+    pub fn completed(&self) -> u64 {
+        self.completed
     }
 
     /// Deadlines of the interval missed so far.
@@ -146,7 +146,7 @@ mod tests {
         schedule.close(end);
         let expected = (end / interval) as u64;
         assert!(schedule.missed() > 0);
-        assert!((schedule.made() + schedule.missed()).abs_diff(expected) <= 1);
+        assert!((schedule.completed() + schedule.missed()).abs_diff(expected) <= 1);
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!((owed.between, owed.lateness_ns), (false, 250_000_000));
         assert_eq!(schedule.next_ns(), 1_300_000_000);
         assert_eq!(
-            (schedule.made(), schedule.missed(), schedule.between()),
+            (schedule.completed(), schedule.missed(), schedule.between()),
             (2, 0, 1)
         );
         schedule.take(3_100_000_000);

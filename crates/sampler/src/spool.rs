@@ -52,7 +52,7 @@ pub trait Sink {
     /// Time of this sample, ns.
     fn time_ns(&self) -> i64;
     /// True if this sample is complete. Other samples may omit values that did not change.
-    fn whole(&self) -> bool;
+    fn complete(&self) -> bool;
 }
 
 /// Writer of the spool.
@@ -64,7 +64,7 @@ pub struct Spool {
     pending: Vec<u8>,
     next: u64,
     time_ns: i64,
-    whole: bool,
+    complete: bool,
     written_bytes: u64,
 }
 
@@ -86,14 +86,14 @@ impl Spool {
             pending: Vec::with_capacity(2 * FLUSH_BYTES),
             next: 0,
             time_ns: 0,
-            whole: true,
+            complete: true,
             written_bytes: 0,
         })
     }
 
-    /// Begin a sample. It sets the time of the values that follow. A `whole` sample is complete.
-    pub fn begin(&mut self, time_ns: i64, whole: bool) {
-        (self.time_ns, self.whole) = (time_ns, whole);
+    /// Begin a sample. It sets the time of the values that follow. Complete samples contain every value.
+    pub fn begin(&mut self, time_ns: i64, complete: bool) {
+        (self.time_ns, self.complete) = (time_ns, complete);
     }
 
     /// True if enough is pending to be worth a write.
@@ -154,7 +154,7 @@ impl Sink for Spool {
         self.time_ns
     }
 
-    fn whole(&self) -> bool {
-        self.whole
+    fn complete(&self) -> bool {
+        self.complete
     }
 }

@@ -87,7 +87,7 @@ impl Source for Histograms {
         0
     }
 
-    fn told(&self) -> Option<(&'static str, Value)> {
+    fn stats(&self) -> Option<(&'static str, Value)> {
         let (before, after) = (self.before, self.after);
         let stats = json!({
             "lost": after.lost - before.lost,

@@ -76,7 +76,7 @@ struct Running {
     runs: Receiver<Run>,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    made: u64,
+    completed: u64,
     failed: [u64; FAILURES.len()],
 }
 
@@ -94,7 +94,7 @@ impl Running {
             runs,
             stop: Some(stop),
             thread: Some(thread),
-            made: 0,
+            completed: 0,
             failed: [0; FAILURES.len()],
         })
     }
@@ -213,7 +213,7 @@ fn take_in(output: &mut Option<ChildStdout>, text: &mut Vec<u8>) {
 /// True if the child has ended. It remains a zombie, so that its process number is not reused.
 fn has_ended(child: &Child) -> bool {
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: `told` has the size of the structure, and any bytes are valid numbers
+    // SAFETY: `info` has the size of the structure, and any bytes are valid numbers
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         libc::waitid(libc::P_PID, child.id(), &mut info, options) == 0 && info.si_pid() != 0
@@ -243,7 +243,7 @@ impl Source for Commands {
                         return Err(Error::State("a thread that runs a command has ended"))
                     }
                 };
-                command.made += 1;
+                command.completed += 1;
                 let first = self.series.first(command.name.as_bytes(), sink);
                 match run.value {
                     Ok(value) => sink.put(first, value),
@@ -263,12 +263,12 @@ impl Source for Commands {
         0
     }
 
-    fn told(&self) -> Option<(&'static str, Value)> {
+    fn stats(&self) -> Option<(&'static str, Value)> {
         let stats: Map<String, Value> = self
             .running
             .iter()
             .map(|command| {
-                let mut of = json!({"runs": command.made});
+                let mut of = json!({"runs": command.completed});
                 for ((_, why), number) in FAILURES.iter().zip(command.failed) {
                     if number > 0 {
                         of[*why] = number.into();
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(memory.get("command/b/value"), 5.0);
         assert!(memory.get("command/b/seconds") > 0.0);
         assert!(!memory.values.contains_key("command/a/up"));
-        let stats = source.told().unwrap().1;
+        let stats = source.stats().unwrap().1;
         assert_eq!(stats, json!({"a": {"runs": 0}, "b": {"runs": 1}}));
         drop(source); // must not wait for an hour
     }

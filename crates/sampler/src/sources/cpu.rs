@@ -37,7 +37,7 @@ pub(super) fn sources(
             file,
             hz: ticks_per_second(),
             cpus: Entities::new("cpu", &STATES),
-            whole: [None; 4],
+            total: [None; 4],
         }) as Box<dyn Source>
     });
     let load = Reread::if_there(root.join("proc/loadavg"))
@@ -54,7 +54,7 @@ struct Stat {
     file: Reread,
     hz: f64,
     cpus: Entities,
-    whole: [Option<u64>; 4],
+    total: [Option<u64>; 4],
 }
 
 impl Source for Stat {
@@ -71,7 +71,7 @@ impl Source for Stat {
                 }
             } else if let Some(at) = WHOLE.iter().position(|(key, _)| *key == name) {
                 let Metric(metric, unit, cumulative) = WHOLE[at].1;
-                let series = *self.whole[at]
+                let series = *self.total[at]
                     .get_or_insert_with(|| sink.series("cpu", "all", metric, unit, cumulative));
                 if let Some(value) = fields.next().and_then(number) {
                     sink.put(series, value as f64);

@@ -32,7 +32,7 @@ pub trait Source: Send {
     /// System calls made so far.
     fn reads(&self) -> u64;
     /// Report for the receipt, with its name.
-    fn told(&self) -> Option<(&'static str, Value)> {
+    fn stats(&self) -> Option<(&'static str, Value)> {
         None
     }
 }
@@ -151,7 +151,7 @@ pub(crate) mod testing {
         /// Values in order of arrival: time, series, value.
         pub(crate) put: Vec<(i64, String, f64)>,
         pub(crate) time_ns: i64,
-        pub(crate) whole: bool,
+        pub(crate) complete: bool,
     }
 
     impl Default for Memory {
@@ -161,7 +161,7 @@ pub(crate) mod testing {
                 values: BTreeMap::new(),
                 put: Vec::new(),
                 time_ns: 0,
-                whole: true,
+                complete: true,
             }
         }
     }
@@ -198,8 +198,8 @@ pub(crate) mod testing {
             self.time_ns
         }
 
-        fn whole(&self) -> bool {
-            self.whole
+        fn complete(&self) -> bool {
+            self.complete
         }
     }
 

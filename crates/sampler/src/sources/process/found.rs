@@ -40,7 +40,7 @@ pub(super) struct Finder {
     tree: Option<u32>,
     /// Earliest start of a descendant, ticks since boot.
     began: u64,
-    ours: HashSet<u32>,
+    descendants: HashSet<u32>,
     patterns: Vec<String>,
     others: HashMap<u32, Other>,
     groups_at_ns: i64,
@@ -75,7 +75,7 @@ impl Finder {
             groups: Vec::new(),
             tree,
             began,
-            ours: HashSet::new(),
+            descendants: HashSet::new(),
             patterns: request.processes_named.clone(),
             others: HashMap::new(),
             groups_at_ns: i64::MIN,
@@ -147,7 +147,7 @@ impl Finder {
             return;
         };
         let mut others = std::mem::take(&mut self.others);
-        let previous = std::mem::take(&mut self.ours);
+        let previous = std::mem::take(&mut self.descendants);
         let mut new: Vec<(u32, Stat)> = Vec::new();
         for entry in directory.flatten() {
             let name = entry.file_name();
@@ -155,7 +155,7 @@ impl Finder {
                 continue;
             };
             if previous.contains(&pid) {
-                self.ours.insert(pid);
+                self.descendants.insert(pid);
                 continue;
             }
             let mut after_ns = SCAN_NS;
@@ -178,7 +178,7 @@ impl Finder {
         }
         for (pid, stat) in &new {
             if self.patterns.iter().any(|p| fits(p, &stat.comm)) {
-                self.ours.insert(*pid);
+                self.descendants.insert(*pid);
             }
         }
         if let Some(root) = self.tree {
@@ -187,24 +187,24 @@ impl Finder {
             loop {
                 let more: Vec<u32> = new
                     .iter()
-                    .filter(|(pid, stat)| !self.ours.contains(pid) && stat.start >= began)
-                    .filter(|(_, s)| s.parent == root || self.ours.contains(&s.parent))
+                    .filter(|(pid, stat)| !self.descendants.contains(pid) && stat.start >= began)
+                    .filter(|(_, s)| s.parent == root || self.descendants.contains(&s.parent))
                     .map(|(pid, _)| *pid)
                     .collect();
                 if more.is_empty() {
                     break;
                 }
-                self.ours.extend(more);
+                self.descendants.extend(more);
             }
         }
-        let own = &self.ours;
+        let own = &self.descendants;
         self.others.retain(|pid, _| !own.contains(pid));
         processes.extend(own.iter().map(|pid| (*pid, String::new())));
     }
 
     /// Remove an ended process, because its number may be reused.
     pub(super) fn forget(&mut self, pid: u32) {
-        self.ours.remove(&pid);
+        self.descendants.remove(&pid);
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
         Finder::new(&serde_json::from_value(request).unwrap(), began)
     }
 
-    fn found(finder: &mut Finder, now_ns: i64) -> Vec<u32> {
+    fn pids(finder: &mut Finder, now_ns: i64) -> Vec<u32> {
         let mut pids: Vec<u32> = finder.look(now_ns).unwrap().iter().map(|f| f.0).collect();
         pids.sort_unstable();
         pids
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(members, [of(5, ""), of(7, ""), of(9, "n1")]);
         assert!(finder.look(GROUPS_NS - 1).is_none());
         fs::remove_dir_all(place.path().join("run/a")).unwrap();
-        assert_eq!(found(&mut finder, SCAN_NS), [5, 9]);
+        assert_eq!(pids(&mut finder, SCAN_NS), [5, 9]);
     }
 
     #[test]
@@ -336,11 +336,11 @@ mod tests {
             serde_json::json!({"processes": true, "tree": 10}),
             100,
         );
-        assert_eq!(found(&mut finder, 0), [20, 40]);
+        assert_eq!(pids(&mut finder, 0), [20, 40]);
         fs::remove_dir_all(place.path().join("proc/40")).unwrap();
         process(&place, 20, "x", 1, 105); // its parent has ended
         process(&place, 60, "x", 20, 300);
-        assert_eq!(found(&mut finder, SCAN_NS), [20, 60]);
+        assert_eq!(pids(&mut finder, SCAN_NS), [20, 60]);
     }
 
     #[test]
@@ -353,8 +353,8 @@ mod tests {
             serde_json::json!({"processes_named": ["f?o", "mysql*"]}),
             0,
         );
-        assert_eq!(found(&mut finder, 0), [11]);
+        assert_eq!(pids(&mut finder, 0), [11]);
         process(&place, 10, "mysqld", 1, 5);
-        assert_eq!(found(&mut finder, SCAN_NS), [10, 11]);
+        assert_eq!(pids(&mut finder, SCAN_NS), [10, 11]);
     }
 }

@@ -68,7 +68,7 @@ pub(super) struct Host {
 
 /// Open files of a process.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct ProcessFiles {
     pid: u32,
     stat: File,
     statm: Option<File>,
@@ -87,7 +87,7 @@ fn beneath(directory: &File, name: &CStr) -> Option<File> {
     }
 }
 
-impl Kept {
+impl ProcessFiles {
     /// Open the files; unreadable ones (`io` of another user) are omitted. None if the process has ended.
     pub(super) fn open(proc: &Path, pid: u32) -> Option<(Self, Stat)> {
         let directory = File::open(proc.join(pid.to_string())).ok()?;
@@ -213,7 +213,8 @@ mod tests {
             tick_ns: 1e7,
             clocks: true,
         };
-        let (mut process, stat) = Kept::open(Path::new("/proc"), std::process::id()).unwrap();
+        let (mut process, stat) =
+            ProcessFiles::open(Path::new("/proc"), std::process::id()).unwrap();
         assert!(process.clock_ns().unwrap() > 0.0);
         let mut values = [f64::NAN; 7];
         process.size(&mut values, host).unwrap();
@@ -236,11 +237,11 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
-        let (mut process, _) = Kept::open(Path::new("/proc"), child.id()).unwrap();
+        let (mut process, _) = ProcessFiles::open(Path::new("/proc"), child.id()).unwrap();
         assert!(process.clock_ns().is_some());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(process.clock_ns().is_none() && process.stat().is_none());
-        assert!(Kept::open(Path::new("/proc"), child.id()).is_none());
+        assert!(ProcessFiles::open(Path::new("/proc"), child.id()).is_none());
     }
 }

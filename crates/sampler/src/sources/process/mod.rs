@@ -17,7 +17,7 @@ use penstock_daemon::process::all_descriptors;
 use serde_json::{json, Value};
 
 use self::found::Finder;
-use self::kept::{Host, Kept, Stat, Values};
+use self::kept::{Host, ProcessFiles, Stat, Values};
 use super::{Entities, Metric, Source};
 use crate::clock::{since_boot_ns, ticks_per_second};
 use crate::config::StartRequest;
@@ -63,7 +63,7 @@ struct Process {
     pid: u32,
     node: String,
     comm: String,
-    kept: Kept,
+    files: ProcessFiles,
     first: u64,
     names: usize,
     values: Values,
@@ -79,8 +79,8 @@ struct Processes {
     proc: PathBuf,
     host: Host,
     finder: Finder,
-    there: Vec<Process>,
-    known: HashSet<u32>,
+    processes: Vec<Process>,
+    pids: HashSet<u32>,
     series: Entities,
     all: Entities,
     last_ns: i64,
@@ -107,8 +107,8 @@ impl Processes {
                 clocks: request.root.as_os_str() == "/",
             },
             finder: Finder::new(request, began),
-            there: Vec::new(),
-            known: HashSet::new(),
+            processes: Vec::new(),
+            pids: HashSet::new(),
             series: Entities::new(SOURCE, &METRICS),
             all: Entities::new(SOURCE, &ALL),
             last_ns: 0,
@@ -130,34 +130,34 @@ impl Processes {
         self.not_read = 0;
         let mut twice = HashSet::new();
         for (pid, node) in processes {
-            if self.known.contains(&pid) || !twice.insert(pid) {
+            if self.pids.contains(&pid) || !twice.insert(pid) {
                 continue;
             }
-            if self.there.len() >= MOST {
+            if self.processes.len() >= MOST {
                 self.not_read += 1;
                 continue;
             }
-            let Some((mut kept, Stat { comm, .. })) = Kept::open(&self.proc, pid) else {
+            let Some((mut files, Stat { comm, .. })) = ProcessFiles::open(&self.proc, pid) else {
                 self.finder.forget(pid);
                 continue; // the process has ended in the meantime
             };
             let mut values = [f64::NAN; METRICS.len()];
             if self.host.clocks {
-                values[0] = kept.clock_ns().unwrap_or(f64::NAN);
+                values[0] = files.clock_ns().unwrap_or(f64::NAN);
             }
-            kept.bytes(&mut values);
-            if kept.size(&mut values, self.host).is_none() {
+            files.bytes(&mut values);
+            if files.size(&mut values, self.host).is_none() {
                 continue;
             }
             let first = self.series.first(&entity(&node, pid, &comm), sink);
             put(sink, now_ns, first, &values);
-            self.known.insert(pid);
+            self.pids.insert(pid);
             self.seen += 1;
-            self.there.push(Process {
+            self.processes.push(Process {
                 pid,
                 node,
                 comm,
-                kept,
+                files,
                 first,
                 names: 1,
                 values,
@@ -169,7 +169,7 @@ impl Processes {
                 told_ns: now_ns,
             });
         }
-        self.most = self.most.max(self.there.len());
+        self.most = self.most.max(self.processes.len());
         self.most_not_read = self.most_not_read.max(self.not_read);
     }
 }
@@ -203,26 +203,26 @@ impl Process {
         let now_ns = sink.time_ns();
         let before = self.values;
         if host.clocks {
-            self.values[0] = self.kept.clock_ns()?;
+            self.values[0] = self.files.clock_ns()?;
         }
         let ran = self.values[0] != before[0] || !host.clocks;
         let worked = self.values[0] - self.sized_cpu_ns >= WORK_NS;
         if worked || now_ns - self.sized_ns >= AGAIN_NS || !host.clocks {
-            self.kept.size(&mut self.values, host)?;
+            self.files.size(&mut self.values, host)?;
             (self.sized_ns, self.sized_cpu_ns) = (now_ns, self.values[0]);
         }
         if ran {
             if self.told_ns < last_ns {
                 put(sink, last_ns, self.first, &before); // it was idle until then
             }
-            self.kept.bytes(&mut self.values);
+            self.files.bytes(&mut self.values);
             let young = now_ns - self.since_ns < YOUNG_NS;
             if young || now_ns - self.named_ns >= AGAIN_NS || !host.clocks {
                 self.named_ns = now_ns;
                 self.rename(series, sink)?;
             }
         }
-        if ran || sink.whole() {
+        if ran || sink.complete() {
             put(sink, now_ns, self.first, &self.values);
             self.told_ns = now_ns;
         }
@@ -230,7 +230,7 @@ impl Process {
     }
 
     fn rename(&mut self, series: &mut Entities, sink: &mut dyn Sink) -> Option<()> {
-        let comm = self.kept.stat()?.comm;
+        let comm = self.files.stat()?.comm;
         if comm != self.comm && self.names < MOST_NAMES {
             self.first = series.first(&entity(&self.node, self.pid, &comm), sink);
             self.comm = comm;
@@ -245,28 +245,28 @@ impl Source for Processes {
         let Self {
             host,
             finder,
-            there,
-            known,
+            processes,
+            pids,
             series,
             last_ns,
             ended,
             calls,
             ..
         } = self;
-        there.retain_mut(|process| {
+        processes.retain_mut(|process| {
             let stays = process.sample(*host, *last_ns, series, sink).is_some();
             if !stays {
-                known.remove(&process.pid);
+                pids.remove(&process.pid);
                 finder.forget(process.pid);
                 *ended += 1;
-                *calls += process.kept.calls();
+                *calls += process.files.calls();
             }
             stays
         });
         self.admit(sink);
-        if sink.whole() || self.last_ns == 0 {
+        if sink.complete() || self.last_ns == 0 {
             let first = self.all.first(b"all", sink);
-            sink.put(first, self.there.len() as f64);
+            sink.put(first, self.processes.len() as f64);
             sink.put(first + 1, self.not_read as f64);
         }
         self.last_ns = sink.time_ns();
@@ -274,11 +274,11 @@ impl Source for Processes {
     }
 
     fn reads(&self) -> u64 {
-        let of_those: u64 = self.there.iter().map(|p| p.kept.calls()).sum();
+        let of_those: u64 = self.processes.iter().map(|p| p.files.calls()).sum();
         self.calls + self.finder.calls() + of_those
     }
 
-    fn told(&self) -> Option<(&'static str, Value)> {
+    fn stats(&self) -> Option<(&'static str, Value)> {
         let stats = json!({
             "seen": self.seen,
             "ended": self.ended,

@@ -23,8 +23,8 @@ fn named(name: &str) -> Processes {
     Processes::new(&request(json!({"processes_named": [name]})))
 }
 
-fn sampled(source: &mut Processes, memory: &mut Memory, time_ns: i64, whole: bool) {
-    (memory.time_ns, memory.whole) = (time_ns, whole);
+fn sampled(source: &mut Processes, memory: &mut Memory, time_ns: i64, complete: bool) {
+    (memory.time_ns, memory.complete) = (time_ns, complete);
     memory.values.clear();
     memory.put.clear();
     source.sample(memory).unwrap();
@@ -71,7 +71,7 @@ fn there_is_room_for_so_many_and_the_rest_is_counted() {
     sampled(&mut source, &mut memory, SECOND, true);
     assert_eq!(memory.get("process/all/sampled"), MOST as f64);
     assert_eq!(memory.get("process/all/not_sampled"), 3.0);
-    assert_eq!(source.told().unwrap().1["most_not_sampled"], 3);
+    assert_eq!(source.stats().unwrap().1["most_not_sampled"], 3);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn another_program_is_another_series_of_the_same_process() {
         sampled(&mut source, &mut memory, (3 + turn) * SECOND, true);
         assert_eq!(memory.values.len(), 9);
     }
-    assert_eq!(source.there[0].names, MOST_NAMES);
+    assert_eq!(source.processes[0].names, MOST_NAMES);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn an_idle_process_is_told_once_a_second_and_again_before_it_wakes() {
     sampled(&mut source, &mut memory, 3 * SECOND, true);
     assert_eq!(at(&memory, "cpu_time"), []);
     assert_eq!(memory.get("process/all/sampled"), 0.0);
-    assert_eq!(source.told().unwrap().1["ended"], 1);
+    assert_eq!(source.stats().unwrap().1["ended"], 1);
 }
 
 #[test]
@@ -167,5 +167,5 @@ fn a_number_that_another_process_has_got_is_another_process() {
     assert_eq!(memory.get("process/all/sampled"), 0.0);
     process(&place, 41, "fio", 1, 900);
     sampled(&mut source, &mut memory, 60 * SECOND, true);
-    assert_eq!(source.told().unwrap().1["seen"], 2);
+    assert_eq!(source.stats().unwrap().1["seen"], 2);
 }
