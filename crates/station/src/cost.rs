@@ -5,7 +5,7 @@ use crate::profile::{Direction, ServiceClass, StorageProfile};
 use crate::random::Draws;
 use crate::seek::Arm;
 use crate::shape::{Readahead, WriteCache};
-use crate::station::{Known, Op, Request};
+use crate::station::{Arrival, Op, Request};
 
 /// A compiled service class.
 #[derive(Debug, Clone)]
@@ -125,13 +125,13 @@ impl Costs {
 
     /// Service time in nanoseconds, as drawn for a device that is not slow.
     #[inline]
-    pub fn draw_ns(&self, request_info: &Known, draws: &mut Draws) -> f64 {
-        let (request, buffered) = (request_info.request, request_info.buffered);
+    pub fn draw_ns(&self, arrival: &Arrival, draws: &mut Draws) -> f64 {
+        let (request, buffered) = (arrival.request, arrival.buffered);
         // Without read-ahead, the reads of a stream cost as much as random reads.
-        let stream = request_info.sequential && (self.reads_ahead || request.op != Op::Read);
+        let stream = arrival.sequential && (self.reads_ahead || request.op != Op::Read);
         let seek_ns = match &self.arm {
             Some(arm) if !stream && self.moves_arm(request, buffered) => {
-                arm.move_ns(request.op, request_info.arm_at, request.offset)
+                arm.move_ns(request.op, arrival.arm_at, request.offset)
             }
             _ => 0.0,
         };

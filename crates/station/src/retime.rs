@@ -4,7 +4,7 @@ use crate::gates::{Gates, GATES};
 use crate::pace::UNUSED;
 use crate::patch::Patch;
 use crate::profile::InvalidProfile;
-use crate::station::{Known, Served, Servers, Station, Timed, Used};
+use crate::station::{Arrival, Served, Servers, Station, Timed, Used};
 
 /// A request whose answer has moved to another time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Retimed {
 
 #[derive(Debug, Clone, Copy)]
 struct UnderWay {
-    known: Known,
+    arrival: Arrival,
     timed: Timed,
     /// Resources used up before the request arrived.
     before: Used,
@@ -30,13 +30,13 @@ pub(crate) struct Remembered {
 
 impl Remembered {
     #[inline]
-    pub fn add(&mut self, t_ns: u64, known: Known, timed: Timed, before: Used) {
+    pub fn add(&mut self, t_ns: u64, arrival: Arrival, timed: Timed, before: Used) {
         if self.under_way.len() >= self.tidy_at {
             self.under_way.retain(|r| r.timed.due_ns > t_ns);
             self.tidy_at = 2 * self.under_way.len() + 64;
         }
         self.under_way.push(UnderWay {
-            known,
+            arrival,
             timed,
             before,
         });
@@ -109,7 +109,7 @@ impl Station {
                     r.before.passed[gate] = used.passed[gate];
                 }
             }
-            let (start_ns, request) = (r.timed.start_ns, r.known.request);
+            let (start_ns, request) = (r.timed.start_ns, r.arrival.request);
             let through = self
                 .gates
                 .pass_some(&which, &mut used.passed, start_ns, request);
@@ -123,7 +123,7 @@ impl Station {
         self.used = used;
         for r in waiting {
             r.before = self.used;
-            let timed = self.serve(&r.known, t_ns.max(r.known.arrival_ns));
+            let timed = self.serve(&r.arrival, t_ns.max(r.arrival.arrival_ns));
             note(&mut moved, r, timed);
         }
         moved
@@ -139,7 +139,7 @@ impl Station {
         started: &[UnderWay],
     ) -> Option<(usize, f64)> {
         started.iter().enumerate().find_map(|(at, r)| {
-            let (start_ns, request) = (r.timed.start_ns, r.known.request);
+            let (start_ns, request) = (r.timed.start_ns, r.arrival.request);
             let (from, cost) = old.stay(gate, &r.before.passed, start_ns, request)?;
             if from + cost <= t_ns as f64 {
                 return None;
@@ -158,7 +158,7 @@ fn note(moved: &mut Vec<Retimed>, r: &mut UnderWay, timed: Timed) {
     let promised_ns = r.timed.due_ns;
     r.timed = timed;
     if timed.due_ns != promised_ns {
-        let served = Served::of(&r.known, &timed);
+        let served = Served::of(&r.arrival, &timed);
         moved.push(Retimed { served });
     }
 }

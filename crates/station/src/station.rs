@@ -86,18 +86,18 @@ pub struct Served {
 }
 
 impl Served {
-    pub(crate) fn of(known: &Known, timed: &Timed) -> Served {
+    pub(crate) fn of(arrival: &Arrival, timed: &Timed) -> Served {
         let (due_ns, service_ns) = (timed.due_ns, timed.service_ns);
         Served {
             start_ns: timed.start_ns,
             due_ns,
             service_ns,
             wait_ns: due_ns
-                .saturating_sub(known.arrival_ns)
+                .saturating_sub(arrival.arrival_ns)
                 .saturating_sub(service_ns),
-            sequential: known.sequential,
-            visit: known.visit,
-            id: known.id,
+            sequential: arrival.sequential,
+            visit: arrival.visit,
+            id: arrival.id,
         }
     }
 }
@@ -186,9 +186,9 @@ const NOTHING_USED: Used = Used {
     passed: FRESH,
 };
 
-/// A request as the station remembers it.
+/// A request that arrived, as the station remembers it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Known {
+pub(crate) struct Arrival {
     pub id: u64,
     pub arrival_ns: u64,
     pub request: Request,
@@ -357,7 +357,7 @@ impl Station {
             visit
         };
         let sequential = request.op != Op::Flush && self.continues_stream(request);
-        let known = Known {
+        let arrival = Arrival {
             id: self.taken,
             arrival_ns: t_ns,
             request,
@@ -366,25 +366,25 @@ impl Station {
             buffered: self.costs.buffered(request, &mut self.buffer),
             arm_at: self.arm_at,
         };
-        if self.costs.moves_arm(request, known.buffered) {
+        if self.costs.moves_arm(request, arrival.buffered) {
             self.arm_at = request.offset.saturating_add(request.size);
         }
         self.taken += 1;
         let before = self.remembered.is_some().then_some(self.used);
-        let timed = self.serve(&known, t_ns);
+        let timed = self.serve(&arrival, t_ns);
         if let (Some(remembered), Some(before)) = (&mut self.remembered, before) {
-            remembered.add(t_ns, known, timed, before);
+            remembered.add(t_ns, arrival, timed, before);
         }
-        Served::of(&known, &timed)
+        Served::of(&arrival, &timed)
     }
 
     /// Serve a request that starts at `floor_ns` or later.
     #[inline]
-    pub(crate) fn serve(&mut self, known: &Known, floor_ns: u64) -> Timed {
-        let Known { request, .. } = *known;
+    pub(crate) fn serve(&mut self, arrival: &Arrival, floor_ns: u64) -> Timed {
+        let Arrival { request, .. } = *arrival;
         let op = request.op as u64;
-        let mut draws = Draws::keyed(self.seed, op, request.offset, u64::from(known.visit));
-        let work = self.costs.draw_ns(known, &mut draws);
+        let mut draws = Draws::keyed(self.seed, op, request.offset, u64::from(arrival.visit));
+        let work = self.costs.draw_ns(arrival, &mut draws);
         let interface_ns = if request.op == Op::Flush {
             0.0
         } else {
