@@ -31,7 +31,7 @@ pub struct FioLogs {
     start_ns: i64,
     operations: HashMap<i64, (String, String)>,
     logs: BTreeMap<(i64, i64), ThreadLog>,
-    held: usize,
+    buffered_bytes: usize,
     skipped: BTreeMap<String, u64>,
     ends: BTreeMap<i64, i64>,
     read: BTreeSet<i64>,
@@ -62,7 +62,7 @@ impl FioLogs {
             start_ns: context.start_ns,
             operations: context.operation_names(),
             logs: BTreeMap::new(),
-            held: 0,
+            buffered_bytes: 0,
             skipped: BTreeMap::new(),
             ends: BTreeMap::new(),
             read: BTreeSet::new(),
@@ -141,8 +141,8 @@ impl FioLogs {
                 log.depth = log.depth.max(log.under_way.len());
             }
         }
-        self.held += log.text.len() - before;
-        if self.held > HELD_BYTES {
+        self.buffered_bytes += log.text.len() - before;
+        if self.buffered_bytes > HELD_BYTES {
             self.write_out()?;
         }
         Ok(())
@@ -161,7 +161,7 @@ impl FioLogs {
                 log.text.clear();
             }
         }
-        self.held = 0;
+        self.buffered_bytes = 0;
         Ok(())
     }
 }

@@ -81,7 +81,7 @@ const COUNTERS: [(&str, u64, &str); 4] = [
 ];
 
 /// A call that may still get flows.
-struct Held {
+struct OpenCall {
     event: Event,
     track: Track,
     flows: Vec<u64>,
@@ -98,7 +98,7 @@ pub struct Perfetto {
     declared: HashSet<Track>,
     interned_names: HashMap<String, u64>,
     interned_paths: HashMap<i64, u64>,
-    held: HashMap<i64, Held>,
+    open_calls: HashMap<i64, OpenCall>,
     lanes: HashMap<i64, Vec<i64>>,
     disk_lanes: HashMap<i64, Vec<i64>>,
     pending: std::collections::VecDeque<Request>,
@@ -125,7 +125,7 @@ impl Perfetto {
             declared: HashSet::new(),
             interned_names: HashMap::new(),
             interned_paths: HashMap::new(),
-            held: HashMap::new(),
+            open_calls: HashMap::new(),
             lanes: HashMap::new(),
             disk_lanes: HashMap::new(),
             pending: std::collections::VecDeque::new(),
@@ -363,7 +363,7 @@ impl Perfetto {
         self.events += 1;
         let (_, direction) = self.named(event.op);
         self.counters.operation(&event, &direction);
-        let within = match self.held.get(&event.tid) {
+        let within = match self.open_calls.get(&event.tid) {
             Some(call) if event.t_ns < call.event.end_ns() => {
                 // nested within the current call, such as a fault in a read; an event that outlasts the call gets a
                 // lane
@@ -378,19 +378,19 @@ impl Perfetto {
         let thread = Track::Thread(event.pid, event.tid);
         match within {
             _ if event.flags & ASYNC != 0 => self.on_lane(event),
-            Some(true) => self.emit(&Held {
+            Some(true) => self.emit(&OpenCall {
                 event,
                 track: thread,
                 flows: Vec::new(),
             }),
             Some(false) => self.on_lane(event),
             None => {
-                let call = Held {
+                let call = OpenCall {
                     event,
                     track: thread,
                     flows: Vec::new(),
                 };
-                match self.held.insert(event.tid, call) {
+                match self.open_calls.insert(event.tid, call) {
                     Some(before) => self.emit(&before),
                     None => Ok(()),
                 }
@@ -405,7 +405,7 @@ impl Perfetto {
             event.end_ns(),
         );
         let track = Track::Lane(event.pid, lane);
-        self.emit(&Held {
+        self.emit(&OpenCall {
             event,
             track,
             flows: Vec::new(),
@@ -417,7 +417,7 @@ impl Perfetto {
         self.operations.get(&op).cloned().unwrap_or_else(unknown)
     }
 
-    fn emit(&mut self, call: &Held) -> io::Result<()> {
+    fn emit(&mut self, call: &OpenCall) -> io::Result<()> {
         self.roll()?;
         let e = call.event;
         let (name, direction) = self.named(e.op);
@@ -462,7 +462,11 @@ impl Perfetto {
             self.requests += 1;
             self.counters.request(&request);
             let mut flows = Vec::new();
-            if let Some(call) = self.held.get_mut(&request.tid).filter(|_| request.tid != 0) {
+            if let Some(call) = self
+                .open_calls
+                .get_mut(&request.tid)
+                .filter(|_| request.tid != 0)
+            {
                 if call.event.t_ns <= request.t_ns && request.t_ns <= call.event.end_ns() {
                     call.flows.push(self.requests);
                     flows.push(self.requests);
@@ -537,7 +541,7 @@ impl Exporter for Perfetto {
 
     fn finish(&mut self) -> io::Result<Value> {
         self.drain(i64::MAX)?;
-        let mut calls: Vec<Held> = self.held.drain().map(|(_, call)| call).collect();
+        let mut calls: Vec<OpenCall> = self.open_calls.drain().map(|(_, call)| call).collect();
         calls.sort_by_key(|h| h.event.t_ns);
         for call in &calls {
             self.emit(call)?;
