@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_method_reads_back_as_it_is_written() {
+    fn method_names_round_trip() {
         for text in [
             "off",
             "fixed:4096",

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbered_paths_are_one_family() {
+    fn numbered_paths_form_one_family() {
         let rule = Rule::new(DEFAULT_RULE).unwrap();
         assert_eq!(
             rule.family("run1/ckpt.0001"),

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_versions_of_the_same_family_count() {
+    fn only_recent_versions_of_a_family_are_compared() {
         let mut index = Index::default();
         for number in 0..6 {
             index.add("a", &map(&[number, number, 9]));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_and_open_chunks_outlast_a_collection() {
+    fn collection_keeps_pinned_and_open_chunks() {
         let mut index = Index::default();
         index.opened(1, &Arc::new(map(&[1])));
         index.pin(key(2));

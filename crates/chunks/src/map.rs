@@ -273,13 +273,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_map_reads_back(lengths in prop::collection::vec(1u32..1000, 0..50)) {
+        fn maps_round_trip(lengths in prop::collection::vec(1u32..1000, 0..50)) {
             let map = map(&lengths);
             prop_assert_eq!(Map::parse(&map.to_bytes()), Ok(map));
         }
 
         #[test]
-        fn every_shortened_or_changed_map_is_damaged(
+        fn truncated_and_changed_maps_are_detected(
             lengths in prop::collection::vec(1u32..1000, 0..9), at in any::<prop::sample::Index>(), flip in 1u8..=255
         ) {
             let raw = map(&lengths).to_bytes();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn each_offset_has_its_chunk() {
+    fn offsets_map_to_chunks() {
         let map = map(&[3, 1, 2]);
         let chunks: Vec<_> = (0..7).map(|offset| map.chunk_at(offset)).collect();
         assert_eq!(

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_follow_renames_and_removed_files_have_none() {
+    fn names_follow_renames_and_removals() {
         let nodes = Nodes::new("/s".into());
         let directory = nodes.looked_up(ROOT, OsStr::new("d"));
         let file = nodes.looked_up(directory.number, OsStr::new("f"));

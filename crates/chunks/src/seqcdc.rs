@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_ends_a_chunk_wherever_it_crosses_windows() {
+    fn sequences_across_windows_end_a_chunk() {
         let sizes = Sizes {
             min: 64,
             avg: 300,

@@ -524,11 +524,17 @@ fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
     // SAFETY: zeros are a valid value; a terminated path, a structure of that size; the descriptor is new.
     unsafe {
-        let mut how: libc::open_how = std::mem::zeroed();
-        how.flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
-        how.resolve = libc::RESOLVE_NO_SYMLINKS;
+        let mut open_how: libc::open_how = std::mem::zeroed();
+        open_how.flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+        open_how.resolve = libc::RESOLVE_NO_SYMLINKS;
         let size = std::mem::size_of::<libc::open_how>();
-        let number = libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), &how, size);
+        let number = libc::syscall(
+            libc::SYS_openat2,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            &open_how,
+            size,
+        );
         if number < 0 {
             return Err(io::Error::last_os_error());
         }

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_gets_one_and_an_error_does_not_end_the_talk() {
+    fn every_line_gets_a_reply_and_errors_keep_the_connection_open() {
         let (client, server) = UnixStream::pair().unwrap();
         let talk = std::thread::spawn(move || {
             converse(&server, |line| match line {

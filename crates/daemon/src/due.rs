@@ -102,7 +102,7 @@ mod tests {
     use super::Waiting;
 
     #[test]
-    fn the_earliest_comes_first_and_of_equals_the_one_that_was_there_first() {
+    fn order_is_by_time_then_insertion() {
         let mut waiting = Waiting::default();
         assert!(waiting.put(200, 'b'));
         assert!(waiting.put(100, 'a'));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_planted_link_is_replaced_and_its_target_left_alone() {
+    fn planted_links_are_replaced_without_touching_the_target() {
         let place = place("link");
         let (target, path) = (place.join("target"), place.join("file"));
         fs::write(&target, "precious").unwrap();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_closed_to_others_and_a_link_to_one_refused() {
+    fn directories_are_private_and_links_are_rejected() {
         let place = place("directory");
         let open = place.join("open");
         fs::create_dir(&open).unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_may_write_to_is_no_place_for_a_socket() {
+    fn sockets_reject_directories_writable_by_others() {
         let place = place("parent");
         let path = place.join("socket");
         assert!(check_parent(&path).is_ok());

@@ -152,7 +152,7 @@ mod tests {
     use super::Owner;
 
     #[test]
-    fn an_owner_is_gone_when_it_has_ended_waited_for_or_not() {
+    fn zombie_owners_count_as_ended() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()

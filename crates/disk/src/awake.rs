@@ -36,13 +36,13 @@ pub fn stay() {
     if STATE.load(Ordering::Relaxed) != ASLEEP {
         return;
     }
-    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lock = HELD.lock().unwrap_or_else(PoisonError::into_inner);
     if STATE.load(Ordering::Relaxed) != ASLEEP {
         return;
     }
     let state = match hold() {
         Ok(file) => {
-            *held = Some(file);
+            *lock = Some(file);
             AWAKE
         }
         Err(_) => REFUSED,
@@ -57,8 +57,8 @@ pub fn take_arrived() -> bool {
 
 /// Let processors sleep until the next request.
 pub fn rest() {
-    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-    if held.take().is_some() {
+    let mut lock = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    if lock.take().is_some() {
         STATE.store(ASLEEP, Ordering::Relaxed);
     }
 }

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_goes_through_both_sizes() {
+    fn fit_passes_through_both_sizes() {
         let small = taken(100_000, |_| 20_000, SMALL_TIMES);
         let large = taken(100_000, |_| 230_000, LARGE_TIMES);
         let overhead_ns = overhead(&small, &large, 100_000);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn handfuls_that_differ_are_told() {
+    fn differing_batches_are_reported() {
         let high = |differ: &[usize]| {
             let slow = |i: usize| {
                 if differ.contains(&(i / ROUNDS)) {

@@ -74,13 +74,13 @@ pub struct Applied {
 
 impl Applied {
     /// A change that failed.
-    pub fn failed(planned_ns: u64, asked: &Value, cause: &Cause, error: String) -> Self {
+    pub fn failed(planned_ns: u64, requested: &Value, cause: &Cause, error: String) -> Self {
         let now = now_ns();
         Applied {
             planned_ns,
             applied_ns: now,
             verified_ns: now,
-            asked: asked.clone(),
+            asked: requested.clone(),
             found: Value::Null,
             error: Some(error),
             active: Vec::new(),

@@ -72,7 +72,7 @@ mod tests {
     use super::HostCpu;
 
     #[test]
-    fn idle_and_waiting_for_devices_are_not_busy() {
+    fn idle_and_iowait_are_not_busy() {
         let text = "cpu  120 10 60 150 50 0 5 5 7 7\ncpu0 1 1 1 1 1 1 1 1\n";
         let seen = HostCpu::parse(text, 100);
         assert_eq!(seen.busy_ns, 2_000_000_000);

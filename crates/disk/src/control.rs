@@ -20,7 +20,7 @@ use crate::disk::Disk;
 use crate::patch::{DiskPatch, PowerCut};
 use crate::places::Places;
 use crate::schedule::Scheduler;
-use crate::serving::{How, Serving};
+use crate::serving::{MountOptions, Serving};
 use crate::timer::Timers;
 use crate::witness;
 
@@ -314,7 +314,7 @@ impl Server {
 
     fn add_at_its_place(&self, add: Add, patch: Option<&DiskPatch>) -> Result<Value, Error> {
         let disk = Arc::new(Disk::new(&add, &self.config.stats_dir)?);
-        let how = How {
+        let options = MountOptions {
             readers: self.config.readers,
             readahead_bytes: add.readahead_bytes,
             max_background: add.max_background,
@@ -323,7 +323,7 @@ impl Server {
             shared: add.shared,
             transport: add.transport,
         };
-        let serving = Serving::begin(disk.clone(), self.timers.clone(), how)?;
+        let serving = Serving::begin(disk.clone(), self.timers.clone(), options)?;
         let device = serving.device;
         let mounted = Mounted {
             disk: disk.clone(),

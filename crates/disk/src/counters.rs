@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_names_are_of_one_order() {
+    fn values_and_names_have_the_same_order() {
         let counted: Vec<u64> = (1..=NAMES.len() as u64).collect();
         let values: [u64; NAMES.len()] = counted.try_into().unwrap();
         let counters = Counters::from_values(&values, [0; BINS]);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn lateness_falls_into_its_power_of_two() {
+    fn lateness_is_binned_by_powers_of_two() {
         let mut counters = Counters::default();
         for lateness_ns in [0, 1, 1023, 1024, 300_000] {
             counters.count_lateness(lateness_ns, 5_000_000);

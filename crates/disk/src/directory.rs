@@ -162,7 +162,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn pieces_make_the_directory_wherever_they_are_cut() {
+    fn partial_listings_add_up_to_the_directory() {
         let place = std::env::temp_dir().join(format!("penstock-listed-{}", std::process::id()));
         fs::create_dir_all(place.join("d")).unwrap();
         for number in 0..3000 {

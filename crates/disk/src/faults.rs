@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_every_group_is_bad_whatever_the_seed() {
+    fn half_of_every_group_is_bad_for_any_seed() {
         for seed in 0..20 {
             let bad = BadSpace {
                 share: 0.5,
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_does_not_divide_is_right_in_the_long_run() {
+    fn fractional_shares_carry_over() {
         let bad = BadSpace {
             share: 0.0003,
             mode: BadMode::Zero,
@@ -499,14 +499,14 @@ mod tests {
     }
 
     #[test]
-    fn every_index_has_a_place_of_its_own() {
+    fn block_permutation_is_a_bijection() {
         let mut places: Vec<u64> = (0..GROUP_BLOCKS).map(|i| place(99, i)).collect();
         places.sort_unstable();
         assert!(places.into_iter().eq(0..GROUP_BLOCKS));
     }
 
     #[test]
-    fn a_rule_hits_its_files_and_its_range_only() {
+    fn rules_apply_only_to_their_files_and_ranges() {
         let faults = one(r#"{"op": "read", "from": 8192, "to": 12288, "file": "dir/*"}"#);
         let mut data = [0u8; 4096];
         assert_eq!(faults.on_read(at(8192, 0), &mut data), Err(libc::EIO));
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_met_and_depends_on_no_order() {
+    fn fault_rate_is_independent_of_order() {
         let faults = one(r#"{"op": "read", "probability": 0.1, "error": "ETIMEDOUT", "seed": 5}"#);
         let fails = |offset: u64, visit| faults.on_read(at(offset, visit), &mut [0; 16]).is_err();
         let forward: Vec<bool> = (0..20_000).map(|i| fails(i * 4096, 0)).collect();
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_spoilt_where_the_rule_says() {
+    fn rules_corrupt_the_stated_bytes() {
         let zeros = one(r#"{"op": "read", "mode": "zero", "from": 100, "to": 200}"#);
         let mut data = [1u8; 300];
         zeros.on_read(at(50, 0), &mut data).unwrap();
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_write_keeps_whole_sectors_from_its_beginning() {
+    fn torn_writes_store_a_prefix_of_sectors() {
         let torn = one(r#"{"op": "write", "mode": "torn"}"#);
         let data: Vec<u8> = (0..8192u32).map(|i| i as u8).collect();
         let mut lengths = Vec::new();
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_in_words() {
+    fn contradictory_rules_are_refused_with_a_message() {
         for (json, message) in [
             (r#"{"op": "read", "probability": 1.5}"#, "at most 1"),
             (r#"{"op": "read", "mode": "torn"}"#, "only writes"),
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_disk_is_dead_for_all_and_a_full_one_takes_nothing_new() {
+    fn dead_disks_fail_all_requests_and_full_disks_fail_new_writes() {
         let dead = Faults {
             fail_stop: true,
             ..Faults::default()

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_lasts_as_long_as_the_file_is_open_or_logged() {
+    fn names_last_while_the_file_is_open_or_logged() {
         let names = FileNames::default();
         let open = |path: &str| names.opened(path.to_owned());
         let (one, other) = (open("a"), open("b"));

@@ -267,7 +267,7 @@ impl Filesystem for Tree {
             }
             Ok(self.keep(file, inode.id, flags.0))
         });
-        send!(reply, opened, (handle, how) => reply.opened(handle, how));
+        send!(reply, opened, (handle, fuse_flags) => reply.opened(handle, fuse_flags));
     }
 
     fn create(

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_without_faults_has_nothing_before_it() {
+    fn gate_flags_follow_the_faults() {
         let gate = Gate::default();
         assert_eq!(gate.up(), 0);
         gate.set_faults(Faults {

@@ -184,11 +184,11 @@ fn open_resolved(from: RawFd, path: &[u8]) -> io::Result<OwnedFd> {
     // SAFETY: a zeroed open_how is valid, the path is terminated, the size is that of the struct; a non-negative
     // result is a descriptor that we own.
     unsafe {
-        let mut how: libc::open_how = std::mem::zeroed();
-        how.flags = (libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
-        how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_SYMLINKS;
+        let mut open_how: libc::open_how = std::mem::zeroed();
+        open_how.flags = (libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
+        open_how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_SYMLINKS;
         let size = std::mem::size_of::<libc::open_how>();
-        let fd = libc::syscall(libc::SYS_openat2, from, path.as_ptr(), &how, size);
+        let fd = libc::syscall(libc::SYS_openat2, from, path.as_ptr(), &open_how, size);
         owned(fd as i32)
     }
 }
@@ -209,7 +209,7 @@ mod tests {
     use std::os::unix::fs::{symlink, MetadataExt};
 
     #[test]
-    fn no_link_and_no_name_leads_out_of_the_directory() {
+    fn lookups_stay_below_the_directory() {
         let place = std::env::temp_dir().join(format!("penstock-beneath-{}", std::process::id()));
         fs::create_dir_all(place.join("root/d")).unwrap();
         fs::write(place.join("outside"), b"x").unwrap();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_longer_than_one_call_takes_is_walked_in_parts() {
+    fn long_paths_are_walked_in_parts() {
         let place = std::env::temp_dir().join(format!("penstock-deep-{}", std::process::id()));
         fs::create_dir_all(&place).unwrap();
         let root = open_root(&c_name(place.as_os_str()).unwrap()).unwrap();

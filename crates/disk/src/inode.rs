@@ -241,7 +241,7 @@ pub struct Named {
     directory: u64,
     name: Box<[u8]>,
     /// Number of the file, if the kernel knows it, and a descriptor that works without the name.
-    known: Option<(u64, OwnedFd)>,
+    identified: Option<(u64, OwnedFd)>,
 }
 
 impl Named {
@@ -267,14 +267,14 @@ impl Changing<'_> {
         let mut named = Named {
             directory: directory.id.number,
             name: name.as_bytes().into(),
-            known: None,
+            identified: None,
         };
         component(name)?;
         match open_beneath(directory.fd(), &[name.as_bytes()]) {
             Ok(handle) => {
                 let seen = Attributes::at(handle.as_raw_fd(), c"")?;
                 let number = self.inodes.table().number_of(&seen);
-                named.known = number.map(|number| (number, handle));
+                named.identified = number.map(|number| (number, handle));
                 Ok(named)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(named),
@@ -285,7 +285,7 @@ impl Changing<'_> {
     /// Record that the name was removed.
     pub fn removed(&self, named: Named) {
         let name = named.name();
-        if let Some((number, handle)) = named.known {
+        if let Some((number, handle)) = named.identified {
             self.inodes.table_mut().remove_name(number, &name, handle);
         }
     }
@@ -294,10 +294,10 @@ impl Changing<'_> {
     pub fn renamed(&self, named: &Named, replaced: Named) {
         let (old, new) = (named.name(), replaced.name());
         let mut table = self.inodes.table_mut();
-        if let Some((number, handle)) = replaced.known {
+        if let Some((number, handle)) = replaced.identified {
             table.remove_name(number, &new, handle);
         }
-        if let Some((number, _)) = &named.known {
+        if let Some((number, _)) = &named.identified {
             table.rename(*number, &old, new);
         }
     }
@@ -306,7 +306,7 @@ impl Changing<'_> {
     pub fn exchanged(&self, first: &Named, second: &Named) {
         let mut table = self.inodes.table_mut();
         for (this, that) in [(first, second), (second, first)] {
-            if let Some((number, _)) = &this.known {
+            if let Some((number, _)) = &this.identified {
                 table.rename(*number, &this.name(), that.name());
             }
         }
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_used_again_is_another_file() {
+    fn reused_inode_numbers_are_new_files() {
         let place = Place::new("again");
         let (inodes, path) = (place.inodes(), place.0.join("a"));
         let root = inodes.get(ROOT).unwrap();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn known_files_take_no_descriptors() {
+    fn recorded_files_hold_no_descriptors() {
         let place = Place::new("many");
         let inodes = place.inodes();
         let root = inodes.get(ROOT).unwrap();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_and_replaced_files_are_reached_without_their_names() {
+    fn removed_and_replaced_open_files_stay_accessible() {
         let place = Place::new("removed");
         let inodes = place.inodes();
         let root = inodes.get(ROOT).unwrap();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_takes_away_is_stale_and_never_another_file() {
+    fn files_removed_on_the_host_become_stale() {
         let place = Place::new("stale");
         let inodes = place.inodes();
         let root = inodes.get(ROOT).unwrap();

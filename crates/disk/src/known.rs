@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_a_renamed_directory_follows_in_one_step() {
+    fn renaming_a_directory_moves_its_descendants() {
         let mut table = empty_table();
         meet(&mut table, ROOT, "a", 10, 1);
         meet(&mut table, 10, "b", 11, 1);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_stay_as_long_as_an_entry_needs_their_names() {
+    fn directories_stay_while_entries_need_their_names() {
         let mut table = empty_table();
         meet(&mut table, ROOT, "a", 10, 1);
         meet(&mut table, 10, "b", 11, 1);
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hard_link_outlives_the_name_beside_it() {
+    fn hard_links_survive_removal_of_the_other_name() {
         let mut table = empty_table();
         meet(&mut table, ROOT, "d", 10, 1);
         meet(&mut table, ROOT, "one", 12, 2);
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_in_use_is_not_given_to_a_later_file() {
+    fn numbers_in_use_are_not_reassigned() {
         let mut table = empty_table();
         let first = meet(&mut table, ROOT, "a", 12, 1);
         let mut later = file(12, 1);
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn forgotten_files_leave_no_room_behind() {
+    fn forgetting_files_releases_memory() {
         let mut table = empty_table();
         for number in 100..100_100 {
             meet(&mut table, ROOT, &format!("f{number}"), number, 1);

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_stand_where_the_reader_looks() {
+    fn log_fields_have_the_documented_offsets() {
         let record = Record {
             t_ns: 1,
             due_ns: 2,

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_owners_change_places_and_the_rest_stay() {
+    fn host_and_mount_owner_are_exchanged() {
         let host = OwnerId { uid: 0, gid: 0 };
         let owner = Owner::new(host, OwnerId { uid: 999, gid: 7 });
         assert_eq!((owner.user(0), owner.user(999), owner.user(5)), (999, 0, 5));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_away_cannot_act() {
+    fn mapped_files_cannot_have_setuid_or_device_modes() {
         let host = OwnerId { uid: 0, gid: 0 };
         let (mapped, unmapped) = (Owner::new(host, host), Owner::default());
         assert_eq!(mapped.mode(libc::S_IFREG, 0o6755).unwrap(), 0o755);

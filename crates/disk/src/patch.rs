@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_is_refused_whole_and_in_words() {
+    fn invalid_patches_are_refused_atomically() {
         assert!(refused(&json!({"limit": 3})).contains("one of profile, limits"));
         assert!(refused(&json!({"limits": {"read_bps": -1.0}})).contains("read_bps"));
         assert!(refused(&json!({"limits": {"reads": 1.0}})).contains("reads"));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_absent_stay_and_max_puts_back() {
+    fn absent_keys_keep_their_value_and_max_resets() {
         let read = |patch: Value| DiskPatch::read(&patch).unwrap();
         let first = read(json!({"read_only": true, "faults": [{"op": "read"}]}));
         let faults = first.faults_over(&Faults::default());
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_was_not_taken_is_noticed() {
+    fn ineffective_values_are_detected() {
         let requested = json!({"limits": {"read_bps": 1e6, "write_bps": "max"}, "servers": 2});
         let mut actual =
             json!({"limits": {"read_bps": 1_000_000, "write_bps": null}, "servers": 2});

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bind_mount_is_the_directory_that_it_shows() {
+    fn bind_mounts_resolve_to_their_source() {
         assert_eq!(at("/mnt/with space"), at("/data/sub"));
         let (inside, above) = (at("/mnt/with space/x"), at("/data"));
         assert_eq!(inside.relation(&above), Some(Relation::Below));
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_point_has_nothing_to_hide() {
+    fn mount_points_must_be_empty() {
         let ground = Ground::new("empty");
         fs::write(ground.0.join("m/.precious"), b"x").unwrap();
         let refused = ground.claim("m", "a", &[]).unwrap_err();

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hash_is_the_published_one() {
+    fn hash_matches_published_vectors() {
         // Test vectors of the FNV reference distribution.
         assert_eq!(fnv1a64(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a64(b"a"), 0xaf63_dc4c_8601_ec8c);
@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_in_one_file_are_adjacent_and_files_are_apart() {
+    fn files_have_contiguous_and_separate_positions() {
         assert_eq!(
             device_offset("base/1", 4096) - device_offset("base/1", 0),
             4096

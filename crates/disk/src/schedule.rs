@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_key_twice_clashes_and_two_limits_do_not() {
+    fn same_key_clashes_and_different_limits_do_not() {
         let read = json!({"limits": {"read_bps": 1.0}});
         let write = json!({"limits": {"write_bps": 2.0}});
         assert_eq!(clash(&read, &write), None);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn when_is_said_once() {
+    fn changes_have_exactly_one_trigger() {
         let event = |text: &str| serde_json::from_str::<Planned>(text).unwrap();
         assert!(matches!(when(&event(r#"{"at_ns": 5}"#)), Ok(Ok(5))));
         assert!(when(&event(r#"{"at_ns": 5, "phase": "x"}"#)).is_err());

@@ -22,7 +22,7 @@ use crate::timer::Timers;
 use crate::tree::Tree;
 
 /// Mount options of a disk.
-pub struct How {
+pub struct MountOptions {
     /// Reader threads.
     pub readers: usize,
     /// Maximum readahead of the kernel, in bytes.
@@ -70,7 +70,7 @@ fn rings_of(disk: &Arc<Disk>, timers: Timers, device: Arc<OnceLock<[u32; 2]>>) -
 pub struct Serving {
     disk: Arc<Disk>,
     timers: Timers,
-    how: How,
+    options: MountOptions,
     /// Device number of the mount.
     pub device: [u32; 2],
     /// Page cache settings that this host refuses.
@@ -80,7 +80,7 @@ pub struct Serving {
 
 impl Serving {
     /// Mount a disk.
-    pub fn begin(disk: Arc<Disk>, timers: Timers, options: How) -> Result<Self, Error> {
+    pub fn begin(disk: Arc<Disk>, timers: Timers, options: MountOptions) -> Result<Self, Error> {
         if options.shared {
             mount::carry(&disk.mount, &options.token)?;
         }
@@ -88,7 +88,7 @@ impl Serving {
         let mut serving = Serving {
             disk,
             timers,
-            how: options,
+            options,
             device: [0, 0],
             untuned: Vec::new(),
             session: None,
@@ -105,7 +105,7 @@ impl Serving {
     }
 
     fn go_up(&mut self) -> Result<(), Error> {
-        let rings = self.how.transport == Transport::IoUring && fuser::rings_possible();
+        let rings = self.options.transport == Transport::IoUring && fuser::rings_possible();
         match self.mount(rings) {
             Err(error) if rings => {
                 eprintln!("penstock-disk: io_uring: {error}; using /dev/fuse");
@@ -116,7 +116,7 @@ impl Serving {
     }
 
     fn mount(&mut self, rings: bool) -> Result<(), Error> {
-        let (disk, options) = (&self.disk, &self.how);
+        let (disk, options) = (&self.disk, &self.options);
         let mut tree = Tree::new(
             disk.clone(),
             self.timers.clone(),
@@ -190,7 +190,7 @@ impl Serving {
     /// Unmount permanently; lazily if files are open. Return true if the unmount was lazy.
     pub fn end(&mut self) -> Result<bool, Error> {
         let lazy = mount::unmount(&self.disk.mount)?;
-        if self.how.shared {
+        if self.options.shared {
             mount::unmount(&self.disk.mount)?;
         }
         self.disk.gone.store(true, Ordering::Relaxed);

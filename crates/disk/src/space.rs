@@ -106,7 +106,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     #[test]
-    fn only_what_is_new_needs_room() {
+    fn only_new_blocks_need_space() {
         let path = std::env::temp_dir().join(format!("penstock-space-{}", std::process::id()));
         let file = fs::File::options()
             .read(true)

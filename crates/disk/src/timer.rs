@@ -432,7 +432,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn answers_come_in_the_order_of_their_times_and_never_early() {
+    fn replies_are_ordered_by_time_and_never_early() {
         let timers = Timers::start(2).unwrap();
         let (sender, receiver) = mpsc::channel();
         let start = now_ns() + 5_000_000;
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_wait_are_moved_and_others_stay() {
+    fn only_waiting_replies_are_rescheduled() {
         let timers = Timers::start(2).unwrap();
         let (sender, receiver) = mpsc::channel();
         let start = now_ns();
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spin_comes_to_cover_nineteen_of_twenty_sleeps() {
+    fn spin_covers_the_95th_percentile_of_oversleep() {
         let mut spin_ns = LONGEST_SPIN_NS;
         let mut longer = 0;
         for n in 0..20_000u64 {

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_what_was_flushed_stays() {
+    fn only_flushed_data_survives() {
         let place = Place::new("flushed");
         let path = place.0.join("f");
         fs::write(&path, [b'a'; 10_000]).unwrap();
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_cut_mixes_old_and_new_in_whole_sectors() {
+    fn torn_cuts_mix_old_and_new_sectors() {
         let place = Place::new("torn");
         let path = place.0.join("f");
         fs::write(&path, vec![b'a'; 400 * 4096]).unwrap();
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn names_go_back_in_reverse_and_a_removed_file_is_there_again() {
+    fn name_changes_are_undone_in_reverse() {
         let place = Place::new("names");
         let at = |name: &str| place.0.join(name);
         fs::create_dir(at("d")).unwrap();
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_the_oldest_is_durable() {
+    fn oldest_content_becomes_durable_beyond_the_limit() {
         let place = Place::new("limit");
         let path = place.0.join("f");
         fs::write(&path, vec![b'a'; 16 * 4096]).unwrap();

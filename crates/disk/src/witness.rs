@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_meets_one_reader_and_a_new_thread_counts_from_its_beginning() {
+    fn new_threads_are_counted_from_their_start() {
         let before = seen(100, 5, &[(1, 10), (2, 20)], 7);
         let after = seen(200, 8, &[(1, 14), (2, 21), (3, 2)], 7);
         let window = after.after(&before, 9);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_kept_where_something_happened_and_given_from_a_time_on() {
+    fn only_active_windows_are_stored() {
         for (t_ns, stolen_ns) in [(1, 10_000_000), (2, 0), (3, 10_000_000)] {
             keep(HostWait {
                 t_ns,
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_threads_are_found_by_their_names() {
+    fn own_threads_are_identified_by_name() {
         let wait = thread::Builder::new()
             .name("timer-9".into())
             .spawn(|| {

@@ -123,7 +123,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
-    fn a_cut_that_loses_all_leaves_what_was_flushed(steps in steps()) {
+    fn lost_cut_leaves_only_flushed_data(steps in steps()) {
         let place = Place::new();
         let mut unsynced = Unsynced::new(LIMIT_BYTES);
         let files = play(&place, &steps, &mut unsynced);
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn a_torn_cut_leaves_each_byte_old_or_new_or_zero(steps in steps(), seed in any::<u64>()) {
+    fn torn_cut_leaves_each_byte_old_new_or_zero(steps in steps(), seed in any::<u64>()) {
         let place = Place::new();
         let mut unsynced = Unsynced::new(LIMIT_BYTES);
         let files = play(&place, &steps, &mut unsynced);
