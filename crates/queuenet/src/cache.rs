@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_random_read_is_read_as_it_is() {
+    fn small_random_reads_are_not_extended() {
         let mut reader = Readahead {
             last_page: 7,
             ..Readahead::default()
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_once_leaves_before_what_was_read_twice() {
+    fn pages_read_once_are_evicted_first() {
         let mut cache = PageCache::new(128 * PAGE_BYTES);
         for page in 0..100 {
             cache.insert((0, page), 0, false, 1);
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dirty_page_is_written_back_before_it_goes() {
+    fn dirty_pages_are_written_back_before_eviction() {
         let mut cache = PageCache::new(64 * PAGE_BYTES);
         cache.insert((3, 0), 0, false, 1);
         cache.soil((3, 0), 1);

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bins_hold_what_they_say() {
+    fn bin_middles_are_close_to_their_values() {
         for ns in [
             0,
             1,

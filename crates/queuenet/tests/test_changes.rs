@@ -16,7 +16,7 @@ fn spec(changes: &str) -> ClosedLoop {
 }
 
 #[test]
-fn the_rate_follows_the_changes_at_once() {
+fn rate_follows_changes_immediately() {
     let rate = |changes: &str| simulate(&spec(changes)).unwrap().write.operations as f64;
     assert_eq!(rate("[]"), 20_000.0 + 32.0 - 1.0);
     // 5 s at 1000/s, 5 s at 100/s, 10 s at 1000/s: the change also moves the due times of waiting requests
@@ -33,7 +33,7 @@ fn the_rate_follows_the_changes_at_once() {
 }
 
 #[test]
-fn a_change_of_nothing_changes_nothing() {
+fn empty_change_has_no_effect() {
     let plain = simulate(&spec("[]")).unwrap();
     let patched = simulate(&spec(r#"[{"t_ns": 3000000000, "patch": {}}]"#)).unwrap();
     assert_eq!(plain, patched);

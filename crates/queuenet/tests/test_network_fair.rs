@@ -82,23 +82,23 @@ fn took(outcome: &Outcome, name: &str) -> f64 {
     row.end_s - row.start_s
 }
 
-fn near(found: f64, expected: f64, within_s: f64) {
+fn near(actual: f64, expected: f64, within_s: f64) {
     assert!(
-        (found - expected).abs() <= within_s,
-        "{found} s; {expected} s within {within_s} s are expected"
+        (actual - expected).abs() <= within_s,
+        "{actual} s; {expected} s within {within_s} s are expected"
     );
 }
 
-fn exactly(found: f64, expected: f64) {
+fn exactly(actual: f64, expected: f64) {
     assert!(
-        (found / expected - 1.0).abs() < 1e-6,
-        "{found} s; {expected} s are expected"
+        (actual / expected - 1.0).abs() < 1e-6,
+        "{actual} s; {expected} s are expected"
     );
 }
 
 /// One client and one target: the closed forms of first come first served apply unchanged.
 #[test]
-fn a_flow_by_itself_is_unchanged() {
+fn lone_flow_is_unchanged() {
     let one = |chunks: u64| {
         workload(
             &[("f", "h1", None)],
@@ -154,7 +154,7 @@ fn a_flow_by_itself_is_unchanged() {
 }
 
 #[test]
-fn copies_by_themselves_are_unchanged() {
+fn lone_copies_are_unchanged() {
     let only = json!({"schema": "penstock/workload/1",
                       "tasks": [task("w", "h3", json!([write("f", MIB)]))]});
     let mut platform = network(4);
@@ -248,7 +248,7 @@ fn readers_of_one_server_end_together() {
 /// One host reads a large file from one server while it reads from three others: its in-queue has no backlog that
 /// delays the new flow.
 #[test]
-fn a_flow_that_comes_later_gets_its_share_at_once() {
+fn late_flow_gets_its_share_immediately() {
     let mut tasks: Vec<Value> = (0..3)
         .map(|i| {
             task(
@@ -370,7 +370,7 @@ fn a_slow_receiver_leaves_its_share_to_others() {
 /// With a window of `w` at most `w` chunk requests are at the only server, which is so slow that all requests in flight
 /// meet there.
 #[test]
-fn a_window_bounds_what_is_under_way() {
+fn window_bounds_requests_in_flight() {
     let at = [("f", "h1", None), ("g", "h1", Some(12 * MIB))];
     for operation in [write("f", 12 * MIB), read("g", 12 * MIB)] {
         let work = workload(&at, vec![task("t", "h0", json!([operation]))]);

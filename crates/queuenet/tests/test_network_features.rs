@@ -119,7 +119,7 @@ fn placement_by_hint() {
 }
 
 #[test]
-fn local_only_if_there_is_room() {
+fn local_placement_needs_free_space() {
     let mut narrow = network(3);
     narrow["store"]["placement"] = json!("local");
     narrow["hosts"][0]["storage"]["capacity_bytes"] = json!(2 * MIB);
@@ -131,7 +131,7 @@ fn local_only_if_there_is_room() {
 }
 
 #[test]
-fn set_xattr_tags_what_follows() {
+fn set_xattr_tags_later_writes() {
     let tagged = work(
         json!([]),
         json!([{"name": "w", "machine": "h1", "operations": [
@@ -441,7 +441,7 @@ fn a_client_takes_time_for_each_operation() {
 
 /// Chunks are contiguous on their node, so a profile can distinguish sequential from random access.
 #[test]
-fn a_profile_tells_sequential_from_random() {
+fn profiles_distinguish_sequential_from_random() {
     let class = |s: f64| json!({"overhead": {"kind": "constant", "value_s": s}});
     let both = json!({"sequential": class(0.001), "random": class(0.1)});
     let mut disk = network(1);
@@ -501,7 +501,7 @@ fn local_replica_first() {
 
 /// A fast chain of three with frame forwarding costs hardly more than one copy.
 #[test]
-fn streaming_pays() {
+fn streaming_shortens_the_run() {
     let only = work(
         json!([]),
         json!([{"name": "w", "machine": "c", "operations": [write("f", 4 * MIB)]}]),

@@ -63,7 +63,7 @@ fn the_example_runs() {
 }
 
 #[test]
-fn bad_networks_are_named() {
+fn errors_name_the_bad_network_key() {
     let cases = [
         (
             "/schema",
@@ -159,7 +159,7 @@ fn bad_networks_are_named() {
 }
 
 #[test]
-fn bad_workloads_are_named() {
+fn errors_name_the_bad_workload_key() {
     let read = |file: &str| json!({"op": "read", "file": file, "size_bytes": 10});
     let cases = [
         ("/schema", json!("x"), "\"penstock/workload/1\" is expected"),
@@ -362,7 +362,7 @@ fn zero_and_ten_terabytes() {
 
 /// Thousands of small changes to both descriptions yield an error of one line or an outcome.
 #[test]
-fn nothing_panics_or_runs_on() {
+fn mutated_inputs_neither_panic_nor_hang() {
     fn leaves(value: &Value, at: String, paths: &mut Vec<String>) {
         match value {
             Value::Object(map) => map
@@ -432,7 +432,7 @@ fn nothing_panics_or_runs_on() {
 
 /// Many operations that take no time need no deep stack.
 #[test]
-fn a_long_row_of_empty_operations() {
+fn many_empty_operations() {
     let operations: Vec<Value> = (0..200_000)
         .map(|_| json!({"op": "read", "file": "in", "size_bytes": 0}))
         .collect();
@@ -466,7 +466,7 @@ fn jobs_of_a_day_last_a_day() {
 }
 
 #[test]
-fn many_long_tasks_side_by_side_are_no_long_run() {
+fn many_parallel_tasks_do_not_lengthen_the_run() {
     let mut network = network();
     for (host, slots) in [
         ("/hosts/0/client/slots", 1000),

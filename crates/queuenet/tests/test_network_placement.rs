@@ -112,7 +112,7 @@ fn files_written_at_once_are_dealt_evenly_with_any_seed() {
 }
 
 #[test]
-fn equal_hosts_come_in_a_shuffled_order() {
+fn equal_hosts_are_shuffled() {
     let mut balanced = placed(5, "balanced");
     let of = |network: &Value, seed: u64| {
         let stored = stored(&writes(&[MIB]), network, seed);
@@ -127,7 +127,7 @@ fn equal_hosts_come_in_a_shuffled_order() {
 }
 
 #[test]
-fn replicas_are_on_hosts_of_their_own_and_even() {
+fn replicas_are_on_distinct_hosts_and_balanced() {
     let mut balanced = placed(5, "balanced");
     balanced["store"]["replicas"] = json!(2);
     // 5 chunks twice: 0 1, 2 3, 4 0, 1 2, 3 4
@@ -147,7 +147,7 @@ fn replicas_are_on_hosts_of_their_own_and_even() {
 }
 
 #[test]
-fn hosts_without_room_are_passed_over() {
+fn full_hosts_are_skipped() {
     let mut balanced = placed(3, "balanced");
     balanced["hosts"][1]["storage"]["capacity_bytes"] = json!(MIB + MIB / 2);
     assert_eq!(
@@ -168,7 +168,7 @@ fn hosts_without_room_are_passed_over() {
 }
 
 #[test]
-fn a_round_robin_that_goes_on_spreads_files_of_one_chunk() {
+fn continued_round_robin_spreads_single_chunk_files() {
     let mut network = placed(3, "round_robin");
     let five = writes(&[MIB; 5]);
     assert_eq!(stored(&five, &network, 1), [5 * MIB, 0, 0]);
@@ -194,7 +194,7 @@ fn a_round_robin_that_goes_on_spreads_files_of_one_chunk() {
 }
 
 #[test]
-fn a_round_robin_that_goes_on_passes_over_hosts_without_room() {
+fn continued_round_robin_skips_full_hosts() {
     let mut network = placed(3, "round_robin");
     network["store"]["round_robin"] = json!("continue");
     network["hosts"][1]["storage"]["capacity_bytes"] = json!(MIB);
@@ -214,7 +214,7 @@ fn in_units(unit: Value) -> Value {
 }
 
 #[test]
-fn a_unit_of_placement_is_on_one_host() {
+fn placement_units_are_on_one_host() {
     let units = in_units(json!(2 * MIB));
     let of = |sizes: &[u64]| stored(&writes(sizes), &units, 1);
     assert_eq!(of(&[5 * MIB]), [2 * MIB, 2 * MIB, MIB]);
@@ -296,7 +296,7 @@ fn with_placement(workload: &Value, placement: &Value) -> Result<Workload, Strin
 }
 
 #[test]
-fn files_lie_where_they_were_found() {
+fn given_placement_is_used() {
     let placement = json!({
         "f": [on(0, 2 * MIB, &["h2"]), on(2 * MIB, MIB, &["h0", "h2"])],
         "g": [on(MIB, MIB, &["h1"]), on(0, MIB, &["h2"])]});
@@ -315,7 +315,7 @@ fn files_lie_where_they_were_found() {
 }
 
 #[test]
-fn files_that_are_not_named_are_placed_by_the_store() {
+fn unlisted_files_are_placed_by_the_store() {
     let placement = json!({"g": [on(0, 2 * MIB, &["h3"])]});
     let workload = with_placement(&two_files(), &placement).unwrap();
     let network = Network::from_json(&placed(4, "round_robin").to_string()).unwrap();
@@ -326,7 +326,7 @@ fn files_that_are_not_named_are_placed_by_the_store() {
 }
 
 #[test]
-fn a_known_host_that_is_full_is_told() {
+fn full_host_of_a_placement_is_reported() {
     let placement = json!({"f": [on(0, 3 * MIB, &["h1"])]});
     let workload = with_placement(&two_files(), &placement).unwrap();
     let mut network = placed(3, "striped");
@@ -426,7 +426,7 @@ fn a_placement_that_does_not_fit_is_refused() {
 
 /// Extents of one chunk on the same hosts can be split anywhere and count as one.
 #[test]
-fn extents_that_go_on_are_one() {
+fn contiguous_extents_are_merged() {
     let placement =
         json!({"f": [on(0, MIB / 2, &["h0"]), on(MIB / 2, 2 * MIB + MIB / 2, &["h0"])]});
     let workload = with_placement(&two_files(), &placement).unwrap();
@@ -437,7 +437,7 @@ fn extents_that_go_on_are_one() {
 
 /// A tag names the host of a file that a task writes, until another placement is set.
 #[test]
-fn written_files_go_where_a_tag_says() {
+fn tags_decide_placement_of_written_files() {
     let tag = |file: &str, hints: Value| json!({"op": "set_xattr", "file": file, "hints": hints});
     let write = |file: &str| json!({"op": "write", "file": file, "size_bytes": 2 * MIB});
     let of = |operations: Value| {
@@ -504,7 +504,7 @@ fn a_host_that_is_not_named_or_not_there_is_refused() {
 
 /// The task reads the last quarter of a file; the other three are on another host.
 #[test]
-fn what_is_read_of_inputs_decides_where_a_task_runs() {
+fn tasks_run_where_their_inputs_are() {
     let extents = |at: &[(u64, u64, &str)]| {
         let list: Vec<Value> = at
             .iter()

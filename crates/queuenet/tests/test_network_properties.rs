@@ -181,7 +181,7 @@ fn merged_frames_change_nothing() {
 
 /// Bytes are conserved, times are in their valid ranges, and the critical path accounts for the complete run.
 #[test]
-fn books_balance_on_random_scenarios() {
+fn conservation_laws_hold_on_random_scenarios() {
     for seed in 1000..1300 {
         let mut dice = Dice::new(seed);
         let mut network = random_network(&mut dice);
@@ -265,7 +265,7 @@ fn books_balance_on_random_scenarios() {
 
 /// The numbers do not depend on the number of threads, but on the seed.
 #[test]
-fn same_on_any_number_of_threads() {
+fn results_do_not_depend_on_thread_count() {
     let mut dice = Dice::new(5);
     let (workload, ..) = random_workload(&mut dice);
     let workload = Workload::from_json(&workload.to_string()).unwrap();
@@ -289,7 +289,7 @@ fn same_on_any_number_of_threads() {
 
 /// A column gives the same results as networks with the numbers written out, for floating-point numbers and integers.
 #[test]
-fn columns_are_numbers_of_networks() {
+fn columns_equal_single_networks() {
     let mut dice = Dice::new(6);
     let (workload, ..) = random_workload(&mut dice);
     let workload = Workload::from_json(&workload.to_string()).unwrap();

@@ -120,7 +120,7 @@ fn committers(rounds: u64) -> Trace {
 }
 
 #[test]
-fn who_holds_the_log_is_waited_for_on_every_disk() {
+fn lock_waits_appear_on_every_disk() {
     let rounds = 200;
     let program = committers(rounds).program(files(&[8, 4096]), MS);
     assert_eq!(program.analysis.locks, [1]);
@@ -137,7 +137,7 @@ fn who_holds_the_log_is_waited_for_on_every_disk() {
 }
 
 #[test]
-fn threads_that_flush_side_by_side_are_not_held_up() {
+fn parallel_flushes_do_not_block_each_other() {
     let mut trace = Trace::default();
     for round in 0..200 {
         for tid in [7, 8] {
@@ -181,7 +181,7 @@ fn half_the_memory_misses_half_of_random_reads() {
 }
 
 #[test]
-fn a_sequential_reader_finds_what_was_read_ahead() {
+fn sequential_reads_hit_readahead() {
     let pages = 1 << 14;
     let mut trace = Trace::default();
     for i in 0..pages / 2 {
@@ -197,7 +197,7 @@ fn a_sequential_reader_finds_what_was_read_ahead() {
 }
 
 #[test]
-fn who_runs_for_a_time_makes_more_on_a_faster_disk_and_less_on_a_slower_one() {
+fn timed_programs_do_more_work_on_faster_disks() {
     let rounds = 500;
     let program = committers(rounds).program(files(&[8, 4096]), MS);
     let bound = Bound {
@@ -218,7 +218,7 @@ fn who_runs_for_a_time_makes_more_on_a_faster_disk_and_less_on_a_slower_one() {
 }
 
 #[test]
-fn dirty_pages_wait_for_the_flush_that_the_program_asks_for() {
+fn dirty_pages_wait_for_explicit_flush() {
     let mut trace = Trace::default();
     let mut t = 0;
     for _ in 0..100 {

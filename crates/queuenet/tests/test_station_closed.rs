@@ -24,10 +24,10 @@ fn random(count: u32, more: &str) -> String {
     )
 }
 
-fn assert_close(found: f64, expected: f64, tolerance: f64) {
+fn assert_close(actual: f64, expected: f64, tolerance: f64) {
     assert!(
-        (found / expected - 1.0).abs() <= tolerance,
-        "{found}, expected {expected}"
+        (actual / expected - 1.0).abs() <= tolerance,
+        "{actual}, expected {expected}"
     );
 }
 
@@ -48,7 +48,7 @@ fn depth_and_threads_give_the_same_rates() {
 
 /// Separate files are spread over a disk with an arm; a shared file is in one place.
 #[test]
-fn who_reads_elsewhere_moves_the_arm() {
+fn reads_at_other_positions_move_the_arm() {
     let times = r#"{"shortest_s":0.001,"average_s":0.012,"longest_s":0.02}"#;
     let arm = format!(
         r#"1,"seek":{{"span_bytes":320000000000,"cylinders":100000,"read":{times},"write":{times}}} {{"kind": "constant", "value_s": 0.004}}"#
@@ -115,7 +115,7 @@ fn large_operations_reach_the_device_in_pieces() {
 }
 
 #[test]
-fn explicit_operations_are_each_done_once() {
+fn explicit_operations_run_once_each() {
     let rest = r#""clients": [
         {"pattern": {"kind": "explicit", "op": [0, 1, 2], "offset_bytes": [0, 4096, 0],
                      "size_bytes": [4096, 8192, 0], "think_ns": [0, 1000000, 0]}}]"#;

@@ -645,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_parameter() {
         let cases: Vec<(Distribution, &str)> = vec![
             (
                 Distribution::Constant { value_s: f64::NAN },

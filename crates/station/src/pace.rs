@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_in_a_stall() {
+    fn stalls_stop_service() {
         let since = 700;
         let pace = stalling(since);
         // brute force: count useful nanoseconds one by one
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_bursts_for_as_long_as_its_tokens_last() {
+    fn buckets_burst_until_tokens_run_out() {
         let bucket = Bucket {
             baseline: 100.0,
             burst: 3000.0,

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbouring_keys_give_uniform_and_unrelated_numbers() {
+    fn adjacent_keys_give_uniform_independent_numbers() {
         let n = 100_000u64;
         let draw = |offset: u64, visit: u64| Draws::keyed(7, 0, offset, visit).uniform();
         let first: Vec<f64> = (0..n).map(|i| draw(i * 4096, 0)).collect();

@@ -61,7 +61,7 @@ fn assert_close(actual: f64, expected: f64, relative: f64, what: &str) {
 }
 
 #[test]
-fn seeks_to_the_next_cylinder_the_whole_way_and_none() {
+fn seek_times_of_zero_one_and_all_cylinders() {
     let mut arm = Arm::new(&disk(""));
     arm.at_cylinder(Op::Read, 0);
     assert_close(ms(arm.at_cylinder(Op::Read, 1)), 1.0, 1e-6, "next");
@@ -77,7 +77,7 @@ fn seeks_to_the_next_cylinder_the_whole_way_and_none() {
 }
 
 #[test]
-fn a_seek_anywhere_is_the_average_and_as_the_quantiles_say() {
+fn random_seeks_match_average_and_quantiles() {
     let profile = disk("");
     let mut arm = Arm::new(&profile);
     let n = 200_000u64;
@@ -101,7 +101,7 @@ fn a_seek_anywhere_is_the_average_and_as_the_quantiles_say() {
 }
 
 #[test]
-fn a_small_part_of_the_disk_is_faster_than_the_whole() {
+fn short_stroking_is_faster() {
     let mean = |part: f64| {
         let mut arm = Arm::new(&disk(""));
         let n = 20_000u64;
@@ -119,7 +119,7 @@ fn a_small_part_of_the_disk_is_faster_than_the_whole() {
 }
 
 #[test]
-fn streams_caches_and_flushes_move_nothing() {
+fn streams_caches_and_flushes_do_not_move_the_arm() {
     let far = SPAN - 8192;
     let mut plain = Arm::new(&disk(""));
     let first = plain.at(Op::Read, far);
@@ -136,7 +136,7 @@ fn streams_caches_and_flushes_move_nothing() {
 }
 
 #[test]
-fn files_of_an_emulated_disk_lie_all_over_it() {
+fn files_are_spread_over_the_disk() {
     let mut arm = Arm::new(&disk(""));
     let n = 50_000u64;
     let times = (0..n).map(|i| {
@@ -153,7 +153,7 @@ fn files_of_an_emulated_disk_lie_all_over_it() {
 }
 
 #[test]
-fn what_waits_keeps_its_way_and_slowness_multiplies_it() {
+fn waiting_requests_keep_their_seek_and_scale_with_slowness() {
     let mut station = Station::new(&disk(""), 1).unwrap();
     station.remember();
     let read = |offset| Request {
@@ -174,7 +174,7 @@ fn what_waits_keeps_its_way_and_slowness_multiplies_it() {
 }
 
 #[test]
-fn scaled_takes_as_many_times_longer() {
+fn time_scale_multiplies_seek_times() {
     let (plain, slow) = (disk(""), disk("").scaled(8.0));
     let served = |profile| ms(Arm::new(profile).at_cylinder(Op::Write, 5000));
     assert_close(served(&slow), 8.0 * served(&plain), 1e-6, "scaled");

@@ -81,7 +81,7 @@ fn limits(read_bps: f64, write_bps: f64, read_iops: f64, write_iops: f64) -> Lim
 }
 
 #[test]
-fn each_limit_holds_its_own_direction_and_no_other() {
+fn limits_apply_to_one_direction() {
     let plain = device(1, 0.0001, "");
     let both = [(Op::Read, 4096, 4), (Op::Write, 8192, 4)];
     for (limits, read, write) in [
@@ -160,7 +160,7 @@ fn per_second(station: &mut Station, op: Op, size: u64, depth: usize, seconds: u
 }
 
 #[test]
-fn credits_allow_a_burst_and_run_out_when_they_must() {
+fn credits_allow_a_burst_until_they_run_out() {
     let profile = StorageProfile {
         credits: Some(Credits {
             iops: Some(bucket(100.0, 3000.0, 29_000.0)),
@@ -191,7 +191,7 @@ fn credits_allow_a_burst_and_run_out_when_they_must() {
 }
 
 #[test]
-fn credits_by_bytes_count_small_requests_as_their_least() {
+fn byte_credits_have_a_minimum_per_request() {
     let credits = |least_bytes| Credits {
         bytes: Some(bucket(1048576.0, 8.0 * 1048576.0, 21.0 * 1048576.0)),
         least_bytes,
@@ -307,7 +307,7 @@ fn flash_shapes_of_read_ahead() {
 }
 
 #[test]
-fn pages_in_the_buffer_need_no_fetch_until_others_push_them_out() {
+fn buffered_pages_need_no_fetch_until_evicted() {
     let mut station = Station::new(&flash(2), 1).unwrap();
     let mut now = S;
     let mut read = |page: u64| {
@@ -328,7 +328,7 @@ fn pages_in_the_buffer_need_no_fetch_until_others_push_them_out() {
 }
 
 #[test]
-fn a_slow_device_is_slower_by_its_factor_and_recovers() {
+fn slow_device_scales_by_its_factor_and_recovers() {
     let mut station = Station::new(&device(4, 0.001, ""), 1).unwrap();
     let rate = |station: &mut Station, from: u64| {
         let mut due = [from; 8];
@@ -380,7 +380,7 @@ fn a_slow_device_is_slower_by_its_factor_and_recovers() {
 }
 
 #[test]
-fn a_slow_device_is_slow_at_its_interface_as_well() {
+fn slowness_applies_to_the_interface() {
     let profile = StorageProfile {
         interface_iops: Some(1000.0),
         ..device(1, 0.0, "")
@@ -409,7 +409,7 @@ fn a_slow_device_is_slow_at_its_interface_as_well() {
 }
 
 #[test]
-fn a_lifted_limit_lets_out_what_it_held() {
+fn lifting_a_limit_releases_waiting_requests() {
     let profile = StorageProfile {
         limits: Some(limits(0.0, 1048576.0, 0.0, 0.0)),
         ..device(1, 0.001, "")
@@ -442,7 +442,7 @@ fn a_lifted_limit_lets_out_what_it_held() {
 }
 
 #[test]
-fn what_waits_is_served_by_the_device_as_it_is_now() {
+fn waiting_requests_use_the_current_device() {
     let mut station = Station::new(&device(1, 0.1, ""), 1).unwrap();
     station.remember();
     let dues: Vec<u64> = (0..10)
@@ -469,7 +469,7 @@ fn what_waits_is_served_by_the_device_as_it_is_now() {
 }
 
 #[test]
-fn a_change_amid_requests_is_replayed_to_the_nanosecond() {
+fn changes_amid_requests_replay_exactly() {
     let profile = StorageProfile {
         limits: Some(limits(2e6, 1e6, 0.0, 300.0)),
         ..device(2, 0.002, "")
@@ -510,7 +510,7 @@ fn a_change_amid_requests_is_replayed_to_the_nanosecond() {
 }
 
 #[test]
-fn patches_are_kept_undone_and_written_out() {
+fn patches_accumulate_undo_and_serialise() {
     let mut station = Station::new(&device(1, 0.001, ""), 1).unwrap();
     let mut set = |text: &str| {
         station.change(5, &Patch::from_json(text).unwrap()).unwrap();
@@ -532,7 +532,7 @@ fn patches_are_kept_undone_and_written_out() {
 }
 
 #[test]
-fn broken_parts_and_patches_say_what_is_wrong() {
+fn errors_of_invalid_parts_and_patches() {
     for (text, message) in [
         (r#"{"limits": {"read_bps": -1}}"#, "limits.read_bps is -1"),
         (r#"{"limits": {"read": 1}}"#, "unknown field `read`"),

@@ -62,7 +62,7 @@ fn four_servers_of_one_millisecond_give_1000_2000_4000_4000() {
 }
 
 #[test]
-fn a_planted_five_percent_error_is_found() {
+fn five_percent_error_is_detected() {
     let (measured, _) = closed_loop(&profile(4, &constant(0.00105), ""), 1, 20_000);
     assert!((measured / 1000.0 - 1.0).abs() > 0.01);
 }
@@ -121,7 +121,7 @@ fn lognormal_service_has_its_quantiles_at_depth_one() {
 
 /// Mean wait of M/M/1 is rho/(1-rho) x E[S]; of M/D/1 half of that (Pollaczek-Khinchine).
 #[test]
-fn open_arrivals_wait_as_queueing_theory_says() {
+fn open_arrivals_match_queueing_theory() {
     for (overhead, factor) in [
         (
             r#"{"kind": "exponential", "mean_s": 0.001}"#.to_owned(),
@@ -175,7 +175,7 @@ fn draws_do_not_depend_on_the_interleaving() {
 }
 
 #[test]
-fn streams_are_told_apart_up_to_their_number() {
+fn streams_are_distinguished_up_to_the_maximum() {
     let split = |streams: usize| {
         let text = profile(
             1,
@@ -202,7 +202,7 @@ fn streams_are_told_apart_up_to_their_number() {
 }
 
 #[test]
-fn a_burst_makes_up_for_pauses_and_for_no_more() {
+fn bursts_only_compensate_pauses() {
     // 4 KiB at 4,096,000 B/s is 1 ms each; the client pauses for 0.2 ms after every answer.
     let rate = |burst: &str| {
         let caps = format!("\"interface_rate_bps\": 4096000,{burst}");
@@ -281,7 +281,7 @@ fn page_fetches_are_paid_once_per_page() {
 }
 
 #[test]
-fn a_change_of_profile_keeps_promises() {
+fn profile_changes_apply_to_new_requests() {
     let mut station = Station::new(&profile(1, &constant(0.005), ""), 1).unwrap();
     let read = |offset| Request {
         op: Op::Read,
@@ -303,7 +303,7 @@ fn a_change_of_profile_keeps_promises() {
 }
 
 #[test]
-fn broken_profiles_say_what_is_wrong() {
+fn errors_of_invalid_profiles() {
     let good = profile(1, &constant(0.001), "").to_json();
     assert!(StorageProfile::from_json(&good).is_ok());
     let cases = [

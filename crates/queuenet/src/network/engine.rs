@@ -498,7 +498,7 @@ mod tests {
 
     /// A message fits two cache lines: every step accesses it, and a thousand hosts have thousands in flight.
     #[test]
-    fn a_message_is_two_cache_lines() {
+    fn message_size_is_two_cache_lines() {
         assert_eq!(std::mem::size_of::<Message>(), 128);
         assert!(
             std::mem::size_of::<Host>() <= 704,

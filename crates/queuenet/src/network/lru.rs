@@ -8,7 +8,7 @@ pub struct Lru {
     capacity: u64,
     used: u64,
     clock: u64,
-    held: HashMap<(u32, u64), (u64, u64)>,
+    entries: HashMap<(u32, u64), (u64, u64)>,
     by_use: BTreeMap<u64, (u32, u64)>,
 }
 
@@ -25,7 +25,7 @@ impl Lru {
     /// True if the cache has the chunk, which then becomes the most recently used.
     pub fn touch(&mut self, file: u32, chunk: u64) -> bool {
         self.clock += 1;
-        let Some((used, _)) = self.held.get_mut(&(file, chunk)) else {
+        let Some((used, _)) = self.entries.get_mut(&(file, chunk)) else {
             return false;
         };
         self.by_use.remove(used);
@@ -43,12 +43,12 @@ impl Lru {
             let Some((_, oldest)) = self.by_use.pop_first() else {
                 break;
             };
-            if let Some((_, freed)) = self.held.remove(&oldest) {
+            if let Some((_, freed)) = self.entries.remove(&oldest) {
                 self.used -= freed;
             }
         }
         self.used += bytes;
-        self.held.insert((file, chunk), (self.clock, bytes));
+        self.entries.insert((file, chunk), (self.clock, bytes));
         self.by_use.insert(self.clock, (file, chunk));
     }
 }
