@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_used_again_is_another_thread() {
+    fn reused_thread_ids_are_new_threads() {
         let starts = Starts::new([(7, 100), (7, 500), (9, 200), (7, 900), (7, 500)]);
         let keys: Vec<u32> = [50, 100, 499, 500, 899, 900]
             .iter()

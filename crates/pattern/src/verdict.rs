@@ -488,8 +488,8 @@ pub fn judge(offsets: &[i64], sizes: &[i64], tids: &[u32], times: &[u64]) -> Jud
 pub(crate) struct OwnWays {
     /// Number of their requests.
     pub held: u64,
-    found: Vec<StreamOf>,
-    beside: bool,
+    streams: Vec<StreamOf>,
+    contiguous: bool,
 }
 
 impl OwnWays {
@@ -501,9 +501,9 @@ impl OwnWays {
             Class::Strided => Kind::Strided,
             _ => return false,
         };
-        self.beside |= kind != Kind::Strided;
+        self.contiguous |= kind != Kind::Strided;
         self.held += verdict.requests;
-        self.found.push(StreamOf {
+        self.streams.push(StreamOf {
             kind,
             requests: verdict.requests,
             share: 0.0,
@@ -515,14 +515,14 @@ impl OwnWays {
 
     /// True if the threads together are `interleaved`, with `requests` requests and `k` concurrent threads.
     pub fn explain(&self, requests: u64, k: u32) -> bool {
-        self.beside
+        self.contiguous
             && requests >= ENOUGH as u64
             && self.held as f64 >= 0.95 * requests as f64
             && (2..=MOST_OPEN).contains(&k)
     }
 
     fn streams(&self, n: f64) -> Vec<StreamOf> {
-        let mut largest = self.found.clone();
+        let mut largest = self.streams.clone();
         largest.sort_by_key(|stream| std::cmp::Reverse(stream.requests));
         largest.truncate(TOLD);
         for stream in &mut largest {

@@ -41,7 +41,7 @@ fn random_blocks(draws: &mut Draws, n: usize, size: i64) -> Vec<i64> {
 }
 
 #[test]
-fn plain_classes_over_sizes_lengths_and_seeds() {
+fn basic_classes_over_sizes_lengths_and_seeds() {
     let (mut right, mut all) = (0, 0);
     let mut wrong = Vec::new();
     for seed in 0..20u64 {
@@ -85,7 +85,7 @@ fn plain_classes_over_sizes_lengths_and_seeds() {
 }
 
 #[test]
-fn streams_are_counted_whatever_their_turns() {
+fn streams_are_counted_in_any_interleaving() {
     for k in [2u64, 4, 8, 16] {
         for uneven in [false, true] {
             let mut draws = Draws(k);
@@ -168,7 +168,7 @@ fn zipf_is_a_hot_set_with_its_exponent() {
 }
 
 #[test]
-fn half_and_half_is_mixed_with_the_border_found() {
+fn mixed_halves_are_split_at_their_border() {
     let mut draws = Draws(5);
     let mut offsets: Vec<i64> = (0..5000).map(|i| i * 4 * KIB).collect();
     offsets.extend(random_blocks(&mut draws, 5000, 4 * KIB));
@@ -183,7 +183,7 @@ fn half_and_half_is_mixed_with_the_border_found() {
 }
 
 #[test]
-fn a_tenth_at_random_is_irregular_and_the_main_stream_is_seen() {
+fn main_stream_is_detected_with_ten_percent_random() {
     let mut draws = Draws(6);
     let mut at = 0;
     let mut main = 0;
@@ -236,7 +236,7 @@ fn guards() {
 }
 
 #[test]
-fn strides_in_a_cycle_are_named() {
+fn cyclic_strides_are_reported() {
     let mut at = 0;
     let offsets: Vec<i64> = (0..3000)
         .map(|i| {
@@ -258,7 +258,7 @@ fn strides_in_a_cycle_are_named() {
 }
 
 #[test]
-fn a_log_that_many_short_processes_append_to_is_consecutive() {
+fn appends_by_short_processes_are_consecutive() {
     for each in [1usize, 3] {
         let n = 400 * each;
         let offsets: Vec<i64> = (0..n as i64).map(|i| i * 64).collect();
@@ -273,7 +273,7 @@ fn a_log_that_many_short_processes_append_to_is_consecutive() {
 }
 
 #[test]
-fn small_requests_to_one_block_are_no_re_access() {
+fn small_requests_to_one_block_are_not_reaccess() {
     // records of 64 B, each written once, in random order; then ten records, written repeatedly
     let mut draws = Draws(11);
     let mut records: Vec<i64> = (0..8192).map(|i| i * 64).collect();
@@ -315,7 +315,7 @@ fn unequal(seed: u64, n: usize, streams: &[(i64, f64)]) -> (Vec<i64>, Vec<i64>) 
 }
 
 #[test]
-fn interleaved_streams_of_unequal_kind_are_named_with_their_shares() {
+fn interleaved_streams_are_reported_with_shares() {
     let (adjacent, reverse, strided) = (4 * KIB, -4 * KIB, 260 * KIB);
     for (streams, kinds) in [
         (
@@ -360,7 +360,7 @@ fn interleaved_streams_of_unequal_kind_are_named_with_their_shares() {
 }
 
 #[test]
-fn steps_alone_and_noise_are_no_streams() {
+fn lone_steps_and_noise_are_not_streams() {
     let (strided, other) = (260 * KIB, 1028 * KIB);
     let (offsets, sizes) = unequal(4, 20_011, &[(strided, 0.5), (other, 0.5)]);
     assert_ne!(classify(&offsets, &sizes).class, Class::Interleaved);
@@ -380,7 +380,7 @@ fn steps_alone_and_noise_are_no_streams() {
 }
 
 #[test]
-fn reads_and_writes_are_judged_apart_and_together() {
+fn reads_and_writes_are_classified_separately_and_jointly() {
     // a copy within one file: each block is read, then written beyond the middle
     for n in [1000i64, 300_000] {
         let mut stream = Stream::new(Vec::new(), 10_000);
@@ -409,7 +409,7 @@ fn reads_and_writes_are_judged_apart_and_together() {
 }
 
 #[test]
-fn phases_tell_their_step_and_their_streams() {
+fn phases_report_step_and_streams() {
     let mut draws = Draws(8);
     let mut offsets: Vec<i64> = (0..5000).map(|i| i * 64 * KIB).collect();
     let mut next: Vec<i64> = (1..=3).map(|s| s << 36).collect();

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_labels_and_what_is_wrong() {
+    fn samples_labels_and_errors() {
         let text = b"# HELP a b\n# TYPE a counter\na{x=\"1\",y=\"a\\\"b}\\n\\\\\",} 3 1700000000123\nb 4\nc {z=\"\"} +Inf\n\
                      d{x=\"1\" 3\ne\nf{x=1} 2\ng{x=\"1\",x=\"2\"} 2\n1h 2\ni 1 2 3\nj x\nk NaN\nl 1e3";
         let mut reader = Reader::new(10, true);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_that_show_the_same_have_series_of_their_own() {
+    fn identical_targets_have_separate_series() {
         let mut reader = Reader::new(10, true);
         for name in ["n-0", "n-1", "n-0"] {
             let added = [("instance".to_owned(), name.to_owned())];
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_its_own_are_exported_or_honoured() {
+    fn scraped_labels_are_renamed_or_honoured() {
         let of = |honor_labels, own: &[(&str, &str)]| {
             let added = [("instance".into(), "t".into()), ("job".into(), "j".into())];
             let target = OfTarget {
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_off_may_come_again() {
+    fn truncated_scrapes_can_be_repeated() {
         let mut reader = Reader::new(10, true);
         let before = reader.mark();
         assert!(read(&mut reader, b"a 1\na 1\n", 5, true, &target(&[])).is_err());

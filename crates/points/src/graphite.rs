@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_tags_and_what_is_wrong() {
+    fn lines_tags_and_errors() {
         let mut reader = Reader::new(10, true);
         let text = b"a.b 1.5 1700000000\r\na.b;host=x;dev=y 2 1700000000.25\nc 3 -1\nd\na.b x 1\na.b 1 x\n\
                      a.b nan 1700000001\na.b 4 1600000000\na;t 1 1\n\n  e\t5  1700000000  \nf \xff 1\n\xff 1 1";

@@ -360,14 +360,14 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_tags_does_not_make_a_series() {
+    fn tag_order_does_not_create_a_series() {
         let batch = of("m,a=1,b=2 value=1 1\nm,b=2,a=1 value=2 2\n");
         assert_eq!(batch.label_sets.len(), 1);
         assert_eq!(batch.utc_ns, [1, 2]);
     }
 
     #[test]
-    fn a_text_may_go_over_lines() {
+    fn strings_may_span_lines() {
         let batch = of("m value=\"a\nb\" 1\nm wrong\nm value=2 2\n");
         assert_eq!(batch.texts, ["a\nb"]);
         assert_eq!(batch.messages[0].0, 3);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_left_out_and_told() {
+    fn invalid_lines_are_skipped_and_reported() {
         let wrong = [
             "m",
             "m ",
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn unsigned_numbers_are_whole_as_far_as_they_fit() {
+    fn unsigned_numbers_stay_integers_if_they_fit() {
         let batch = of("m a=9223372036854775807u,b=18446744073709551615u,c=0u 1");
         assert_eq!(batch.kind, [1, 0, 1]);
         assert_eq!(batch.bits[0], i64::MAX);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_a_line_that_is_refused_counts() {
+    fn every_field_of_a_refused_line_is_counted() {
         for (line, fields) in [
             ("m a=1,b=x,c=3", 3),
             ("m a=1,b=\"x, y\",c=z 5", 3),
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn time_may_not_go_backwards_and_series_are_bounded() {
+    fn out_of_order_times_and_excess_series_are_refused() {
         let batch = of("m value=1 5\nm value=1 5\nm value=2 5\nm value=3 4\nm value=4 6\n");
         // as in InfluxDB, a later value replaces an earlier one
         assert_eq!(batch.utc_ns, [5, 5, 6]);

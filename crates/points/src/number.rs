@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_of_any_size_are_rounded_once() {
+    fn integers_of_any_size_are_rounded_once() {
         assert_eq!(float_of_bytes(&[]), 0.0);
         assert_eq!(float_of_bytes(&[0xff]), -1.0);
         assert_eq!(

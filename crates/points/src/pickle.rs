@@ -498,7 +498,7 @@ mod tests {
 
     /// `[("a", (1, True)), ("b", (2, None)), ("c", (3, {1: 2})), ("d", (4, 2 ** 70)), ("e", 5), ("f", (6, x.y(1)))]`
     #[test]
-    fn an_entry_that_is_no_point_leaves_the_others() {
+    fn invalid_entries_do_not_affect_others() {
         let data = b"\x80\x02](X\x01\x00\x00\x00aK\x01\x88\x86\x86X\x01\x00\x00\x00bK\x02N\x86\x86\
             X\x01\x00\x00\x00cK\x03}K\x01K\x02s\x86\x86X\x01\x00\x00\x00dK\x04\x8a\x09\
             \x00\x00\x00\x00\x00\x00\x00\x00\x40\x86\x86X\x01\x00\x00\x00eK\x05\x86\
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_called_and_nothing_grows() {
+    fn malicious_pickles_are_refused() {
         let wrong: [&[u8]; 9] = [
             b"cos\nsystem\n(S'true'\ntR.",
             b"\x80\x02]r\xff\xff\xff\xff.",

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_stored_is_counted() {
+    fn unstored_points_are_counted() {
         let mut series = Vec::new();
         put_bytes(&mut series, 1, b"\x0a\x08__name__\x12\x01m");
         put_bytes(&mut series, 2, b"\x10\x05");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn staleness_markers_are_told_apart_from_what_is_no_number() {
+    fn staleness_markers_differ_from_nan() {
         let mut message = Vec::new();
         let stale = f64::from_bits(crate::columns::STALE_BITS);
         let samples = [(1, 1.0), (2, f64::NAN), (3, f64::INFINITY), (4, stale)];
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn requests_round_trip() {
         let labels = BTreeMap::from([("a".into(), "b".into()), ("z".into(), "é".into())]);
         let mut message = Vec::new();
         let samples = [(1_700_000_000_123, 1.5), (1_700_000_000_124, -0.25)];

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn series_by_their_symbols() {
+    fn series_are_resolved_by_symbols() {
         let mut series = Vec::new();
         put_bytes(&mut series, 1, &[1, 2, 3, 4]);
         put_bytes(&mut series, 2, &at(7));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_of_this_version() {
+    fn other_messages_are_refused() {
         let mut old = Vec::new();
         put_bytes(&mut old, 1, b"");
         let mut first = Vec::new();

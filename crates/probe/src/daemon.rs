@@ -211,7 +211,7 @@ mod tests {
     use super::next_pause;
 
     #[test]
-    fn a_ring_that_fills_is_visited_more_often() {
+    fn full_rings_are_drained_more_often() {
         let mut pause = 20;
         for _ in 0..10 {
             pause = next_pause(pause, 20, 0.9);

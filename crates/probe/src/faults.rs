@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_cpus_are_understood() {
+    fn cpu_lists_are_parsed() {
         assert_eq!(numbers("0"), [0]);
         assert_eq!(numbers("0-3,6,8-9"), [0, 1, 2, 3, 6, 8, 9]);
         assert_eq!(numbers(""), [0_i32; 0]);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_loss_is_in_one_stretch() {
+    fn every_loss_is_in_one_gap() {
         let mut gaps = Gaps::new(100);
         for (now, lost) in [(120, 0), (140, 5), (160, 9), (180, 9), (200, 10)] {
             gaps.look(now, lost);

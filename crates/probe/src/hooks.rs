@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn every_denial_leads_to_the_next_kind() {
+    fn each_denied_hook_falls_back_to_the_next_kind() {
         let mut limits = Limits::default();
         for kind in Kind::ALL {
             let (taken, row) = chosen(&limits, |_| Ok(()));
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_is_not_there_is_named() {
+    fn missing_functions_are_named() {
         let lacks = |program: &str| match program {
             "out_preadv2" => Err("ENOENT (no __x64_sys_preadv2)".to_owned()),
             _ => Ok(()),
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forced_kind_is_the_only_one() {
+    fn forced_kind_excludes_others() {
         let limits = Limits::new("raw_tp", Vec::new()).unwrap();
         assert_eq!(chosen(&limits, |_| Ok(())).0, Some(Kind::RawTp));
         assert!(Limits::new("kprobe", Vec::new()).is_err());

@@ -124,7 +124,7 @@ pub(crate) fn smallest_set(tallies: &[Tally], by: By, share: f64) -> Vec<usize> 
 
 /// State and log of the choice during one recording.
 pub(crate) struct Chooser {
-    how: Hot,
+    settings: Hot,
     log: Sink,
     tallies: Vec<Tally>,
     /// Key: file, thread (number and start) and kind of stream.
@@ -138,7 +138,7 @@ pub(crate) struct Chooser {
 impl Chooser {
     pub fn new(settings: Hot, log: &Path, now_ns: u64) -> Result<Self, ProbeError> {
         Ok(Self {
-            how: settings,
+            settings,
             log: Sink::create(log)?,
             tallies: Vec::new(),
             counted: HashMap::new(),
@@ -197,9 +197,9 @@ impl Chooser {
     fn due(&self, now_ns: u64) -> bool {
         let waited_s = now_ns.saturating_sub(self.since_ns) as f64 / 1e9;
         if self.decisions == 0 {
-            waited_s >= self.how.first_s || self.requests >= self.how.first_requests
+            waited_s >= self.settings.first_s || self.requests >= self.settings.first_requests
         } else {
-            waited_s >= self.how.every_s
+            waited_s >= self.settings.every_s
         }
     }
 
@@ -242,12 +242,12 @@ impl Chooser {
         let last = self.tallies.len();
         let tallies = std::mem::replace(&mut self.tallies, vec![Tally::default(); last]);
         self.requests = 0;
-        let total: u64 = tallies.iter().map(|tally| tally.by(self.how.by)).sum();
+        let total: u64 = tallies.iter().map(|tally| tally.by(self.settings.by)).sum();
         if total == 0 {
             return; // no data: the last decision stands
         }
         self.decisions += 1;
-        let hot: HashSet<usize> = smallest_set(&tallies, self.how.by, self.how.share)
+        let hot: HashSet<usize> = smallest_set(&tallies, self.settings.by, self.settings.share)
             .into_iter()
             .collect();
         // number 0 means an unknown file
@@ -268,7 +268,7 @@ impl Chooser {
                 "window_ns": window_ns,
                 "file_id": file,
                 "kept": hot.contains(&file),
-                "share": tally.by(self.how.by) as f64 / total as f64,
+                "share": tally.by(self.settings.by) as f64 / total as f64,
                 "requests": tally.requests,
                 "bytes": tally.bytes,
                 "reason": reason,
@@ -287,7 +287,7 @@ impl Chooser {
 
     /// Report for the receipt.
     pub fn report(&self) -> serde_json::Value {
-        json!({"by": self.how.by.name(), "share": self.how.share, "decisions": self.decisions})
+        json!({"by": self.settings.by.name(), "share": self.settings.share, "decisions": self.decisions})
     }
 }
 
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_no_file_has_takes_no_room() {
+    fn unused_file_numbers_take_no_memory() {
         let mut chooser = Chooser::new(Hot::default(), Path::new("/dev/null"), 0).unwrap();
         for file_id in [u32::MAX, u32::MAX - 1, MOST_FILES, 3] {
             let event = Event {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_costs_only_the_log() {
+    fn full_disk_affects_only_the_log() {
         let mut chooser = Chooser::new(Hot::default(), Path::new("/dev/full"), 0).unwrap();
         chooser.tallies = tallies(&[0, 95, 5]);
         chooser.decide(5_000_000_000);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stretch_decides_by_itself() {
+    fn each_interval_is_decided_separately() {
         let path = std::env::temp_dir().join(format!("penstock-hot-{}", std::process::id()));
         let settings = Hot::default();
         let mut chooser = Chooser::new(settings, &path, 0).unwrap();

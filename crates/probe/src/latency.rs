@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_meet_without_a_gap_and_are_an_eighth_wide_at_most() {
+    fn buckets_are_contiguous_and_at_most_an_eighth_wide() {
         assert_eq!(
             (bucket_of(0), bucket_of(1), bucket_of(u64::MAX)),
             (0, 0, BUCKETS - 1)

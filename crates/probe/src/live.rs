@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn finished_epochs_and_those_under_way_are_one_row() {
+    fn finished_and_current_epochs_share_a_row() {
         let mut sums = Sums::default();
         for _ in 0..300 {
             sums.add_epoch(bytes_of(&stream(1, 7, 30)).to_vec());

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_stands_for_the_time_since_the_one_before() {
+    fn each_window_represents_the_time_since_the_previous() {
         let mut sums = Sums::default();
         sums.add(1_000, 1_000, &window(100.0));
         sums.add(1_000, 9_000, &window(100.0));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_late_is_waited_for_without_the_account() {
+    fn waiting_for_a_late_target_is_not_accounted() {
         let nothing = Reading::default;
         let mut meter = Meter::new(0, nothing);
         if meter.refused.is_some() {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_differ_leave_an_error() {
+    fn differing_windows_increase_the_error() {
         let mut sums = Sums::default();
         sums.add(1_000, 1_000, &window(100.0));
         sums.add(1_000, 9_000, &window(300.0));

@@ -103,7 +103,7 @@ impl Scope {
     pub fn constants(&self) -> Result<Constants, ProbeError> {
         let refuse = |message: String| Err(ProbeError::Request(message));
         let rules = self.paths.len() + self.directories.len();
-        for (what, found, most) in [
+        for (what, entries, most) in [
             ("paths and directories", rules, MOST_RULES),
             ("endings", self.endings.len(), MOST_ENDINGS),
             (
@@ -113,8 +113,8 @@ impl Scope {
             ),
             ("observers", self.observers.len(), 2),
         ] {
-            if found > most {
-                return refuse(format!("{found} {what} are too many: at most {most}"));
+            if entries > most {
+                return refuse(format!("{entries} {what} are too many: at most {most}"));
             }
         }
         let only_direction = match self.only.as_deref() {
@@ -412,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_much_is_refused_in_words() {
+    fn excessive_scopes_are_refused_with_a_message() {
         let place = Place {
             device: 1,
             inode: 2,
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn announcements_of_files_are_not_notices() {
+    fn file_announcements_are_not_notices() {
         let mut bytes = vec![0u8; std::mem::size_of::<Notice>()];
         assert!(notice(&bytes).is_none());
         bytes[..4].fill(0xff);
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_nobody_waited_for_has_ended() {
+    fn zombies_count_as_ended() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()

@@ -63,7 +63,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn what_a_full_disk_refuses_is_counted() {
+    fn writes_refused_by_a_full_disk_are_counted() {
         let mut sink = Sink::create(Path::new("/dev/full")).unwrap();
         sink.put(b"", 0);
         assert!(sink.failure().is_none());
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_whole() {
+    fn written_records_are_complete() {
         let path = std::env::temp_dir().join(format!("penstock-sink-{}", std::process::id()));
         let mut sink = Sink::create(&path).unwrap();
         sink.put(b"one", 1);

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_that_of_the_starts_whatever_came_late() {
+    fn events_are_ordered_by_start_time() {
         for (n, late_every) in [
             (0, 10),
             (1, 10),
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_record_is_left_out_and_the_rest_kept() {
+    fn torn_records_are_skipped() {
         let all = events(1000, 10);
         let path = spool("torn", &all, 47);
         assert_eq!(read(&path, 64).len(), 1000);

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_is_that_of_the_complete_name_in_the_kernel_itself() {
+    fn symbols_match_by_complete_name_in_the_kernel() {
         let lines =
             "ffffffff81000000 T aio_complete_rw_more\nffffffffc0000010 t aio_complete_rw\t[mod]\n\
                      ffffffff81000020 t aio_complete_rw\nffffffff81000030 T last\n";

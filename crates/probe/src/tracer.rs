@@ -229,7 +229,7 @@ impl Tracer {
         let level = target.level.map_or_else(|| level_of(cgroup_id), Ok)?;
         let log = spool.with_extension(DECISIONS);
         let streams_path = spool.with_extension(STREAMS_BESIDE);
-        let chooser = |how| Chooser::new(how, &log, now_ns());
+        let chooser = |settings| Chooser::new(settings, &log, now_ns());
         let recording = Recording {
             spool: Sink::create(spool)?,
             files: Sink::create(files)?,
