@@ -518,7 +518,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_behind_a_tunnel_have_delays_of_their_own() {
+    fn nodes_behind_a_tunnel_have_separate_delays() {
         let (near, far, other) = ([2; 6], [4; 6], [6; 6]);
         let net = Net {
             default_ns: 7,

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_those_asked_for() {
+    fn observed_shares_match_the_impairment() {
         let mut way = way(3);
         let n = 100_000;
         let fates: Vec<Fate> = (0..n).map(|_| way.next()).collect();

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turned_bit_is_seen_by_the_checksum() {
+    fn checksum_detects_bit_flips() {
         let mut frame = datagram(b"hello, world!");
         frame.complete_sum(frame.len);
         assert_eq!(received(&frame), 0xffff);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn no_checksum_is_written_over_the_addresses() {
+    fn bit_flips_leave_addresses_unchanged() {
         let mut frame = datagram(b"hello, world!");
         frame.head[6..10].fill(0); // as if the sum began with the frame
         let before = frame.copy();
@@ -251,7 +251,7 @@ mod tests {
     proptest! {
         /// For any frame: one bit behind the addresses flips, and the checksum may be completed.
         #[test]
-        fn fuzzed_frames_are_turned_within_themselves(frame in any_frame(), number: u64) {
+        fn bit_flips_stay_within_the_frame(frame in any_frame(), number: u64) {
             let mut turned = frame.copy();
             turned.turn_bit(number);
             prop_assert_eq!((turned.to(), turned.from(), turned.len), (frame.to(), frame.from(), frame.len));
@@ -263,7 +263,7 @@ mod tests {
 
         /// Frames with arbitrary addresses go to another port of the network, never back.
         #[test]
-        fn fuzzed_addresses_are_never_sent_back(frames in vec((0u32..3, any_mac(), any_mac()), 1..40)) {
+        fn frames_are_never_sent_back_to_the_source(frames in vec((0u32..3, any_mac(), any_mac()), 1..40)) {
             let mut switch = Switch::default();
             switch.ports.extend([0, 1, 2]);
             for (port, from, to) in frames {

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn mean_and_deviation_are_what_was_asked_for() {
+    fn mean_and_deviation_match_the_configuration() {
         for (distribution, sd) in [
             (Distribution::Constant, 0.0),
             (Distribution::Uniform, 0.002 / 3f64.sqrt()),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_normal_quantiles_are_the_known_ones() {
+    fn normal_quantiles_match_tables() {
         for (u, x) in [
             (0.5, 0.0),
             (0.975, 1.959_964),

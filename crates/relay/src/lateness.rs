@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_the_values() {
+    fn quantiles_match_the_values() {
         let mut seen = Lateness::default();
         (1..=1000).for_each(|x| seen.add(x * 1000));
         for (q, ns) in [(0.5, 500_000.0), (0.99, 990_000.0), (1.0, 1_000_000.0)] {

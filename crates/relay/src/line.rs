@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_when_due_and_in_order() {
+    fn frames_are_delivered_in_order_when_due() {
         let mut line = Line::new(3 * HEAD_BYTES);
         line.put(200, 1, frame(2)).unwrap();
         line.put(100, 1, frame(1)).unwrap();

@@ -277,7 +277,7 @@ mod tests {
     use super::PacketSocket;
 
     #[test]
-    fn a_port_is_one_link_never_all() {
+    fn invalid_interface_numbers_are_refused() {
         for number in [0, -1, i32::MIN] {
             let refused = PacketSocket::open(number).unwrap_err().to_string();
             assert!(refused.contains("there is no link"), "{refused}");

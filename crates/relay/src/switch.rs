@@ -21,7 +21,7 @@ pub enum Towards {
 /// The addresses of one network.
 #[derive(Debug, Default)]
 pub struct Switch {
-    known: HashMap<Mac, u32>,
+    port_of: HashMap<Mac, u32>,
     pub ports: Vec<u32>,
 }
 
@@ -29,13 +29,14 @@ impl Switch {
     /// Learn the source address of a frame on `port` and return its destination.
     pub fn route(&mut self, port: u32, from: Mac, to: Mac) -> Towards {
         let group = |mac: Mac| mac[0] & 1 == 1;
-        if !group(from) && (self.known.len() < MOST_ADDRESSES || self.known.contains_key(&from)) {
-            self.known.insert(from, port);
+        if !group(from) && (self.port_of.len() < MOST_ADDRESSES || self.port_of.contains_key(&from))
+        {
+            self.port_of.insert(from, port);
         }
         if group(to) {
             return Towards::All;
         }
-        match self.known.get(&to) {
+        match self.port_of.get(&to) {
             Some(&there) if there == port => Towards::Nowhere,
             Some(&there) => Towards::Port(there),
             None => Towards::All,
@@ -44,7 +45,7 @@ impl Switch {
 
     /// Remove a port and the addresses learned from it.
     pub fn forget(&mut self, port: u32) {
-        self.known.retain(|_, at| *at != port);
+        self.port_of.retain(|_, at| *at != port);
         self.ports.retain(|at| *at != port);
     }
 }
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_learns_moves_and_forgets() {
+    fn switch_learns_moves_and_forgets_addresses() {
         let (a, b) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
         let mut switch = Switch {
             ports: vec![1, 2, 3],

@@ -79,7 +79,7 @@ mod tests {
     use crate::sources::testing::Memory;
 
     #[test]
-    fn a_failure_between_two_samples_that_have_everything_is_told_in_the_second() {
+    fn failures_are_reported_in_the_next_complete_sample() {
         let (mut account, mut memory) = (Account::new("disk"), Memory::default());
         account.note(3_000, true);
         account.tell(&mut memory);

@@ -50,7 +50,7 @@ mod tests {
     use super::first;
 
     #[test]
-    fn numbers_as_programs_write_them() {
+    fn common_number_formats_are_parsed() {
         for (text, number) in [
             ("42\n", 42.0),
             ("  -1.5e3 rest 7", -1500.0),

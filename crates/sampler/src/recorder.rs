@@ -226,7 +226,7 @@ mod tests {
     use crate::spool::{series_path, RECORD_BYTES};
 
     #[test]
-    fn records_name_their_series_and_sit_on_the_grid() {
+    fn records_name_their_series_and_match_deadlines() {
         let spool = std::env::temp_dir().join(format!("penstock-spool-{}", std::process::id()));
         let request: StartRequest = serde_json::from_value(serde_json::json!({
             "spool": spool, "interval_ns": 5_000_000, "root": super::tests::root(),

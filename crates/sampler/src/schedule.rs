@@ -130,7 +130,7 @@ mod tests {
     const SECOND: i64 = 1_000_000_000;
 
     #[test]
-    fn made_and_missed_add_up_to_the_deadlines_that_passed() {
+    fn completed_and_missed_add_up_to_past_deadlines() {
         let (interval, end) = (100, 10_000);
         let mut schedule = Schedule::new(0, interval);
         let mut now = 0;
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_made_between_deadlines_is_not_missed() {
+    fn skipped_additional_samples_are_not_missed() {
         let mut schedule = Schedule::new(0, SECOND);
         assert!(!schedule.take(0).unwrap().between);
         let late = schedule.take(730_000_000).unwrap();

@@ -58,7 +58,7 @@ pub struct Imported {
     #[serde(skip)]
     numbers: HashMap<String, u32>,
     #[serde(skip)]
-    known: HashMap<u32, usize>,
+    rows: HashMap<u32, usize>,
 }
 
 impl Imported {
@@ -88,8 +88,8 @@ impl Imported {
 
     /// Add a thread at its first event.
     pub fn thread(&mut self, pid: u32, tid: u32, name: &str, t_ns: u64) {
-        if !self.known.contains_key(&tid) {
-            self.known.insert(tid, self.threads.len());
+        if !self.rows.contains_key(&tid) {
+            self.rows.insert(tid, self.threads.len());
             self.threads.push(Thread {
                 pid,
                 tid,
@@ -101,7 +101,7 @@ impl Imported {
 
     /// Set the name of a known thread.
     pub fn rename(&mut self, tid: u32, name: &str) {
-        if let Some(&at) = self.known.get(&tid) {
+        if let Some(&at) = self.rows.get(&tid) {
             name.clone_into(&mut self.threads[at].name);
         }
     }

@@ -60,7 +60,7 @@ mod tests {
     use super::Message;
 
     #[test]
-    fn numbers_and_text_as_in_the_encoding_guide() {
+    fn encoding_matches_the_protobuf_guide() {
         let mut message = Message::default();
         message.number(1, 150);
         message.bytes(2, b"testing");

@@ -101,18 +101,18 @@ pub struct Wanted {
 
 /// Accumulated tiles of one file.
 pub struct FileTiles {
-    wanted: Wanted,
+    request: Wanted,
     seen: u64,
     counts: [u64; CHANNELS],
     /// Time and number of each border that was reached.
     borders: Vec<Option<(u64, u64)>>,
     moments: Vec<u64>,
-    kept: Kept,
+    content: Content,
 }
 
 // one value per figure, and large figures use the larger variant
 #[allow(clippy::large_enum_variant)]
-enum Kept {
+enum Content {
     Each(Points),
     Cells {
         number: Grid,
@@ -153,62 +153,62 @@ pub struct Head {
 
 impl FileTiles {
     /// Create an empty figure.
-    pub fn new(wanted: Wanted) -> Self {
-        let content = if wanted.each {
-            Kept::Each(Points::new(wanted.drawn))
+    pub fn new(request: Wanted) -> Self {
+        let content = if request.each {
+            Content::Each(Points::new(request.drawn))
         } else {
-            let y = Axis::over(wanted.low, wanted.high, FINEST_BITS);
-            let time = Axis::over(wanted.first_ns, wanted.last_ns, FINEST_BITS);
-            Kept::Cells {
+            let y = Axis::over(request.low, request.high, FINEST_BITS);
+            let time = Axis::over(request.first_ns, request.last_ns, FINEST_BITS);
+            Content::Cells {
                 number: Grid::new(
-                    Axis::over(0, wanted.drawn.max(1) - 1, FINEST_BITS),
+                    Axis::over(0, request.drawn.max(1) - 1, FINEST_BITS),
                     y,
-                    wanted.cells,
+                    request.cells,
                 ),
-                time: Grid::new(time, y, wanted.cells),
+                time: Grid::new(time, y, request.cells),
                 latency: Grid::new(
-                    Axis::over(wanted.first_ns, wanted.last_ns, 10),
+                    Axis::over(request.first_ns, request.last_ns, 10),
                     Axis::over(0, 511, 9),
                     1 << 20,
                 ),
-                clock: Clock::new(wanted.first_ns, wanted.last_ns),
+                clock: Clock::new(request.first_ns, request.last_ns),
             }
         };
-        let borders = vec![None; wanted.borders.len()];
+        let borders = vec![None; request.borders.len()];
         Self {
-            wanted,
+            request,
             seen: 0,
             counts: [0; CHANNELS],
             borders,
             moments: Vec::new(),
-            kept: content,
+            content,
         }
     }
 
     fn add(&mut self, kind: u8, t_ns: i64, offset: i64, done: i64, latency: i64) {
         let channel = (kind & kind::MASK) as usize;
-        let t = u64::try_from(t_ns.saturating_sub(self.wanted.origin_ns)).unwrap_or(0);
+        let t = u64::try_from(t_ns.saturating_sub(self.request.origin_ns)).unwrap_or(0);
         let offset = u64::try_from(offset).unwrap_or(0);
         let latency = u64::try_from(latency).unwrap_or(0);
         let number = self.seen;
         while self
-            .wanted
+            .request
             .moments
             .get(self.moments.len())
             .is_some_and(|&moment| moment <= t)
         {
             self.moments.push(number);
         }
-        for (border, position) in self.wanted.borders.iter().zip(&mut self.borders) {
+        for (border, position) in self.request.borders.iter().zip(&mut self.borders) {
             if *border == (channel as u8, self.counts[channel]) {
                 *position = Some((t, number));
             }
         }
         self.seen += 1;
         self.counts[channel] += 1;
-        match &mut self.kept {
-            Kept::Each(points) => points.add(channel, t, offset, done, latency),
-            Kept::Cells {
+        match &mut self.content {
+            Content::Each(points) => points.add(channel, t, offset, done, latency),
+            Content::Cells {
                 number: by_number,
                 time,
                 latency: by_latency,
@@ -226,9 +226,9 @@ impl FileTiles {
 
     /// Pack the accumulated tiles.
     pub fn packed(mut self) -> Packed {
-        self.moments.resize(self.wanted.moments.len(), self.seen);
+        self.moments.resize(self.request.moments.len(), self.seen);
         let mut head = Head {
-            file_id: self.wanted.file_id,
+            file_id: self.request.file_id,
             form: "points",
             counts: self.counts,
             grids: Vec::new(),
@@ -238,12 +238,12 @@ impl FileTiles {
             moments: self.moments,
         };
         let mut sections = Vec::new();
-        match self.kept {
-            Kept::Each(points) => {
+        match self.content {
+            Content::Each(points) => {
                 head.granule = points.granule();
                 sections.extend(points.packed());
             }
-            Kept::Cells {
+            Content::Cells {
                 number,
                 time,
                 latency,
@@ -316,7 +316,7 @@ impl Tiles {
                 None => self
                     .files
                     .iter()
-                    .position(|f| f.wanted.file_id == id)
+                    .position(|f| f.request.file_id == id)
                     .map_or(0, |place| place + 1),
             };
             if place > 0 {
@@ -342,7 +342,7 @@ impl Tiles {
 mod tests {
     use super::*;
 
-    fn wanted(each: bool, n: u64) -> Wanted {
+    fn request(each: bool, n: u64) -> Wanted {
         Wanted {
             file_id: 4,
             drawn: n,
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_moved_bytes_of_the_file_asked_for_is_drawn() {
+    fn only_transfers_of_the_requested_file_are_drawn() {
         let n = 3000u64;
         let (mut t, mut file, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
         let (mut offset, mut done) = (Vec::new(), Vec::new());
@@ -384,7 +384,7 @@ mod tests {
             .collect();
         let reads: Vec<u64> = drawn.iter().copied().filter(|i| i % 3 == 0).collect();
         for each in [true, false] {
-            let mut tiles = Tiles::new(vec![wanted(each, n)]);
+            let mut tiles = Tiles::new(vec![request(each, n)]);
             assert!(tiles.add(batch));
             let head = tiles.packed().remove(0).head;
             assert_eq!(head.counts.iter().sum::<u64>(), drawn.len() as u64);

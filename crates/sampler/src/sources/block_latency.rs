@@ -29,7 +29,7 @@ pub(super) fn sources(shared: &Shared) -> Box<dyn Source> {
     Box::new(Histograms {
         shared: Arc::clone(shared),
         series: HashMap::new(),
-        found: Vec::new(),
+        counts: Vec::new(),
         own: Entities::new(SOURCE, &OWN),
         before,
         after: before,
@@ -39,7 +39,7 @@ pub(super) fn sources(shared: &Shared) -> Box<dyn Source> {
 struct Histograms {
     shared: Shared,
     series: HashMap<Key, u64>,
-    found: Vec<(Key, u64)>,
+    counts: Vec<(Key, u64)>,
     own: Entities,
     before: Cost,
     after: Cost,
@@ -55,15 +55,15 @@ impl Source for Histograms {
         let Self {
             shared,
             series,
-            found,
+            counts,
             own,
             after,
             ..
         } = self;
         locked(shared, |latency| {
-            found.clear();
-            latency.read(|key, value| found.push((key, value)));
-            for &(key, value) in &*found {
+            counts.clear();
+            latency.read(|key, value| counts.push((key, value)));
+            for &(key, value) in &*counts {
                 let series = *series.entry(key).or_insert_with(|| {
                     let device = latency.device(key);
                     let entity = match key.le() {

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_nodes_go_by_the_name_of_the_node() {
+    fn groups_are_named_by_node() {
         let groups = ["memory", "cpuacct", "blkio"]
             .map(|c| (c.to_owned(), fixture("v1").join(c)))
             .into();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn no_group_is_no_source() {
+    fn source_needs_a_group() {
         assert!(sources(RUN, &BTreeMap::new()).is_empty());
     }
 }

@@ -294,7 +294,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(120);
 
     #[test]
-    fn what_a_run_comes_to() {
+    fn results_of_commands() {
         for (command, expected) in [
             ("echo depth 12; pwd", Ok(12.0)),
             ("echo 7; exit 3", Err(Failure::Status)),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_run_is_killed_with_what_it_started() {
+    fn late_commands_are_killed_with_their_children() {
         let mark = format!("600.{}", std::process::id());
         let command = format!("sleep {mark} & sleep {mark}; echo 1");
         assert_eq!(
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn no_command_is_no_source() {
+    fn source_needs_a_command() {
         let request = serde_json::from_value(json!({"spool": "unused"})).unwrap();
         assert!(sources(&request).is_empty());
     }

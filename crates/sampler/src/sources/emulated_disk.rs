@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_flight_keeps_the_disk_busy() {
+    fn requests_in_flight_keep_the_disk_busy() {
         let began_ns = now_ns();
         let memory = sampled(4, began_ns - 1_000_000_000);
         let ended_ns = now_ns();

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_place_of_each_device_that_is_local() {
+    fn local_devices_are_listed_once() {
         let text = b"/dev/vda / ext4 rw 0 0\nproc /proc proc rw 0 0\n/dev/vda /work ext4 rw 0 0\n\
             /dev/vdb /a\\040b xfs rw 0 0\nhost:/x /net nfs rw 0 0\n/dev/fuse /f fuse.d rw 0 0\n";
         let mounts = places(text);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_free_is_less_than_all_and_more_than_nothing() {
+    fn free_space_is_between_zero_and_total() {
         let mut memory = Memory::default();
         let mut source = FileSystems {
             places: vec![c"/".into(), c"/no/such/place".into()],

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_a_gap_until_it_is() {
+    fn missing_files_leave_gaps() {
         let place = std::env::temp_dir().join(format!("penstock-file-{}", std::process::id()));
         std::fs::create_dir_all(&place).unwrap();
         let pipe = std::ffi::CString::new(place.join("pipe").to_str().unwrap()).unwrap();

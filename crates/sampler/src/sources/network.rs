@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_a_node_go_by_its_name() {
+    fn interfaces_of_a_node_are_named_by_node() {
         let mut memory = Memory::default();
         let table = fixture("host").join("proc/net/dev");
         let mut source = of_node("data-0", &table).unwrap();

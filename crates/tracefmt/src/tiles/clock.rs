@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_that_of_the_calls() {
+    fn depth_matches_the_calls() {
         let mut clock = Clock::new(0, 4096);
         for t in [0, 1, 2] {
             clock.add(0, t, 1, 2000);

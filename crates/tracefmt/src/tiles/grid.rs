@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_those_of_brute_force_after_any_doubling() {
+    fn counts_match_brute_force_after_doubling() {
         for (low, span, most) in [
             (0, 1 << 30, 1 << 20),
             (0, 1 << 30, 2000),
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_is_counted_in_its_column() {
+    fn late_events_are_counted_in_their_column() {
         let mut state = 3;
         let n = 200_000u64;
         let events: Vec<_> = (0..n)

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_is_taken() {
+    fn packed_values_round_trip() {
         let mut out = Vec::new();
         let values = [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX];
         for v in values {

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn every_request_comes_back() {
+    fn every_request_is_returned() {
         let mut points = Points::new(4);
         let events = [
             (0, 100, 8192, 4096, 900),

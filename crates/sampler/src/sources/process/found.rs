@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_a_group_and_of_those_within_it_by_node() {
+    fn members_of_nested_groups_by_node() {
         let place = Place::new("groups");
         let inner = place.path().join("run/a/b");
         fs::create_dir_all(&inner).unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn descendants_that_began_since_whoever_is_told_first() {
+    fn descendants_are_found_in_any_order() {
         let place = Place::new("tree");
         // 30 began earlier; 20 is a child of 40, which is later in the list; 50 is no descendant
         for (pid, parent, start) in [
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_a_process_takes_later_is_found() {
+    fn renamed_processes_are_matched() {
         let place = Place::new("names");
         process(&place, 10, "sh", 1, 5);
         process(&place, 11, "fio", 1, 5);

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_ended_has_no_values() {
+    fn ended_processes_have_no_values() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()

@@ -51,7 +51,7 @@ fn a_recorded_process() {
 }
 
 #[test]
-fn what_may_not_be_read_of_a_process_is_left_out() {
+fn unreadable_values_are_omitted() {
     let place = Place::new("io");
     process(&place, 41, "fio", 1, 5);
     fs::remove_file(place.path().join("proc/41/io")).unwrap();
@@ -61,7 +61,7 @@ fn what_may_not_be_read_of_a_process_is_left_out() {
 }
 
 #[test]
-fn there_is_room_for_so_many_and_the_rest_is_counted() {
+fn processes_beyond_the_maximum_are_counted() {
     let place = Place::new("many");
     let all = MOST as u32 + 3;
     for pid in 1..=all {
@@ -75,7 +75,7 @@ fn there_is_room_for_so_many_and_the_rest_is_counted() {
 }
 
 #[test]
-fn another_program_is_another_series_of_the_same_process() {
+fn exec_starts_a_new_series() {
     let place = Place::new("exec");
     process(&place, 41, "fio-sh", 1, 5);
     let (mut source, mut memory) = (recorded(&place, "fio*"), Memory::default());
@@ -96,7 +96,7 @@ fn another_program_is_another_series_of_the_same_process() {
 }
 
 #[test]
-fn an_idle_process_is_told_once_a_second_and_again_before_it_wakes() {
+fn idle_processes_are_sampled_once_a_second() {
     let place = Place::new("idle");
     let comm = format!("p{}", std::process::id());
     let program = place.path().join(&comm);
@@ -156,7 +156,7 @@ fn an_idle_process_is_told_once_a_second_and_again_before_it_wakes() {
 }
 
 #[test]
-fn a_number_that_another_process_has_got_is_another_process() {
+fn reused_pids_are_new_processes() {
     let place = Place::new("reused");
     process(&place, 41, "fio", 1, 5);
     let (mut source, mut memory) = (recorded(&place, "fio"), Memory::default());
