@@ -120,7 +120,7 @@ impl Batch {
     }
 }
 
-struct Known {
+struct SeriesState {
     metric: u32,
     labels: u32,
     newest_ns: i64,
@@ -181,7 +181,7 @@ pub struct Counted {
 }
 
 /// Metric and labels of a series, parsed from its text in the protocol, or the reason to refuse the series.
-pub type Spelled = Result<(String, BTreeMap<String, String>), (Refusal, String)>;
+pub type ParsedSeries = Result<(String, BTreeMap<String, String>), (Refusal, String)>;
 
 /// Reader of the batches of one source. It stores the series and the newest time of each.
 pub struct Reader {
@@ -190,7 +190,7 @@ pub struct Reader {
     /// series number by the bytes that identify the series in the protocol
     spelled: HashMap<Box<[u8]>, u32>,
     by_pair: HashMap<(u32, u32), u32>,
-    series: Vec<Known>,
+    series: Vec<SeriesState>,
     metrics: Texts,
     label_sets: Texts,
     batches: u64,
@@ -299,7 +299,7 @@ impl Reader {
     pub(crate) fn series(
         &mut self,
         spelling: &[u8],
-        meaning: impl FnOnce() -> Spelled,
+        meaning: impl FnOnce() -> ParsedSeries,
     ) -> Result<u32, (Refusal, String)> {
         if let Some(&existing) = self.spelled.get(spelling) {
             return Ok(existing);
@@ -340,7 +340,7 @@ impl Reader {
             }
             None => {
                 let number = self.series.len() as u32;
-                self.series.push(Known {
+                self.series.push(SeriesState {
                     metric: pair.0,
                     labels: pair.1,
                     newest_ns: i64::MIN,

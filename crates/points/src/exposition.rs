@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::columns::{Reader, Refusal, Spelled, Value, MOST_LINE};
+use crate::columns::{ParsedSeries, Reader, Refusal, Value, MOST_LINE};
 use crate::number;
 
-type Wrong = (Refusal, String);
+type Rejection = (Refusal, String);
 
-fn malformed(what: &str) -> Wrong {
+fn malformed(what: &str) -> Rejection {
     (Refusal::Malformed, what.to_owned())
 }
 
@@ -95,7 +95,7 @@ fn sample(
     open_metrics: bool,
     of: &OfTarget<'_>,
     spelling: &mut Spelling,
-) -> Result<(u32, f64, Option<i64>), Wrong> {
+) -> Result<(u32, f64, Option<i64>), Rejection> {
     if line.len() > MOST_LINE {
         return Err((
             Refusal::TooLong,
@@ -150,7 +150,7 @@ fn sample(
 }
 
 /// Position after the brace that closes the labels, which begin at `from`.
-fn end_of_labels(line: &[u8], from: usize) -> Result<usize, Wrong> {
+fn end_of_labels(line: &[u8], from: usize) -> Result<usize, Rejection> {
     let (mut at, mut quoted) = (from, false);
     while at < line.len() {
         match line[at] {
@@ -169,7 +169,7 @@ fn is_name(text: &str, colons: bool) -> bool {
     text.chars().next().is_some_and(first) && text.chars().all(|c| first(c) || c.is_ascii_digit())
 }
 
-fn meaning(name: &[u8], labels: Option<&[u8]>, of: &OfTarget<'_>) -> Spelled {
+fn meaning(name: &[u8], labels: Option<&[u8]>, of: &OfTarget<'_>) -> ParsedSeries {
     let utf8 = |text| std::str::from_utf8(text).map_err(|_| malformed("a name that is not UTF-8"));
     let name = utf8(name)?;
     if !is_name(name, true) {
@@ -230,7 +230,7 @@ fn together(mut own: BTreeMap<String, String>, of: &OfTarget<'_>) -> BTreeMap<St
 }
 
 /// A quoted text, and the rest of the line after it.
-fn quoted(text: &str) -> Result<(String, &str), Wrong> {
+fn quoted(text: &str) -> Result<(String, &str), Rejection> {
     let mut characters = text.char_indices();
     if characters.next().map(|(_, c)| c) != Some('"') {
         return Err(malformed("a label's value without quotes"));

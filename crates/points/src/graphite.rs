@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::columns::{Reader, Refusal, Spelled, Value, MOST_LINE};
+use crate::columns::{ParsedSeries, Reader, Refusal, Value, MOST_LINE};
 use crate::number;
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -71,7 +71,7 @@ pub(crate) fn point(
     Ok(())
 }
 
-fn meaning(path: &[u8]) -> Spelled {
+fn meaning(path: &[u8]) -> ParsedSeries {
     let malformed = |what: &str| (Refusal::Malformed, what.to_owned());
     let path = std::str::from_utf8(path).map_err(|_| malformed("a path that is not UTF-8"))?;
     let mut parts = path.split(';');

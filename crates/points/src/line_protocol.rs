@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::columns::{Reader, Refusal, Spelled, Value, MOST_LINE};
+use crate::columns::{ParsedSeries, Reader, Refusal, Value, MOST_LINE};
 use crate::number;
 
 /// Reason why a line is refused.
-type Wrong = (Refusal, String);
+type Rejection = (Refusal, String);
 
-fn malformed(what: &str) -> Wrong {
+fn malformed(what: &str) -> Rejection {
     (Refusal::Malformed, what.to_owned())
 }
 
@@ -60,7 +60,7 @@ fn read_line(
     now_ns: i64,
     unit_ns: i64,
     name: &mut Vec<u8>,
-) -> Result<usize, Wrong> {
+) -> Result<usize, Rejection> {
     let text = &text[..text.len().min(MOST_LINE)];
     let key_end = up_to(text, 0, b" ").ok_or_else(|| malformed("a line without fields"))?;
     let fields = skip(text, key_end, b' ');
@@ -109,8 +109,8 @@ fn read_line(
     }
     for (series, value) in &taken {
         let value = match value {
-            Found::Plain(value) => *value,
-            Found::Text(text) => Value::Text(text),
+            Field::Plain(value) => *value,
+            Field::Text(text) => Value::Text(text),
         };
         reader.latest(line, *series, utc_ns, value);
     }
@@ -178,7 +178,7 @@ fn skip(text: &[u8], from: usize, what: u8) -> usize {
 }
 
 /// End of the fields that begin at `from`: a space or line end outside of a text.
-fn end_of_fields(text: &[u8], from: usize) -> Result<usize, Wrong> {
+fn end_of_fields(text: &[u8], from: usize) -> Result<usize, Rejection> {
     let (mut at, mut quoted, mut in_value) = (from, false, false);
     while at < text.len() {
         match text[at] {
@@ -204,13 +204,13 @@ fn end_of_fields(text: &[u8], from: usize) -> Result<usize, Wrong> {
 }
 
 /// Parsed value of a field.
-enum Found {
+enum Field {
     Plain(Value<'static>),
     Text(String),
 }
 
 /// Value of a field, and its end.
-fn value_of(text: &[u8], from: usize) -> Result<(Found, usize), Wrong> {
+fn value_of(text: &[u8], from: usize) -> Result<(Field, usize), Rejection> {
     if text.get(from) == Some(&b'"') {
         let mut at = from + 1;
         let mut bytes = Vec::new();
@@ -227,7 +227,7 @@ fn value_of(text: &[u8], from: usize) -> Result<(Found, usize), Wrong> {
             at += 1;
         }
         let text = String::from_utf8(bytes).map_err(|_| malformed("a text that is not UTF-8"))?;
-        return Ok((Found::Text(text), at + 1));
+        return Ok((Field::Text(text), at + 1));
     }
     let end = memchr::memchr(b',', &text[from..]).map_or(text.len(), |n| from + n);
     let word = &text[from..end];
@@ -243,7 +243,7 @@ fn value_of(text: &[u8], from: usize) -> Result<(Found, usize), Wrong> {
         }
         _ => Value::Float(number::float(word).ok_or_else(no_value)?),
     };
-    Ok((Found::Plain(value), end))
+    Ok((Field::Plain(value), end))
 }
 
 fn parsed<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
@@ -251,7 +251,7 @@ fn parsed<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
 }
 
 /// Metric and labels of a measurement with its tags and one field.
-fn meaning(key: &[u8], field: &[u8]) -> Spelled {
+fn meaning(key: &[u8], field: &[u8]) -> ParsedSeries {
     let parts = split(key, b',');
     let mut labels = BTreeMap::new();
     for tag in &parts[1..] {
@@ -287,7 +287,7 @@ fn split(text: &[u8], by: u8) -> Vec<&[u8]> {
 }
 
 /// Name without backslashes.
-fn plain(text: &[u8]) -> Result<String, Wrong> {
+fn plain(text: &[u8]) -> Result<String, Rejection> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut at = 0;
     while at < text.len() {

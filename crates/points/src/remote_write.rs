@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::columns::{Reader, Refusal, Spelled, Value};
+use crate::columns::{ParsedSeries, Reader, Refusal, Value};
 use crate::wire::{put_bytes, put_varint, Field, Fields};
 
 /// Label with the metric's name.
@@ -68,7 +68,7 @@ pub(crate) type Series = Result<u32, (Refusal, String)>;
 pub(crate) fn registered(
     reader: &mut Reader,
     spelling: &[u8],
-    meaning: impl FnOnce() -> Spelled,
+    meaning: impl FnOnce() -> ParsedSeries,
 ) -> Series {
     if spelling.len() > MOST_SERIES_BYTES {
         return Err((
@@ -114,7 +114,7 @@ pub(crate) fn histogram(reader: &mut Reader, number: usize, series: &Series) {
     }
 }
 
-fn meaning(spelling: &[u8]) -> Spelled {
+fn meaning(spelling: &[u8]) -> ParsedSeries {
     let malformed = |what: String| (Refusal::Malformed, what);
     let mut labels = Vec::new();
     for label in Fields(spelling) {
@@ -134,7 +134,7 @@ fn meaning(spelling: &[u8]) -> Spelled {
 }
 
 /// Metric and labels of a series, from its labels with `__name__`.
-pub(crate) fn of_labels(pairs: &[(&[u8], &[u8])]) -> Spelled {
+pub(crate) fn of_labels(pairs: &[(&[u8], &[u8])]) -> ParsedSeries {
     let malformed = |what: &str| (Refusal::Malformed, what.to_owned());
     let mut labels = BTreeMap::new();
     for (name, value) in pairs {
