@@ -1,7 +1,7 @@
 //! Python bindings of `tracefmt::tiles`.
 
 use penstock_tracefmt::tiles::window::{counted, keyed, View};
-use penstock_tracefmt::tiles::{totals, Batch, Tiles, Wanted};
+use penstock_tracefmt::tiles::{totals, Batch, TileRequest, Tiles};
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -99,9 +99,9 @@ struct TraceTiles(Option<Tiles>);
 impl TraceTiles {
     #[new]
     fn new(wanted: &str) -> PyResult<Self> {
-        let wanted: Vec<Wanted> =
+        let requests: Vec<TileRequest> =
             serde_json::from_str(wanted).map_err(|e| PyValueError::new_err(e.to_string()))?;
-        Ok(Self(Some(Tiles::new(wanted))))
+        Ok(Self(Some(Tiles::new(requests))))
     }
 
     /// Add events: int64 arrays of one length, `kind` uint8. Raises ValueError for unequal lengths.

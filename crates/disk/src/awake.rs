@@ -22,7 +22,7 @@ const REFUSED: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(ASLEEP);
 static ARRIVED: AtomicBool = AtomicBool::new(false);
-static HELD: Mutex<Option<File>> = Mutex::new(None);
+static LATENCY_REQUEST: Mutex<Option<File>> = Mutex::new(None);
 
 fn hold() -> io::Result<File> {
     let mut file = OpenOptions::new().write(true).open(INTERFACE)?;
@@ -36,13 +36,15 @@ pub fn stay() {
     if STATE.load(Ordering::Relaxed) != ASLEEP {
         return;
     }
-    let mut lock = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut request = LATENCY_REQUEST
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     if STATE.load(Ordering::Relaxed) != ASLEEP {
         return;
     }
     let state = match hold() {
         Ok(file) => {
-            *lock = Some(file);
+            *request = Some(file);
             AWAKE
         }
         Err(_) => REFUSED,
@@ -57,8 +59,10 @@ pub fn take_arrived() -> bool {
 
 /// Let processors sleep until the next request.
 pub fn rest() {
-    let mut lock = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-    if lock.take().is_some() {
+    let mut request = LATENCY_REQUEST
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    if request.take().is_some() {
         STATE.store(ASLEEP, Ordering::Relaxed);
     }
 }

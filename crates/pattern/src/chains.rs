@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Minimum length of a long chain in requests.
 pub const LONG: u32 = 8;
 /// Maximum number of streams that are listed: those with the most requests.
-pub(crate) const TOLD: usize = 16;
+pub(crate) const MOST_STREAMS: usize = 16;
 const BUCKETS: usize = 8192;
 const WAYS: usize = 8;
 const NONE: u32 = u32::MAX;
@@ -414,7 +414,11 @@ fn summary(long: &[Chain], n: usize) -> Chains {
     spent[0] += n as u64 - u64::from(at);
     let mut largest: Vec<&Chain> = long.iter().collect();
     largest.sort_by_key(|chain| (std::cmp::Reverse(chain.requests), chain.first));
-    result.streams = largest.iter().take(TOLD).map(|c| c.stream(n)).collect();
+    result.streams = largest
+        .iter()
+        .take(MOST_STREAMS)
+        .map(|c| c.stream(n))
+        .collect();
     result.open_sum = (0u64..).zip(&spent).map(|(k, requests)| k * requests).sum();
     let half = spent.iter().sum::<u64>().div_ceil(2);
     let mut sum = 0;

@@ -117,7 +117,7 @@ struct Group {
     time_ns: u64,
     first_ns: u64,
     last_ns: u64,
-    kept: Vec<Request>,
+    stored: Vec<Request>,
     long: Option<Box<Long>>,
     fault: Option<Request>,
     /// Index of the group of both directions in `Stream::joints`, plus 1; 0 if there is only one direction.
@@ -213,7 +213,7 @@ impl Stream {
         let both = joint.checked_sub(1).and_then(|at| self.joints.get_mut(at));
         for group in [Some(group), both].into_iter().flatten() {
             self.buffered += group.take(request);
-            if group.kept.len() > self.exact {
+            if group.stored.len() > self.exact {
                 self.buffered = self.buffered.saturating_sub(group.lengthen());
             }
         }
@@ -229,7 +229,7 @@ impl Stream {
             return;
         };
         let joint = self.groups[first].1.requests_alone();
-        self.buffered += joint.kept.len();
+        self.buffered += joint.stored.len();
         self.joints.push(joint);
         self.groups[first].1.joint = self.joints.len();
         self.groups[at].1.joint = self.joints.len();
@@ -269,7 +269,7 @@ impl Stream {
         for most in [1 << 14, 1 << 10, 1 << 6] {
             let groups = self.groups.iter_mut().map(|one| &mut one.1);
             for group in groups.chain(&mut self.joints) {
-                if group.kept.len() > most {
+                if group.stored.len() > most {
                     self.buffered = self.buffered.saturating_sub(group.lengthen());
                 }
             }
@@ -437,14 +437,14 @@ impl Group {
     /// Copy of the group's requests, without its counts.
     fn requests_alone(&self) -> Self {
         Self {
-            kept: self.kept.clone(),
+            stored: self.stored.clone(),
             long: self.long.clone(),
             ..Self::default()
         }
     }
 
     fn did_something(&self) -> bool {
-        !self.kept.is_empty() || self.long.is_some()
+        !self.stored.is_empty() || self.long.is_some()
     }
 
     /// Add a request. Return the increase of the number of single requests.
@@ -454,13 +454,13 @@ impl Group {
             long.push(request);
             return 0;
         }
-        self.kept.push(request);
+        self.stored.push(request);
         1
     }
 
     /// Convert the group to epochs. Return the number of single requests that it had.
     fn lengthen(&mut self) -> usize {
-        let requests = std::mem::take(&mut self.kept);
+        let requests = std::mem::take(&mut self.stored);
         let long = self
             .long
             .get_or_insert_with(|| Box::new(Long::new(requests.first().map_or(0, |r| r.tid))));
@@ -481,9 +481,9 @@ impl Group {
         }
         self.fault = later.fault.take();
         if later.long.is_none()
-            && (self.long.is_some() || self.kept.len() + later.kept.len() <= exact)
+            && (self.long.is_some() || self.stored.len() + later.stored.len() <= exact)
         {
-            for &request in &later.kept {
+            for &request in &later.stored {
                 self.take(request);
             }
             return;
@@ -503,10 +503,10 @@ impl Group {
         match self.long {
             Some(long) => long.judge(),
             None => {
-                let offsets: Vec<i64> = self.kept.iter().map(|r| r.offset).collect();
-                let sizes: Vec<i64> = self.kept.iter().map(|r| i64::from(r.size)).collect();
-                let tids: Vec<u32> = self.kept.iter().map(|r| r.tid).collect();
-                let times: Vec<u64> = self.kept.iter().map(|r| r.t_ns).collect();
+                let offsets: Vec<i64> = self.stored.iter().map(|r| r.offset).collect();
+                let sizes: Vec<i64> = self.stored.iter().map(|r| i64::from(r.size)).collect();
+                let tids: Vec<u32> = self.stored.iter().map(|r| r.tid).collect();
+                let times: Vec<u64> = self.stored.iter().map(|r| r.t_ns).collect();
                 judge(&offsets, &sizes, &tids, &times)
             }
         }

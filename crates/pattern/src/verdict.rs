@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{json, Value};
 
-use crate::chains::{self, Chains, Kind, StreamOf, TOLD};
+use crate::chains::{self, Chains, Kind, StreamOf, MOST_STREAMS};
 use crate::{hotset, phases};
 
 /// Classes of access patterns, in the order of their rules.
@@ -524,7 +524,7 @@ impl OwnWays {
     fn streams(&self, n: f64) -> Vec<StreamOf> {
         let mut largest = self.streams.clone();
         largest.sort_by_key(|stream| std::cmp::Reverse(stream.requests));
-        largest.truncate(TOLD);
+        largest.truncate(MOST_STREAMS);
         for stream in &mut largest {
             stream.share = stream.requests as f64 / n;
         }

@@ -41,7 +41,7 @@ const PART_BITS: u32 = 3;
 const PARTS: usize = 1 << PART_BITS;
 const SLOTS: usize = 512;
 const TIMED: u64 = 64;
-const STOOD_IN_FOR: &str = "latency_completed";
+const REPLACED_PROGRAM: &str = "latency_completed";
 /// Number of buckets of a histogram.
 pub const BUCKETS: usize = (LAST_OCTAVE - FIRST_OCTAVE) as usize * PARTS + 2;
 
@@ -203,7 +203,7 @@ impl BlockLatency {
         // in any order: a request whose issue was not seen is not in the table of issues
         for program in skeleton.object().progs_mut() {
             links.push(program.attach().map_err(refused)?);
-            if program.name() != STOOD_IN_FOR {
+            if program.name() != REPLACED_PROGRAM {
                 let descriptor = program.as_fd().try_clone_to_owned();
                 alone.push(descriptor.map_err(ProbeError::io("a program's descriptor"))?);
             }

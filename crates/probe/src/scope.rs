@@ -37,7 +37,7 @@ pub struct Place {
 
 /// A requested path: an existing directory, and the components below it.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Wanted {
+pub struct PathRule {
     /// The directory.
     pub anchor: Place,
     /// Components below it from the last to the first, each ended by a zero byte, in hexadecimal digits.
@@ -62,9 +62,9 @@ pub struct Scope {
     /// Files by number.
     pub numbers: Vec<Place>,
     /// Files by path.
-    pub paths: Vec<Wanted>,
+    pub paths: Vec<PathRule>,
     /// Directories, including all files below.
-    pub directories: Vec<Wanted>,
+    pub directories: Vec<PathRule>,
     /// Endings of file names, in hexadecimal digits.
     pub endings: Vec<String>,
     /// Direction: `read`, or `write` (includes the operations that make writes durable).
@@ -417,7 +417,7 @@ mod tests {
             device: 1,
             inode: 2,
         };
-        let rule = Wanted {
+        let rule = PathRule {
             anchor: place,
             tail: String::new(),
             number: None,

@@ -30,7 +30,7 @@ use crate::ProbeError;
 /// Streams that mode pattern counts in the kernel; calls beyond these are recorded individually.
 const STREAMS: usize = 65_536;
 /// Extensions of files beside the spool. With a choice of hot files: streams and decisions.
-const STREAMS_BESIDE: &str = "streams";
+const STREAMS_EXTENSION: &str = "streams";
 const DECISIONS: &str = "decisions";
 /// In mode pattern: calls without a stream.
 const SINGLES: &str = "singles";
@@ -228,7 +228,7 @@ impl Tracer {
         scope::check_processes(&target.processes)?;
         let level = target.level.map_or_else(|| level_of(cgroup_id), Ok)?;
         let log = spool.with_extension(DECISIONS);
-        let streams_path = spool.with_extension(STREAMS_BESIDE);
+        let streams_path = spool.with_extension(STREAMS_EXTENSION);
         let chooser = |settings| Chooser::new(settings, &log, now_ns());
         let recording = Recording {
             spool: Sink::create(spool)?,

@@ -43,7 +43,7 @@ const EMPTY: List = List {
 
 /// State of a cached page at a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct CachedPage {
     /// Time at which the content is (or was) available, nanoseconds.
     pub ready_ns: u64,
     /// An access to this page starts the next readahead window.
@@ -98,10 +98,10 @@ impl PageCache {
 
     /// Look up a page without counting this as an access.
     #[must_use]
-    pub fn find(&self, page: Page) -> Option<Found> {
+    pub fn find(&self, page: Page) -> Option<CachedPage> {
         self.at.get(&page).map(|&i| {
             let slot = &self.slots[i as usize];
-            Found {
+            CachedPage {
                 ready_ns: slot.ready_ns,
                 marked: slot.marked,
             }

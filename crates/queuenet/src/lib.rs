@@ -23,5 +23,5 @@ pub use closed::{
     SimulationError,
 };
 pub use pattern::{Operations, Pattern};
-pub use replay::{About, Calls, Found, Kind, Log, Program, TracedFile};
+pub use replay::{About, Analysis, Calls, Kind, Log, Program, TracedFile};
 pub use replay_run::{Bound, Replayed, Setting, ThreadResult};

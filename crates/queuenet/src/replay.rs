@@ -138,7 +138,7 @@ pub(crate) struct Thread {
 
 /// Results of the analysis of a program.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct Analysis {
     /// Number of steps of all threads.
     pub steps: u64,
     /// Number of flushes.
@@ -173,7 +173,7 @@ pub struct Program {
     /// Time from the release of a place to the begin of the next section, by place, nanoseconds.
     pub(crate) handover_ns: HashMap<u32, u64>,
     /// Results of the analysis.
-    pub analysis: Found,
+    pub analysis: Analysis,
 }
 
 pub(crate) fn median(values: &mut [u64]) -> Option<u64> {
@@ -219,7 +219,7 @@ impl Program {
             steps: Vec::new(),
             files: about.files.clone(),
             handover_ns: HashMap::new(),
-            analysis: Found::default(),
+            analysis: Analysis::default(),
         };
         program.take_steps(calls, log);
         program.take_idle(about);

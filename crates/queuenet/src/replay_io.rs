@@ -4,7 +4,7 @@ use penstock_station::{Op, Request};
 
 use crate::cache::{Page, Window, PAGE_BYTES};
 use crate::replay::{Kind, Step};
-use crate::replay_run::{Run, What};
+use crate::replay_run::{EventKind, Run};
 
 /// Largest request to the device, in pages.
 const MOST_PAGES: u32 = 256;
@@ -52,7 +52,7 @@ impl Run<'_> {
             } else {
                 0
             };
-            return self.push(due + step.own_ns + path, What::End(thread));
+            return self.push(due + step.own_ns + path, EventKind::End(thread));
         }
         let last = (offset + step.size - 1) / PAGE_BYTES;
         let wait = match step.kind {
@@ -61,14 +61,14 @@ impl Run<'_> {
         };
         if let Some(ready) = wait {
             self.states[thread as usize].missed = true;
-            return self.push(ready, What::Go(thread));
+            return self.push(ready, EventKind::Go(thread));
         }
         let path = if self.states[thread as usize].missed {
             program.analysis.path_ns
         } else {
             0
         };
-        self.push(t + step.own_ns + path, What::End(thread));
+        self.push(t + step.own_ns + path, EventKind::End(thread));
     }
 
     /// Read pages until one is not yet available or the call is complete (`filemap_read`). Return that page's time.
@@ -242,14 +242,14 @@ impl Run<'_> {
         } else {
             0
         };
-        self.push(done + path, What::Flush(thread));
+        self.push(done + path, EventKind::Flush(thread));
     }
 
     pub(crate) fn flush(&mut self, thread: u32, t: u64) {
         let file = self.step(thread).file;
         let done = self.device(t, Op::Flush, file, 0, 0);
         let path = self.program.analysis.path_ns;
-        self.push(done + path, What::End(thread));
+        self.push(done + path, EventKind::End(thread));
     }
 
     pub(crate) fn kick(&mut self, step: u32, n: u32, t: u64) {
@@ -272,6 +272,6 @@ impl Run<'_> {
         for (_, file) in old {
             self.write_back(t, file, 0, u32::MAX);
         }
-        self.push(t + WAKE_NS, What::Wake);
+        self.push(t + WAKE_NS, EventKind::Wake);
     }
 }

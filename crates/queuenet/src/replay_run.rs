@@ -83,7 +83,7 @@ pub struct Replayed {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum What {
+pub(crate) enum EventKind {
     Begin(u32),
     Go(u32),
     Flush(u32),
@@ -123,7 +123,7 @@ pub(crate) struct Run<'a> {
     pub(crate) cache: PageCache,
     pub(crate) readers: HashMap<(u32, u32), Readahead>,
     pub(crate) sizes: Vec<u64>,
-    pub(crate) events: BinaryHeap<Reverse<(u64, u64, What)>>,
+    pub(crate) events: BinaryHeap<Reverse<(u64, u64, EventKind)>>,
     pub(crate) order: u64,
     pub(crate) states: Vec<State>,
     pub(crate) ended: Vec<u64>,
@@ -210,7 +210,7 @@ impl Program {
 }
 
 impl Run<'_> {
-    pub(crate) fn push(&mut self, t_ns: u64, what: What) {
+    pub(crate) fn push(&mut self, t_ns: u64, what: EventKind) {
         self.order += 1;
         self.events.push(Reverse((t_ns, self.order, what)));
     }
@@ -219,24 +219,24 @@ impl Run<'_> {
         for thread in 0..self.states.len() as u32 {
             self.arrange(thread, 0);
         }
-        self.push(WAKE_NS, What::Wake);
+        self.push(WAKE_NS, EventKind::Wake);
         while self.alive > 0 {
             let Some(Reverse((t, _, what))) = self.events.pop() else {
                 break;
             };
             match what {
-                What::Begin(thread) => self.begin(thread, t),
-                What::Go(thread) => self.go(thread, t),
-                What::Flush(thread) => self.flush(thread, t),
-                What::End(thread) => self.end(thread, t),
-                What::Kick(step, n) => self.kick(step, n, t),
-                What::Wake if self.events.is_empty() => {
+                EventKind::Begin(thread) => self.begin(thread, t),
+                EventKind::Go(thread) => self.go(thread, t),
+                EventKind::Flush(thread) => self.flush(thread, t),
+                EventKind::End(thread) => self.end(thread, t),
+                EventKind::Kick(step, n) => self.kick(step, n, t),
+                EventKind::Wake if self.events.is_empty() => {
                     return Err(SimulationError(format!(
                         "{} threads wait for each other",
                         self.alive
                     )))
                 }
-                What::Wake => self.wake(t),
+                EventKind::Wake => self.wake(t),
             }
         }
         Ok(())
@@ -294,7 +294,7 @@ impl Run<'_> {
                 }
             }
             if !self.states[thread as usize].idle {
-                return self.push(begin, What::Begin(thread));
+                return self.push(begin, EventKind::Begin(thread));
             }
             // a background thread acts on the results of others; skip the step, since theirs were skipped
             self.skipped[at as usize] = true;
@@ -374,7 +374,7 @@ impl Run<'_> {
         state.offset = offset;
         state.page = offset / PAGE_BYTES;
         state.missed = false;
-        self.push(t, What::Go(thread));
+        self.push(t, EventKind::Go(thread));
     }
 
     /// Offset of a step: as in the trace; beyond the trace, a random one in files that are read at random.
@@ -411,7 +411,7 @@ impl Run<'_> {
         let over = self.states[thread as usize].over;
         result.beyond += u64::from(over);
         for (n, (delay, ..)) in step.kicks.iter().enumerate() {
-            self.push(t + delay, What::Kick(at, n as u32));
+            self.push(t + delay, EventKind::Kick(at, n as u32));
         }
         if !over {
             self.ended(at, t);

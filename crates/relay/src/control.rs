@@ -13,7 +13,7 @@ use penstock_daemon::{control, Error};
 use serde_json::Value;
 
 use crate::config::{Command, RelayConfig};
-use crate::engine::{wake_fd, Asked, Engine};
+use crate::engine::{wake_fd, CommandWithReply, Engine};
 
 const OWNER_CHECK: Duration = Duration::from_millis(500);
 const SIGNAL_CHECK: Duration = Duration::from_secs(3600);
@@ -21,7 +21,7 @@ const SIGNAL_CHECK: Duration = Duration::from_secs(3600);
 /// Queue of commands to the engine.
 #[derive(Clone)]
 struct Desk {
-    commands: Sender<Asked>,
+    commands: Sender<CommandWithReply>,
     wake: Arc<OwnedFd>,
 }
 

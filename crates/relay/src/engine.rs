@@ -16,7 +16,7 @@ use crate::frame::{Frame, Mac, Pool};
 use crate::lateness::Lateness;
 use crate::line::Line;
 use crate::packet::{PacketSocket, Reader};
-use crate::switch::{Switch, Towards};
+use crate::switch::{Destination, Switch};
 
 const SHORTEST_SPIN_NS: u64 = 3_000;
 const LONGEST_SPIN_NS: u64 = 80_000;
@@ -24,7 +24,7 @@ const EVENTS: usize = 64;
 const COMMANDS: u64 = u64::MAX;
 
 /// A command and the channel of its reply.
-pub type Asked = (Command, Sender<Result<Value, Error>>);
+pub type CommandWithReply = (Command, Sender<Result<Value, Error>>);
 
 #[derive(Default)]
 struct Counts {
@@ -73,7 +73,7 @@ impl Net {
 /// State of the relay.
 pub struct Engine {
     epoll: OwnedFd,
-    commands: Receiver<Asked>,
+    commands: Receiver<CommandWithReply>,
     seed: u64,
     ports: HashMap<u32, Port>,
     nets: HashMap<u32, Net>,
@@ -91,7 +91,7 @@ pub struct Engine {
 impl Engine {
     /// Create an engine that waits for commands. `wake` (an eventfd) announces them.
     pub fn new(
-        commands: Receiver<Asked>,
+        commands: Receiver<CommandWithReply>,
         wake: RawFd,
         seed: u64,
         most_bytes: usize,
@@ -257,11 +257,11 @@ impl Engine {
         self.targets.clear();
         let ends = (frame.from(), frame.to());
         match net.switch.route(from, ends.0, ends.1) {
-            Towards::Port(to) => self.targets.push(to),
-            Towards::All => self
+            Destination::Port(to) => self.targets.push(to),
+            Destination::All => self
                 .targets
                 .extend(net.switch.ports.iter().filter(|to| **to != from)),
-            Towards::Nowhere => {}
+            Destination::Nowhere => {}
         }
         if isolated {
             let ports = &self.ports;

@@ -155,7 +155,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::switch::{Switch, Towards};
+    use crate::switch::{Destination, Switch};
 
     /// IPv4 UDP datagram with an offloaded checksum, as the kernel delivers it.
     fn datagram(payload: &[u8]) -> Frame {
@@ -267,8 +267,8 @@ mod tests {
             let mut switch = Switch::default();
             switch.ports.extend([0, 1, 2]);
             for (port, from, to) in frames {
-                if let Towards::Port(there) = switch.route(port, from, to) {
-                    prop_assert!(there != port && switch.ports.contains(&there));
+                if let Destination::Port(target) = switch.route(port, from, to) {
+                    prop_assert!(target != port && switch.ports.contains(&target));
                 }
             }
         }

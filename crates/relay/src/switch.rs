@@ -9,7 +9,7 @@ const MOST_ADDRESSES: usize = 65_536;
 
 /// Destination of a frame.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Towards {
+pub enum Destination {
     /// One port.
     Port(u32),
     /// All ports of the network except the input port.
@@ -27,19 +27,19 @@ pub struct Switch {
 
 impl Switch {
     /// Learn the source address of a frame on `port` and return its destination.
-    pub fn route(&mut self, port: u32, from: Mac, to: Mac) -> Towards {
+    pub fn route(&mut self, port: u32, from: Mac, to: Mac) -> Destination {
         let group = |mac: Mac| mac[0] & 1 == 1;
         if !group(from) && (self.port_of.len() < MOST_ADDRESSES || self.port_of.contains_key(&from))
         {
             self.port_of.insert(from, port);
         }
         if group(to) {
-            return Towards::All;
+            return Destination::All;
         }
         match self.port_of.get(&to) {
-            Some(&there) if there == port => Towards::Nowhere,
-            Some(&there) => Towards::Port(there),
-            None => Towards::All,
+            Some(&learned) if learned == port => Destination::Nowhere,
+            Some(&learned) => Destination::Port(learned),
+            None => Destination::All,
         }
     }
 
@@ -61,14 +61,14 @@ mod tests {
             ports: vec![1, 2, 3],
             ..Switch::default()
         };
-        assert_eq!(switch.route(1, a, b), Towards::All);
-        assert_eq!(switch.route(2, b, a), Towards::Port(1));
-        assert_eq!(switch.route(1, a, b), Towards::Port(2));
-        assert_eq!(switch.route(1, a, [0xff; 6]), Towards::All);
-        assert_eq!(switch.route(1, b, a), Towards::Nowhere);
-        assert_eq!(switch.route(3, a, b), Towards::Port(1)); // both moved
+        assert_eq!(switch.route(1, a, b), Destination::All);
+        assert_eq!(switch.route(2, b, a), Destination::Port(1));
+        assert_eq!(switch.route(1, a, b), Destination::Port(2));
+        assert_eq!(switch.route(1, a, [0xff; 6]), Destination::All);
+        assert_eq!(switch.route(1, b, a), Destination::Nowhere);
+        assert_eq!(switch.route(3, a, b), Destination::Port(1)); // both moved
         switch.forget(1);
         assert_eq!(switch.ports, [2, 3]);
-        assert_eq!(switch.route(3, a, b), Towards::All);
+        assert_eq!(switch.route(3, a, b), Destination::All);
     }
 }

@@ -15,7 +15,7 @@ use crate::Exporter;
 pub const HEADER: &str = "fio version 3 iolog";
 
 /// Maximum size of the buffered text of all logs [bytes].
-const HELD_BYTES: usize = 32 << 20;
+const BUFFER_BYTES: usize = 32 << 20;
 
 /// Name of a traced file in the logs, relative to the directory of the export.
 ///
@@ -142,7 +142,7 @@ impl FioLogs {
             }
         }
         self.buffered_bytes += log.text.len() - before;
-        if self.buffered_bytes > HELD_BYTES {
+        if self.buffered_bytes > BUFFER_BYTES {
             self.write_out()?;
         }
         Ok(())

@@ -72,7 +72,7 @@ impl Batch<'_> {
 
 /// File to draw, and its totals from an earlier pass.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Wanted {
+pub struct TileRequest {
     /// File number.
     pub file_id: i64,
     /// Number of events to draw, in all channels.
@@ -101,7 +101,7 @@ pub struct Wanted {
 
 /// Accumulated tiles of one file.
 pub struct FileTiles {
-    request: Wanted,
+    request: TileRequest,
     seen: u64,
     counts: [u64; CHANNELS],
     /// Time and number of each border that was reached.
@@ -153,7 +153,7 @@ pub struct Head {
 
 impl FileTiles {
     /// Create an empty figure.
-    pub fn new(request: Wanted) -> Self {
+    pub fn new(request: TileRequest) -> Self {
         let content = if request.each {
             Content::Each(Points::new(request.drawn))
         } else {
@@ -285,7 +285,7 @@ pub struct Tiles {
 
 impl Tiles {
     /// Create tiles for these files.
-    pub fn new(requests: Vec<Wanted>) -> Self {
+    pub fn new(requests: Vec<TileRequest>) -> Self {
         let most = requests.iter().map(|w| w.file_id).max().unwrap_or(0);
         let mut places = vec![0; usize::try_from(most.clamp(0, 1 << 24)).unwrap_or(0) + 1];
         for (place, w) in requests.iter().enumerate() {
@@ -342,8 +342,8 @@ impl Tiles {
 mod tests {
     use super::*;
 
-    fn request(each: bool, n: u64) -> Wanted {
-        Wanted {
+    fn request(each: bool, n: u64) -> TileRequest {
+        TileRequest {
             file_id: 4,
             drawn: n,
             origin_ns: 1000,

@@ -85,7 +85,7 @@ impl<'de> Deserialize<'de> for ServiceText {
         use serde::de::{self, value::MapAccessDeserializer, MapAccess, Visitor};
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct Whole {
+        struct Costs {
             #[serde(default)]
             overhead: Duration,
             #[serde(default)]
@@ -110,7 +110,7 @@ impl<'de> Deserialize<'de> for ServiceText {
                 self.visit_f64(value as f64)
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ServiceText, A::Error> {
-                let full = Whole::deserialize(MapAccessDeserializer::new(map))?;
+                let full = Costs::deserialize(MapAccessDeserializer::new(map))?;
                 Ok(ServiceText {
                     overhead: full.overhead,
                     s_per_byte: full.s_per_byte,

@@ -21,7 +21,7 @@ const STATES: [Metric; 8] = [
     Metric("steal", "s", true),
 ];
 
-const WHOLE: [(&[u8], Metric); 4] = [
+const TOTALS: [(&[u8], Metric); 4] = [
     (b"ctxt", Metric("context_switches", "1", true)),
     (b"processes", Metric("forks", "1", true)),
     (b"procs_running", Metric("running", "1", false)),
@@ -69,8 +69,8 @@ impl Source for Stat {
                 for (series, ticks) in (first..).zip(fields.take(STATES.len()).filter_map(number)) {
                     sink.put(series, ticks as f64 / self.hz);
                 }
-            } else if let Some(at) = WHOLE.iter().position(|(key, _)| *key == name) {
-                let Metric(metric, unit, cumulative) = WHOLE[at].1;
+            } else if let Some(at) = TOTALS.iter().position(|(key, _)| *key == name) {
+                let Metric(metric, unit, cumulative) = TOTALS[at].1;
                 let series = *self.total[at]
                     .get_or_insert_with(|| sink.series("cpu", "all", metric, unit, cumulative));
                 if let Some(value) = fields.next().and_then(number) {

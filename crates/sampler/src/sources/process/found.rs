@@ -19,7 +19,7 @@ const LONGEST_AGAIN_NS: i64 = 32_000_000_000;
 const MOST_GROUPS: usize = 256;
 
 /// Process number, and the node of its group; an empty name means no node.
-pub(super) type Found = (u32, String);
+pub(super) type MatchedProcess = (u32, String);
 
 struct Members {
     node: String,
@@ -90,7 +90,7 @@ impl Finder {
     }
 
     /// Processes at present; None before the next search is due.
-    pub(super) fn look(&mut self, now_ns: i64) -> Option<Vec<Found>> {
+    pub(super) fn look(&mut self, now_ns: i64) -> Option<Vec<MatchedProcess>> {
         let scan = now_ns >= self.scan_at_ns;
         if !scan && (now_ns < self.groups_at_ns || self.bases.is_empty()) {
             return None;
@@ -126,7 +126,7 @@ impl Finder {
         }
     }
 
-    fn members(&mut self) -> Vec<Found> {
+    fn members(&mut self) -> Vec<MatchedProcess> {
         let mut processes = Vec::new();
         for group in &self.groups {
             self.calls += 4;
@@ -142,7 +142,7 @@ impl Finder {
         processes
     }
 
-    fn scan(&mut self, now_ns: i64, processes: &mut Vec<Found>) {
+    fn scan(&mut self, now_ns: i64, processes: &mut Vec<MatchedProcess>) {
         let Ok(directory) = fs::read_dir(&self.proc) else {
             return;
         };
