@@ -232,8 +232,8 @@ fn in_one_order(
     let counted = |thread: &Thread| {
         reads.threads.contains_key(thread) && joints.contains_key(&(file_id, kind, *thread))
     };
-    let alone = writes.threads.iter().filter(|(thread, _)| !counted(thread));
-    sequences.extend(alone.map(|(_, epochs)| epochs));
+    let uncounted = writes.threads.iter().filter(|(thread, _)| !counted(thread));
+    sequences.extend(uncounted.map(|(_, epochs)| epochs));
     match sequences.as_slice() {
         [one] => classify_epochs(one),
         several => judge_together(several),

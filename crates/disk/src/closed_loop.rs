@@ -64,7 +64,7 @@ fn together<T: Copy + Send>(
 ) -> io::Result<u64> {
     let pages = (bytes / SMALL as u64).max(1);
     let start = Barrier::new(what.len());
-    let again = |item: T, seed: u64| -> io::Result<u64> {
+    let request_loop = |item: T, seed: u64| -> io::Result<u64> {
         let mut state = seed;
         let mut done = 0;
         start.wait();
@@ -79,12 +79,12 @@ fn together<T: Copy + Send>(
             done += 1;
         }
     };
-    let again = &again;
+    let request_loop = &request_loop;
     thread::scope(|scope| {
         let threads: Vec<_> = what
             .into_iter()
             .zip(0..)
-            .map(|(item, seed)| scope.spawn(move || again(item, seed)))
+            .map(|(item, seed)| scope.spawn(move || request_loop(item, seed)))
             .collect();
         let mut all = 0;
         for thread in threads {

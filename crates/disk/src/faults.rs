@@ -530,8 +530,8 @@ mod tests {
         assert_eq!(forward, backward);
         let count = forward.iter().filter(|&&f| f).count();
         assert!((1850..2150).contains(&count), "{count}");
-        let again: Vec<bool> = (0..20_000).map(|i| fails(i * 4096, 1)).collect();
-        assert_ne!(forward, again);
+        let second_visit: Vec<bool> = (0..20_000).map(|i| fails(i * 4096, 1)).collect();
+        assert_ne!(forward, second_visit);
     }
 
     #[test]

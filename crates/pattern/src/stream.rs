@@ -316,8 +316,8 @@ impl Stream {
                 ([_, None], 0) => continue,
                 ([own, of_other], 0) => {
                     let first = own.or(of_other).unwrap_or_default();
-                    let alone = later.groups[number].1.requests_alone();
-                    (self.groups[first].1.requests_alone(), alone)
+                    let unmerged = later.groups[number].1.requests_alone();
+                    (self.groups[first].1.requests_alone(), unmerged)
                 }
                 ([own, of_other], at) => {
                     let before = own

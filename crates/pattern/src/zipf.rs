@@ -27,8 +27,8 @@ pub(crate) struct Fit {
 /// Fit a law to the requests of each examined block. The blocks are `share` of all, and `requests` went to all of them.
 /// Return None if there are too few blocks or too few repeated requests.
 pub(crate) fn fit(counts: &[u64], requests: f64, share: f64) -> Option<Fit> {
-    let again: u64 = counts.iter().map(|&count| count.saturating_sub(1)).sum();
-    if counts.len() < ENOUGH || again < ENOUGH as u64 {
+    let reaccesses: u64 = counts.iter().map(|&count| count.saturating_sub(1)).sum();
+    if counts.len() < ENOUGH || reaccesses < ENOUGH as u64 {
         return None;
     }
     let complete = share >= 1.0;

@@ -219,8 +219,8 @@ fn blame(
     let taken = chosen.iter().filter(|(_, way)| way.is_some());
     taken
         .filter_map(|choice| {
-            let alone = std::slice::from_ref(choice);
-            let error = attempt(needs, alone, kernel, prepare).err()?;
+            let single = std::slice::from_ref(choice);
+            let error = attempt(needs, single, kernel, prepare).err()?;
             Some((*choice, reason(&error)))
         })
         .collect()

@@ -83,10 +83,10 @@ impl Program {
             let mut waited = Vec::new();
             for (n, s) in sections.iter().enumerate() {
                 let gap = self.steps[s.first as usize].think_ns;
-                let came = began(s) - gap;
+                let arrival_ns = began(s) - gap;
                 let before = sections[..n].iter().rev().take(8);
                 let holder = before
-                    .filter(|o| o.thread != s.thread && ended(o) > came)
+                    .filter(|o| o.thread != s.thread && ended(o) > arrival_ns)
                     .map(&ended)
                     .max();
                 match holder {

@@ -99,7 +99,7 @@ fn exactly(actual: f64, expected: f64) {
 /// One client and one target: the closed forms of first come first served apply unchanged.
 #[test]
 fn lone_flow_is_unchanged() {
-    let one = |chunks: u64| {
+    let chain_of = |chunks: u64| {
         workload(
             &[("f", "h1", None)],
             vec![task("w", "h0", json!([write("f", chunks * MIB)]))],
@@ -108,12 +108,12 @@ fn lone_flow_is_unchanged() {
     let k = 10.0;
     let mut platform = network(2);
     let form = 10.0 * C / B + 2.0 * MU_MANAGER + k * S / B + F / B + MU;
-    exactly(run(&one(10), &platform).makespan_s, form);
+    exactly(run(&chain_of(10), &platform).makespan_s, form);
     platform["fabric"]["latency_s"] = json!(0.001);
-    exactly(run(&one(10), &platform).makespan_s, form + 0.006);
+    exactly(run(&chain_of(10), &platform).makespan_s, form + 0.006);
     // a latency that hides several frames, on a link that must not run dry
     platform["fabric"]["latency_s"] = json!(0.1);
-    exactly(run(&one(10), &platform).makespan_s, form + 0.6);
+    exactly(run(&chain_of(10), &platform).makespan_s, form + 0.6);
     // a receiver with a tenth of the rate, and a sender with a tenth of the rate
     for (host, way) in [(1, "in_bps"), (0, "out_bps")] {
         let mut slow = network(2);
@@ -125,7 +125,7 @@ fn lone_flow_is_unchanged() {
             _ => 8.0 * C / B + 2.0 * 10.0 * C / B,
         };
         exactly(
-            run(&one(10), &slow).makespan_s,
+            run(&chain_of(10), &slow).makespan_s,
             control + 2.0 * MU_MANAGER + slow_link + fast + MU,
         );
     }
@@ -146,7 +146,7 @@ fn lone_flow_is_unchanged() {
         slow["hosts"][1]["storage"][way] = json!({"s_per_byte": 0.2 / S});
     }
     let stored = 2.0 * MU_MANAGER + S / B + F / B + k * 0.2;
-    exactly(run(&one(10), &slow).makespan_s, 10.0 * C / B + stored);
+    exactly(run(&chain_of(10), &slow).makespan_s, 10.0 * C / B + stored);
     exactly(
         run(&readers, &slow).makespan_s,
         6.0 * C / B + MU_MANAGER + k * 0.2 + S / B + F / B,
@@ -185,16 +185,16 @@ fn lone_copies_are_unchanged() {
 /// `n` flows over one link, each with `bytes`: all end after `n` times the time of one, within the frames that are
 /// sent in turn. With first come first served they end one after the other.
 fn together(workload: &Value, network: &Value, n: usize, bytes: f64) {
-    let apart = n as f64 * F / B + 0.002;
+    let tolerance_s = n as f64 * F / B + 0.002;
     let joint_s = n as f64 * bytes / B;
     let fair = run(workload, network);
     for i in 0..n {
-        near(took(&fair, &format!("t{i}")), joint_s, apart);
+        near(took(&fair, &format!("t{i}")), joint_s, tolerance_s);
     }
     let fifo = run(workload, &as_fifo(network));
     let earliest = (0..n).map(|i| took(&fifo, &format!("t{i}")));
     assert!(earliest.fold(f64::INFINITY, f64::min) < 0.6 * joint_s);
-    near(fair.makespan_s, fifo.makespan_s, apart);
+    near(fair.makespan_s, fifo.makespan_s, tolerance_s);
 }
 
 fn unmanaged(n: usize) -> Value {

@@ -147,20 +147,20 @@ fn window() {
         json!([]),
         json!([{"name": "w", "machine": "h0", "operations": [write("f", 4 * MIB)]}]),
     );
-    let mut one = network(2);
-    one["store"]["window"] = json!(1);
-    one["store"]["allocation"] = json!("none");
-    one["hosts"][0]["storage"] = Value::Null;
+    let mut platform = network(2);
+    platform["store"]["window"] = json!(1);
+    platform["store"]["allocation"] = json!("none");
+    platform["hosts"][0]["storage"] = Value::Null;
     let (s, f, c) = (MIB as f64 / B, 65_536.0 / B, 1024.0 / B);
     let each = s + f + 0.001 + 2.0 * c;
-    let outcome = run(&only, &one);
+    let outcome = run(&only, &platform);
     assert!((outcome.makespan_s / (4.0 * each) - 1.0).abs() < 1e-9);
     let path: f64 = outcome.stations.iter().map(|row| row.critical_s).sum();
     assert!((path / outcome.makespan_s - 1.0).abs() < 1e-5);
-    let mut all = one.clone();
+    let mut all = platform.clone();
     all["store"]["window"] = Value::Null;
     assert!((run(&only, &all).makespan_s / (each + 3.0 * s) - 1.0).abs() < 1e-9);
-    let mut two = one;
+    let mut two = platform;
     two["store"]["window"] = json!(2);
     assert!(run(&only, &two).makespan_s < 4.0 * each - 0.01);
 }
@@ -186,14 +186,18 @@ fn aggregation() {
     );
     let mut plain = network(3);
     plain["preprocess"]["aggregate"] = json!(false);
-    let apart = run(&many, &plain);
+    let separate = run(&many, &plain);
     assert_eq!(
-        (manager(&apart), apart.requests, apart.operations.write.n),
+        (
+            manager(&separate),
+            separate.requests,
+            separate.operations.write.n
+        ),
         (20, 10, 10)
     );
-    assert_eq!(merged.bytes.written, apart.bytes.written);
-    assert_eq!(merged.bytes.stored, apart.bytes.stored);
-    assert!(merged.makespan_s < apart.makespan_s);
+    assert_eq!(merged.bytes.written, separate.bytes.written);
+    assert_eq!(merged.bytes.stored, separate.bytes.stored);
+    assert!(merged.makespan_s < separate.makespan_s);
     // another file or another operation in between prevents merging
     let mixed = work(
         json!([]),
@@ -257,9 +261,9 @@ fn fabric_and_racks() {
     {
         host["rack"] = json!(i / 2);
     }
-    let alone = run(&pair, &plain).makespan_s;
+    let alone_s = run(&pair, &plain).makespan_s;
     let data = 10.0 * MIB as f64 / B;
-    assert!((alone / data - 1.0).abs() < 0.02);
+    assert!((alone_s / data - 1.0).abs() < 0.02);
     let mut core = plain.clone();
     core["fabric"]["capacity_bps"] = json!(B);
     let shared = run(&pair, &core);
@@ -291,7 +295,7 @@ fn fabric_and_racks() {
     // a core with twice the rate of the links hardly slows down two senders
     let mut wide = plain;
     wide["fabric"]["capacity_bps"] = json!(2.0 * B);
-    assert!((run(&pair, &wide).makespan_s / alone - 1.0).abs() < 0.02);
+    assert!((run(&pair, &wide).makespan_s / alone_s - 1.0).abs() < 0.02);
 }
 
 #[test]
@@ -341,22 +345,22 @@ fn slots_speed_launch_and_stagger() {
         json!([]),
         json!((0..4).map(|i| json!({"name": format!("t{i}"), "operations": [{"op": "compute", "seconds": 2}]})).collect::<Vec<_>>()),
     );
-    let mut one = network(1);
-    assert_eq!(run(&four, &one).makespan_s, 8.0);
-    one["hosts"][0]["client"] = json!({"slots": 2, "speed": 4});
-    let fast = run(&four, &one);
+    let mut platform = network(1);
+    assert_eq!(run(&four, &platform).makespan_s, 8.0);
+    platform["hosts"][0]["client"] = json!({"slots": 2, "speed": 4});
+    let fast = run(&four, &platform);
     assert_eq!(fast.makespan_s, 1.0);
     // energy: two tasks at a time load the complete processor, three tasks of 0.5 s on two slots three quarters of it
     assert_eq!(fast.hosts[0].app_s, 1.0);
     let three = json!((0..3)
         .map(|i| json!({"name": format!("t{i}"), "operations": [{"op": "compute", "seconds": 2}]}))
         .collect::<Vec<_>>());
-    let fast = run(&work(json!([]), three), &one);
+    let fast = run(&work(json!([]), three), &platform);
     assert_eq!((fast.makespan_s, fast.hosts[0].app_s), (1.0, 0.75));
-    one["launch"] = json!({"overhead": 0.25});
-    assert_eq!(run(&four, &one).makespan_s, 1.5);
-    one["launch"] = json!({"overhead": {"kind": "uniform", "low_s": 0.1, "high_s": 0.3}});
-    let drawn = run(&four, &one);
+    platform["launch"] = json!({"overhead": 0.25});
+    assert_eq!(run(&four, &platform).makespan_s, 1.5);
+    platform["launch"] = json!({"overhead": {"kind": "uniform", "low_s": 0.1, "high_s": 0.3}});
+    let drawn = run(&four, &platform);
     let launches: Vec<f64> = drawn
         .tasks
         .unwrap()
@@ -364,8 +368,8 @@ fn slots_speed_launch_and_stagger() {
         .map(|task| task.launch_s)
         .collect();
     assert!(launches.iter().all(|s| (0.1..0.3).contains(s)) && launches[0] != launches[1]);
-    one["launch"] = json!({"stagger": 5});
-    assert_eq!(run(&four, &one).makespan_s, 6.0);
+    platform["launch"] = json!({"stagger": 5});
+    assert_eq!(run(&four, &platform).makespan_s, 6.0);
 }
 
 #[test]
@@ -476,10 +480,10 @@ fn servers() {
     );
     let mut slow = network(1);
     slow["hosts"][0]["storage"] = json!({"read": 1, "write": 1, "servers": 1});
-    let one = run(&only, &slow).makespan_s;
+    let one_s = run(&only, &slow).makespan_s;
     slow["hosts"][0]["storage"]["servers"] = json!(5);
     let five = run(&only, &slow).makespan_s;
-    assert!(one > 10.0 && five < 2.2, "{one} {five}");
+    assert!(one_s > 10.0 && five < 2.2, "{one_s} {five}");
 }
 
 /// A reader uses the replica on its own host (the simulator of Costa 2014 did not).
@@ -565,12 +569,12 @@ fn writers(begins: &[f64]) -> Value {
 fn writers_at_once_slow_each_other_down() {
     let mut contended = network(3);
     contended["store"]["placement"] = json!("local");
-    let alone = run(&writers(&[0.0]), &contended).makespan_s;
+    let alone_s = run(&writers(&[0.0]), &contended).makespan_s;
     contended["store"]["write_contention_s"] = json!(0.1);
-    assert!((run(&writers(&[0.0]), &contended).makespan_s - alone).abs() < 1e-9);
+    assert!((run(&writers(&[0.0]), &contended).makespan_s - alone_s).abs() < 1e-9);
     // in sequence, so that none waits
-    let apart = run(&writers(&[0.0, 1.0]), &contended).makespan_s;
-    assert!((apart - 1.0 - alone).abs() < 1e-9, "{apart}");
+    let staggered = run(&writers(&[0.0, 1.0]), &contended).makespan_s;
+    assert!((staggered - 1.0 - alone_s).abs() < 1e-9, "{staggered}");
     let together = run(&writers(&[0.0; 3]), &contended);
     let ends: Vec<f64> = together
         .tasks
@@ -581,8 +585,8 @@ fn writers_at_once_slow_each_other_down() {
         .collect();
     // each waits for two others
     assert!(
-        ends.iter().all(|end| (end - alone - 0.2).abs() < 0.01),
-        "{ends:?} {alone}"
+        ends.iter().all(|end| (end - alone_s - 0.2).abs() < 0.01),
+        "{ends:?} {alone_s}"
     );
     let path: f64 = together.stations.iter().map(|row| row.critical_s).sum();
     assert!((path - together.makespan_s).abs() < 1e-6, "{path}");

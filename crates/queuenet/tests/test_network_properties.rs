@@ -279,12 +279,17 @@ fn results_do_not_depend_on_thread_count() {
         columns: &[],
         fields: None,
     };
-    let one = simulate_many(&workload, &batch, 1).unwrap();
+    let single_thread = simulate_many(&workload, &batch, 1).unwrap();
     for threads in [2, 3, 0, 40] {
-        assert_eq!(simulate_many(&workload, &batch, threads).unwrap(), one);
+        assert_eq!(
+            simulate_many(&workload, &batch, threads).unwrap(),
+            single_thread
+        );
     }
-    assert!(one.iter().all(|outcomes| outcomes.len() == 3));
-    assert!(one.iter().any(|outcomes| outcomes[0] != outcomes[1]));
+    assert!(single_thread.iter().all(|outcomes| outcomes.len() == 3));
+    assert!(single_thread
+        .iter()
+        .any(|outcomes| outcomes[0] != outcomes[1]));
 }
 
 /// A column gives the same results as networks with the numbers written out, for floating-point numbers and integers.
@@ -318,9 +323,9 @@ fn columns_equal_single_networks() {
     let together = run(std::slice::from_ref(&open), &seeds, &columns, &fields).unwrap();
     for (j, seed) in seeds.iter().enumerate() {
         let written = put([json!(columns[0][j]), json!(columns[1][j] as u64)]);
-        let alone = run(&[written], &[*seed], &[], &fields).unwrap();
-        assert_eq!(alone[0][0], together[0][j]);
-        assert!(alone[0][0].contains("\"spans\""));
+        let single = run(&[written], &[*seed], &[], &fields).unwrap();
+        assert_eq!(single[0][0], together[0][j]);
+        assert!(single[0][0].contains("\"spans\""));
     }
     assert_ne!(together[0][0], together[0][1]);
 

@@ -9,11 +9,11 @@ const PAGE: u64 = 4096;
 /// A disk with constant times of reads, writes and flushes.
 fn disk(read_ms: f64, write_ms: f64, flush_ms: f64) -> StorageProfile {
     let class = |ms: f64| {
-        let one = format!(
+        let line = format!(
             r#"{{"overhead": {{"kind": "constant", "value_s": {}}}}}"#,
             ms / 1e3
         );
-        format!(r#"{{"sequential": {one}, "random": {one}}}"#)
+        format!(r#"{{"sequential": {line}, "random": {line}}}"#)
     };
     let flush = format!(
         r#"{{"overhead": {{"kind": "constant", "value_s": {}}}}}"#,
@@ -129,8 +129,8 @@ fn lock_waits_appear_on_every_disk() {
         let out = run(&program, &setting(disk(1.0, 0.1, flush_ms), 1 << 20));
         // in sequence inside (write, flush, handover); in parallel outside
         let inside = (0.03 + 0.1 + flush_ms) / 1e3;
-        let alone = 1.2e-3 + inside;
-        let expected = rounds as f64 * (2.0 * inside).max(alone);
+        let period_s = 1.2e-3 + inside;
+        let expected = rounds as f64 * (2.0 * inside).max(period_s);
         near(out.elapsed_s, expected, 0.06);
         assert_eq!(out.requests[2], 2 * rounds);
     }
@@ -205,9 +205,9 @@ fn timed_programs_do_more_work_on_faster_disks() {
         seconds: rounds as f64 * 2.0 * 2.13e-3,
     };
     let with_flush = |flush_ms: f64| {
-        let mut one = setting(disk(1.0, 0.1, flush_ms), 1 << 20);
-        one.bounds = vec![bound.clone()];
-        let out = run(&program, &one);
+        let mut settings = setting(disk(1.0, 0.1, flush_ms), 1 << 20);
+        settings.bounds = vec![bound.clone()];
+        let out = run(&program, &settings);
         near(out.elapsed_s, bound.seconds, 0.02);
         out.threads.iter().map(|t| t.syncs).sum::<u64>() as f64
     };

@@ -53,18 +53,18 @@ fn reads_at_other_positions_move_the_arm() {
     let arm = format!(
         r#"1,"seek":{{"span_bytes":320000000000,"cylinders":100000,"read":{times},"write":{times}}} {{"kind": "constant", "value_s": 0.004}}"#
     );
-    let alone = run(&arm, &random(1, ""));
+    let one_client = run(&arm, &random(1, ""));
     let shared = run(&arm, &random(8, r#""shared_file": true,"#));
-    let apart = run(&arm, &random(8, ""));
+    let eight_clients = run(&arm, &random(8, ""));
     // 1 GiB is 336 cylinders: a little more than 1 ms
     let near = 1.0 / (0.004 + 0.001 + 0.0233 * (0.00336f64).sqrt() * 8.0 / 15.0);
-    assert_close(alone.read.iops, near, 0.02);
+    assert_close(one_client.read.iops, near, 0.02);
     assert_close(shared.read.iops, near, 0.02);
     // eight places spread over the disk: seven of eight requests need a long seek
     assert!(
-        (55.0..95.0).contains(&apart.read.iops),
+        (55.0..95.0).contains(&eight_clients.read.iops),
         "{}",
-        apart.read.iops
+        eight_clients.read.iops
     );
 }
 

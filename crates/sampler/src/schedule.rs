@@ -159,16 +159,16 @@ mod tests {
                 on_time.push(schedule.take(schedule.next_ns()).unwrap());
             }
             assert!(on_time.iter().all(|due| due.lateness_ns == 0));
-            let owed = on_time.iter().filter(|due| !due.between);
-            assert!(owed
+            let scheduled = on_time.iter().filter(|due| !due.between);
+            assert!(scheduled
                 .enumerate()
                 .all(|(k, due)| due.due_ns == 7 + k as i64 * interval));
             for pair in on_time.windows(2) {
-                let apart = pair[1].due_ns - pair[0].due_ns;
+                let interval_ns = pair[1].due_ns - pair[0].due_ns;
                 let beginning = pair[0].due_ns - 7 < BEGINNING_NS;
                 let planned = if beginning { close } else { interval };
                 // the last part of an interval includes the remainder of the division
-                assert!((0..=2).contains(&(apart - planned)), "{pair:?}");
+                assert!((0..=2).contains(&(interval_ns - planned)), "{pair:?}");
             }
             assert!(schedule.between() > 0 && schedule.missed() == 0);
         }
@@ -180,8 +180,8 @@ mod tests {
         assert!(!schedule.take(0).unwrap().between);
         let late = schedule.take(730_000_000).unwrap();
         assert_eq!((late.between, late.lateness_ns), (true, 30_000_000));
-        let owed = schedule.take(1_250_000_000).unwrap();
-        assert_eq!((owed.between, owed.lateness_ns), (false, 250_000_000));
+        let overdue = schedule.take(1_250_000_000).unwrap();
+        assert_eq!((overdue.between, overdue.lateness_ns), (false, 250_000_000));
         assert_eq!(schedule.next_ns(), 1_300_000_000);
         assert_eq!(
             (schedule.completed(), schedule.missed(), schedule.between()),

@@ -296,8 +296,8 @@ fn profile_changes_apply_to_new_requests() {
     assert!(station.change(0, &other).unwrap().is_empty());
     assert_eq!(station.arrive(0, read(1 << 20)).due_ns, 1_000_000);
     assert_eq!(station.arrive(0, read(2 << 20)).due_ns, 2_000_000);
-    let again = station.arrive(10_000_000, read(0));
-    assert_eq!(again.visit, 1);
+    let repeated = station.arrive(10_000_000, read(0));
+    assert_eq!(repeated.visit, 1);
     station.reset();
     assert_eq!(station.arrive(0, read(0)).visit, 0);
 }

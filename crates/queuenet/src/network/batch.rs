@@ -113,7 +113,7 @@ impl Batch<'_> {
     ) -> Result<Vec<String>, SimulationError> {
         let text = &self.networks[network];
         let detail = self.fields.is_some_and(|f| f.iter().any(|f| f == "tasks"));
-        let one = |network: &Network, seed: usize| {
+        let simulated = |network: &Network, seed: usize| {
             let outcome = simulate(workload, network, self.seeds[seed], detail)?;
             match self.fields {
                 None => serde_json::to_string(&outcome),
@@ -123,11 +123,11 @@ impl Batch<'_> {
         };
         if self.columns.is_empty() {
             let network = Network::from_json(text)?;
-            return seeds.map(|seed| one(&network, seed)).collect();
+            return seeds.map(|seed| simulated(&network, seed)).collect();
         }
         let mut template = Template::from_json(text)?;
         seeds
-            .map(|seed| one(&template.network(self.columns, seed)?, seed))
+            .map(|seed| simulated(&template.network(self.columns, seed)?, seed))
             .collect()
     }
 }

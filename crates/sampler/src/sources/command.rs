@@ -123,8 +123,14 @@ fn again_and_again(
         let Some(value) = run(command, directory, due + interval, stopped) else {
             return;
         };
-        let took = began.elapsed();
-        if sender.send(Run { value, took }).is_err() {
+        let duration = began.elapsed();
+        if sender
+            .send(Run {
+                value,
+                took: duration,
+            })
+            .is_err()
+        {
             return;
         }
         due += interval;
