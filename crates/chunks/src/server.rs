@@ -211,7 +211,7 @@ impl Server {
     fn wait(&self, owner: Option<Owner>, session: &thread::JoinHandle<()>) {
         let (mut checked, mut touched) = (Instant::now(), Instant::now());
         while !self.stop.load(Ordering::Acquire) && !session.is_finished() {
-            if process::told_to_end(WAIT) {
+            if process::wait_for_termination(WAIT) {
                 return;
             }
             if touched.elapsed() >= TOUCHED_EVERY {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::fd::FromRawFd;
 use std::time::Duration;
 
-/// Raise the descriptor limit, block the termination signals until [`told_to_end`] waits for them, and lower
+/// Raise the descriptor limit, block the termination signals until [`wait_for_termination`] waits for them, and lower
 /// the OOM score.
 pub fn prepare() {
     all_descriptors();
@@ -96,7 +96,7 @@ fn set(signals: &[libc::c_int]) -> libc::sigset_t {
 }
 
 /// Wait at most `wait` for SIGTERM or SIGINT. Ignore the hang-up of a terminal (SIGHUP).
-pub fn told_to_end(wait: Duration) -> bool {
+pub fn wait_for_termination(wait: Duration) -> bool {
     let signals = set(&[libc::SIGTERM, libc::SIGINT]);
     let wait = libc::timespec {
         tv_sec: wait.as_secs() as i64,

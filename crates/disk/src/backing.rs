@@ -162,7 +162,7 @@ pub(crate) unsafe fn pread_into(
 }
 
 /// Number of the `size` bytes at `offset` that exist in the file; `size` if the metadata is unavailable.
-pub(crate) fn bytes_there(file: &File, offset: u64, size: u32) -> u32 {
+pub(crate) fn existing_bytes(file: &File, offset: u64, size: u32) -> u32 {
     let Ok(facts) = file.metadata() else {
         return size;
     };

@@ -132,7 +132,7 @@ impl Server {
     fn keep_house(&self, owner: Option<Owner>) {
         let mut checked = Instant::now();
         while !self.stop.load(Ordering::Acquire) {
-            if process::told_to_end(HOUSEKEEPING) {
+            if process::wait_for_termination(HOUSEKEEPING) {
                 return;
             }
             let disks: Vec<_> = lock(&self.disks).values().map(|m| m.disk.clone()).collect();

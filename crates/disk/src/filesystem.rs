@@ -17,7 +17,7 @@ use fuser::{
 use penstock_station::Op;
 
 use crate::backing::{
-    answer_xattr, backing_flags, bytes_there, check, clear_set_id, last, opened_flags, sized,
+    answer_xattr, backing_flags, check, clear_set_id, existing_bytes, last, opened_flags, sized,
 };
 use crate::calibration;
 use crate::directory::OpenDirectory;
@@ -352,7 +352,7 @@ impl Filesystem for Tree {
         };
         if is_direct(lock_owner)
             && self.has_cached_writer(open.id.key)
-            && bytes_there(&open.file, offset, size) < size
+            && existing_bytes(&open.file, offset, size) < size
         {
             self.read_when_written_back(open, reading, reply);
         } else {

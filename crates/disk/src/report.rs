@@ -117,12 +117,12 @@ impl Disk {
             json!(state.station.levels(state.in_station_time(now))),
         );
         drop(state);
-        let (kept_bytes, drained) = self
+        let (stored_bytes, drained) = self
             .gate
             .unsynced()
             .as_ref()
             .map_or((0, 0), crate::unsynced::Unsynced::stored_and_dropped_bytes);
-        out.insert("unsynced_bytes".into(), json!(kept_bytes));
+        out.insert("unsynced_bytes".into(), json!(stored_bytes));
         out.insert("drained_bytes".into(), json!(drained));
         Value::Object(out)
     }

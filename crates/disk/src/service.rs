@@ -10,7 +10,7 @@ use fuser::ReplyData;
 use penstock_daemon::clock::now_ns;
 use penstock_station::Op;
 
-use crate::backing::{bytes_there, pread, pread_into};
+use crate::backing::{existing_bytes, pread, pread_into};
 use crate::disk::Disk;
 use crate::faults::Place;
 use crate::file_names::NO_FILE;
@@ -109,7 +109,7 @@ impl Service {
             let read = unsafe { pread_into(file, space.as_mut_ptr(), size, offset) };
             let bytes = match &read {
                 Ok(existing) => *existing as u32,
-                Err(_) => bytes_there(&open.file, offset, size as u32),
+                Err(_) => existing_bytes(&open.file, offset, size as u32),
             };
             let mut ticket = ticket(bytes);
             if read.is_err() {
@@ -125,7 +125,7 @@ impl Service {
         let mut read = pread(file, &mut buffer, size as usize, offset);
         let bytes = match &read {
             Ok(()) => buffer.len() as u32,
-            Err(_) => bytes_there(&open.file, offset, size),
+            Err(_) => existing_bytes(&open.file, offset, size),
         };
         let mut ticket = ticket(bytes);
         if faulty && read.is_ok() {

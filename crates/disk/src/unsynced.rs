@@ -104,7 +104,7 @@ pub struct Cut {
 #[derive(Debug)]
 pub struct Unsynced {
     limit_bytes: u64,
-    kept_bytes: u64,
+    stored_bytes: u64,
     drained_bytes: u64,
     files: HashMap<Key, Before>,
     order: VecDeque<(Key, u64)>,
@@ -116,7 +116,7 @@ impl Unsynced {
     pub fn new(limit_bytes: u64) -> Self {
         Unsynced {
             limit_bytes,
-            kept_bytes: 0,
+            stored_bytes: 0,
             drained_bytes: 0,
             files: HashMap::new(),
             order: VecDeque::new(),
@@ -126,7 +126,7 @@ impl Unsynced {
 
     /// Bytes of old content stored, and bytes dropped at the limit.
     pub fn stored_and_dropped_bytes(&self) -> (u64, u64) {
-        (self.kept_bytes, self.drained_bytes)
+        (self.stored_bytes, self.drained_bytes)
     }
 
     /// Record the old content before the file behind `fd` is written or gets a hole from `offset` on.
@@ -151,7 +151,7 @@ impl Unsynced {
             let mut old = Vec::new();
             let old_bytes = BLOCK_BYTES.min(before.size - start) as usize;
             pread(before.file.as_raw_fd(), &mut old, old_bytes, start)?;
-            self.kept_bytes += old.len() as u64;
+            self.stored_bytes += old.len() as u64;
             before.blocks.insert(block, old);
             self.order.push_back((key, block));
         }
@@ -193,12 +193,12 @@ impl Unsynced {
     fn forget(&mut self, key: Key) {
         if let Some(before) = self.files.remove(&key) {
             let dropped_bytes: usize = before.blocks.values().map(Vec::len).sum();
-            self.kept_bytes -= dropped_bytes as u64;
+            self.stored_bytes -= dropped_bytes as u64;
         }
     }
 
     fn drain(&mut self) {
-        while self.kept_bytes > self.limit_bytes {
+        while self.stored_bytes > self.limit_bytes {
             let Some((key, block)) = self.order.pop_front() else {
                 return;
             };
@@ -207,11 +207,11 @@ impl Unsynced {
                 .get_mut(&key)
                 .and_then(|before| before.blocks.remove(&block));
             let bytes = old.map_or(0, |old| old.len() as u64);
-            self.kept_bytes -= bytes;
+            self.stored_bytes -= bytes;
             self.drained_bytes += bytes;
         }
         // Drop entries of files flushed since.
-        if self.order.len() as u64 > 1024 + 4 * (self.kept_bytes / BLOCK_BYTES) {
+        if self.order.len() as u64 > 1024 + 4 * (self.stored_bytes / BLOCK_BYTES) {
             let files = &self.files;
             self.order.retain(|(key, block)| {
                 files
@@ -282,7 +282,7 @@ impl Before {
             cut.shortened_bytes += now.saturating_sub(size);
         }
         for (&block, old) in &self.blocks {
-            let keep = kept_sectors(mode, seed, self.base, block) * SECTOR_BYTES;
+            let keep = stored_sectors(mode, seed, self.base, block) * SECTOR_BYTES;
             let start = block * BLOCK_BYTES + keep as u64;
             let Some(rest) = old.get(keep..).filter(|rest| !rest.is_empty()) else {
                 continue;
@@ -303,7 +303,7 @@ impl Before {
     fn tear_tail(&self, size: u64, seed: u64) -> io::Result<()> {
         let zeros = [0; BLOCK_BYTES as usize];
         for block in self.size.div_ceil(BLOCK_BYTES)..size.div_ceil(BLOCK_BYTES) {
-            let keep = kept_sectors(CutMode::Torn, seed, self.base, block) * SECTOR_BYTES;
+            let keep = stored_sectors(CutMode::Torn, seed, self.base, block) * SECTOR_BYTES;
             let start = block * BLOCK_BYTES + keep as u64;
             let end = ((block + 1) * BLOCK_BYTES).min(size);
             if start < end {
@@ -319,7 +319,7 @@ impl Before {
 }
 
 /// Number of leading sectors of a block that were stored: none, all, or some.
-fn kept_sectors(mode: CutMode, seed: u64, base: u64, block: u64) -> usize {
+fn stored_sectors(mode: CutMode, seed: u64, base: u64, block: u64) -> usize {
     let sectors = BLOCK_BYTES as usize / SECTOR_BYTES;
     match mode {
         CutMode::Lost => 0,

@@ -14,7 +14,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Debug, Default)]
 pub struct Chains {
     /// Requests in chains of at least [`LONG`].
-    pub held: u64,
+    pub requests: u64,
     /// Requests of these that extend a chain backwards.
     pub backward: u64,
     /// Requests in the longest chain.
@@ -394,7 +394,7 @@ fn summary(long: &[Chain], n: usize) -> Chains {
     let mut edges: Vec<(u32, i32)> = Vec::with_capacity(long.len() * 2);
     for chain in long {
         result.strided += u64::from(chain.requests) * u64::from(chain.stride != 0);
-        result.held += u64::from(chain.requests);
+        result.requests += u64::from(chain.requests);
         result.backward += u64::from(chain.backward);
         result.longest = result.longest.max(u64::from(chain.requests));
         edges.push((chain.first, 1));

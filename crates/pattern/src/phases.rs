@@ -2,7 +2,7 @@
 
 use crate::epoch::{block_hash, Counter, Epoch};
 use crate::hotset::within;
-use crate::verdict::{classify_whole, Class, Phase, Z};
+use crate::verdict::{classify_single_phase, Class, Phase, Z};
 
 const WINDOWS: usize = 200;
 const SMALLEST_WINDOW: usize = 64;
@@ -253,7 +253,7 @@ pub fn find(offsets: &[i64], sizes: &[i64]) -> Vec<Phase> {
         if end <= first {
             continue;
         }
-        let verdict = classify_whole(&offsets[first..end], &sizes[first..end]);
+        let verdict = classify_single_phase(&offsets[first..end], &sizes[first..end]);
         push(&mut phases, Phase::of(&verdict, first, end));
         first = end;
     }

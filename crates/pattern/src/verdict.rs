@@ -141,9 +141,9 @@ impl Verdict {
         let n = self.requests as f64;
         self.class = Class::Interleaved;
         self.k = Some(k);
-        self.confidence = wilson(own.held as f64, n);
+        self.confidence = wilson(own.requests as f64, n);
         self.evidence["basis"] = json!(basis);
-        self.evidence["held_by_threads_share"] = json!(own.held as f64 / n);
+        self.evidence["held_by_threads_share"] = json!(own.requests as f64 / n);
         self.evidence["streams"] = json!(own.streams(n));
         if let Some(evidence) = self.evidence.as_object_mut() {
             evidence.remove("phases");
@@ -241,7 +241,7 @@ pub(crate) fn median(sizes: &[i64]) -> i64 {
 ///
 /// Detect phases, unless one simple rule explains the sequence. Then apply the rules to the complete sequence.
 pub fn classify(offsets: &[i64], sizes: &[i64]) -> Verdict {
-    let mut verdict = classify_whole(offsets, sizes);
+    let mut verdict = classify_single_phase(offsets, sizes);
     if matches!(
         verdict.class,
         Class::Consecutive | Class::Reverse | Class::Insufficient
@@ -256,7 +256,7 @@ pub fn classify(offsets: &[i64], sizes: &[i64]) -> Verdict {
 }
 
 /// Apply the rules without phases.
-pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
+pub(crate) fn classify_single_phase(offsets: &[i64], sizes: &[i64]) -> Verdict {
     let n = offsets.len().min(sizes.len());
     let (offsets, sizes) = (&offsets[..n], &sizes[..n]);
     let median_size_bytes = median(sizes);
@@ -304,7 +304,7 @@ pub(crate) fn classify_whole(offsets: &[i64], sizes: &[i64]) -> Verdict {
         return verdict;
     }
     if let Some(chains) = best_chains(offsets, sizes) {
-        let held_share = chains.held as f64 / n as f64;
+        let held_share = chains.requests as f64 / n as f64;
         verdict.evidence["chains"] = json!({
             "held_share": held_share,
             "count": chains.count,
@@ -356,18 +356,18 @@ fn best_chains(offsets: &[i64], sizes: &[i64]) -> Option<Chains> {
         let first = (offsets.len() - STRETCH) / 2;
         let middle = first..first + STRETCH;
         let tried = chains::find(&offsets[middle.clone()], &sizes[middle], true)?;
-        if 2 * tried.held < STRETCH as u64 {
+        if 2 * tried.requests < STRETCH as u64 {
             return None;
         }
     }
     let forward = chains::find(offsets, sizes, false);
-    let enough = |c: &Chains| c.held as f64 >= 0.95 * offsets.len() as f64;
+    let enough = |c: &Chains| c.requests as f64 >= 0.95 * offsets.len() as f64;
     if forward.as_ref().is_some_and(enough) {
         return forward;
     }
     let both = chains::find(offsets, sizes, true);
     let best = match (forward, both) {
-        (Some(one), Some(other)) if one.held >= other.held => Some(one),
+        (Some(one), Some(other)) if one.requests >= other.requests => Some(one),
         (one, other) => other.or(one),
     };
     if best.as_ref().is_some_and(enough) {
@@ -487,7 +487,7 @@ pub fn judge(offsets: &[i64], sizes: &[i64], tids: &[u32], times: &[u64]) -> Jud
 #[derive(Default)]
 pub(crate) struct OwnWays {
     /// Number of their requests.
-    pub held: u64,
+    pub requests: u64,
     streams: Vec<StreamOf>,
     contiguous: bool,
 }
@@ -502,7 +502,7 @@ impl OwnWays {
             _ => return false,
         };
         self.contiguous |= kind != Kind::Strided;
-        self.held += verdict.requests;
+        self.requests += verdict.requests;
         self.streams.push(StreamOf {
             kind,
             requests: verdict.requests,
@@ -517,7 +517,7 @@ impl OwnWays {
     pub fn explain(&self, requests: u64, k: u32) -> bool {
         self.contiguous
             && requests >= ENOUGH as u64
-            && self.held as f64 >= 0.95 * requests as f64
+            && self.requests as f64 >= 0.95 * requests as f64
             && (2..=MOST_OPEN).contains(&k)
     }
 

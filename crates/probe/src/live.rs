@@ -32,7 +32,7 @@ impl Sum {
     }
 
     /// Total time of all calls, extrapolated from the measured ones [ns].
-    fn whole_time_ns(&self) -> u64 {
+    fn total_time_ns(&self) -> u64 {
         (self.time_ns as f64 / self.timed.max(1) as f64 * self.calls as f64) as u64
     }
 }
@@ -171,14 +171,14 @@ pub(crate) fn stream_in(bytes: &[u8]) -> Option<Stream> {
 
 fn first(rows: HashMap<usize, Sum>, most: usize) -> Value {
     let mut rows: Vec<_> = rows.into_iter().filter(|row| row.1.calls > 0).collect();
-    rows.sort_by_key(|(row, sum)| (std::cmp::Reverse((sum.whole_time_ns(), sum.calls)), *row));
+    rows.sort_by_key(|(row, sum)| (std::cmp::Reverse((sum.total_time_ns(), sum.calls)), *row));
     let row_json = |(row, sum): &(usize, Sum)| {
         json!({
             "file_id": row / 2,
             "direction": if row % 2 == 0 { "read" } else { "write" },
             "calls": sum.calls,
             "bytes": sum.bytes,
-            "time_ns": sum.whole_time_ns(),
+            "time_ns": sum.total_time_ns(),
         })
     };
     json!(rows.iter().take(most).map(row_json).collect::<Vec<_>>())

@@ -124,7 +124,7 @@ pub(crate) struct Meter {
     due_ns: u64,
     begun_ns: u64,
     /// End of the time that the windows so far represent.
-    told_ns: u64,
+    accounted_ns: u64,
     at_work: bool,
     /// Counts of the target's runs at which the statistics were disabled; the next window opens when they increase.
     waiting: Option<[u64; GROUPS]>,
@@ -140,7 +140,7 @@ impl Meter {
             open: None,
             due_ns: now_ns,
             begun_ns: now_ns,
-            told_ns: now_ns,
+            accounted_ns: now_ns,
             at_work: false,
             waiting: None,
             sums: Sums::default(),
@@ -174,7 +174,7 @@ impl Meter {
                 self.due_ns = now_ns + LOOK_NS;
             } else {
                 if self.waiting.take().is_some() {
-                    self.told_ns = now_ns;
+                    self.accounted_ns = now_ns;
                     self.at_work = true;
                 }
                 self.open(now_ns, read);
@@ -234,8 +234,8 @@ impl Meter {
         }
         let on_ns = now_ns.saturating_sub(since_ns);
         self.sums
-            .add(on_ns, now_ns.saturating_sub(self.told_ns), &window);
-        self.told_ns = now_ns;
+            .add(on_ns, now_ns.saturating_sub(self.accounted_ns), &window);
+        self.accounted_ns = now_ns;
     }
 
     /// End with the recording. The last window represents the rest of the time.
@@ -247,7 +247,7 @@ impl Meter {
     ) {
         self.close(now_ns, group_of, read);
         if self.waiting.is_none() {
-            self.sums.stand(now_ns.saturating_sub(self.told_ns));
+            self.sums.stand(now_ns.saturating_sub(self.accounted_ns));
         }
         self.due_ns = u64::MAX;
     }

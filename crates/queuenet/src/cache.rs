@@ -324,20 +324,20 @@ impl Readahead {
         }
     }
 
-    /// Window for a missing page, of which the call needs `wanted` pages from this one on (`page_cache_sync_ra`).
+    /// Window for a missing page, of which the call needs `pages` pages from this one on (`page_cache_sync_ra`).
     pub fn missed(
         &mut self,
         index: u64,
-        wanted: u64,
+        pages: u64,
         limit: u64,
         cached: impl Fn(u64) -> bool,
     ) -> Window {
         let limit = limit.max(1);
-        if index == 0 || wanted > limit || index.wrapping_sub(self.last_page) <= 1 {
+        if index == 0 || pages > limit || index.wrapping_sub(self.last_page) <= 1 {
             self.start = index;
-            self.size = first_size(wanted, limit);
-            self.ahead = if self.size > wanted {
-                self.size - wanted
+            self.size = first_size(pages, limit);
+            self.ahead = if self.size > pages {
+                self.size - pages
             } else {
                 self.size / 2
             };
@@ -347,10 +347,10 @@ impl Readahead {
         while history < limit && history < index && cached(index - 1 - history) {
             history += 1;
         }
-        if history <= wanted {
+        if history <= pages {
             return Window {
                 first: index,
-                pages: wanted,
+                pages,
                 mark: None,
             };
         }
@@ -358,7 +358,7 @@ impl Readahead {
             history *= 2;
         }
         self.start = index;
-        self.size = (history + wanted).min(limit);
+        self.size = (history + pages).min(limit);
         self.ahead = 1;
         self.window()
     }
@@ -367,7 +367,7 @@ impl Readahead {
     pub fn reached(
         &mut self,
         index: u64,
-        wanted: u64,
+        pages: u64,
         limit: u64,
         cached: impl Fn(u64) -> bool,
     ) -> Option<Window> {
@@ -384,7 +384,7 @@ impl Readahead {
                 return None;
             }
             self.start = next;
-            self.size = next_size(next - index + wanted, limit);
+            self.size = next_size(next - index + pages, limit);
         }
         self.ahead = self.size;
         Some(self.window())

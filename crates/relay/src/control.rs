@@ -89,7 +89,7 @@ fn enter(path: &Path) -> Result<(), Error> {
 fn watch_signals(desk: &Desk) {
     let desk = desk.clone();
     thread::spawn(move || {
-        while !process::told_to_end(SIGNAL_CHECK) {}
+        while !process::wait_for_termination(SIGNAL_CHECK) {}
         let _ = desk.ask(Command::Shutdown {});
     });
 }

@@ -25,7 +25,7 @@ pub struct Frame {
 
 impl Frame {
     /// True if the frame has complete headers.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.len >= VIRTIO_BYTES + ETHERNET_BYTES
     }
 
@@ -51,7 +51,7 @@ impl Frame {
     }
 
     /// Memory of the frame's buffers, in bytes.
-    pub fn held_bytes(&self) -> usize {
+    pub fn buffered_bytes(&self) -> usize {
         HEAD_BYTES + self.tail.as_ref().map_or(0, |_| TAIL_BYTES)
     }
 

@@ -17,7 +17,7 @@ pub struct Leaving {
 #[derive(Debug)]
 pub struct Line {
     waiting: Waiting<Leaving>,
-    held_bytes: usize,
+    buffered_bytes: usize,
     most_bytes: usize,
     last: HashMap<(u32, u32), u64>,
 }
@@ -27,7 +27,7 @@ impl Line {
     pub fn new(most_bytes: usize) -> Self {
         Line {
             waiting: Waiting::default(),
-            held_bytes: 0,
+            buffered_bytes: 0,
             most_bytes,
             last: HashMap::new(),
         }
@@ -54,10 +54,10 @@ impl Line {
 
     /// Queue a frame, or return it if the memory limit is reached.
     pub fn put(&mut self, due_ns: u64, port: u32, frame: Frame) -> Result<(), Frame> {
-        if self.held_bytes + frame.held_bytes() > self.most_bytes {
+        if self.buffered_bytes + frame.buffered_bytes() > self.most_bytes {
             return Err(frame);
         }
-        self.held_bytes += frame.held_bytes();
+        self.buffered_bytes += frame.buffered_bytes();
         self.waiting.put(due_ns, Leaving { port, frame });
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Line {
     /// Remove and return the next frame that is due by `now_ns`.
     pub fn due(&mut self, now_ns: u64) -> Option<Due<Leaving>> {
         let first = self.waiting.take_due(now_ns)?;
-        self.held_bytes -= first.what.frame.held_bytes();
+        self.buffered_bytes -= first.what.frame.buffered_bytes();
         Some(first)
     }
 

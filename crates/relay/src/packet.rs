@@ -245,7 +245,7 @@ impl Reader {
                 .unwrap_or(0);
             let untruncated = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
             let frame = Frame { head, tail, len };
-            if untruncated && frame.is_whole() {
+            if untruncated && frame.is_complete() {
                 each(pool, now - age, frame);
             } else {
                 pool.take(frame);

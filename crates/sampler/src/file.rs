@@ -33,7 +33,7 @@ impl Reread {
     }
 
     /// Open a file if it exists and can be read.
-    pub fn if_there(path: impl AsRef<Path>) -> Option<Self> {
+    pub fn if_exists(path: impl AsRef<Path>) -> Option<Self> {
         let mut file = Self::open(path).ok()?;
         file.read().ok()?;
         Some(file)

@@ -388,7 +388,7 @@ impl Distribution {
                     mean: mean_s * NS,
                     sd: sd_s * NS,
                     below,
-                    kept: above - below,
+                    mass: above - below,
                     low: low_s * NS,
                     high: high_s.unwrap_or(f64::INFINITY) * NS,
                 }
@@ -513,7 +513,7 @@ enum Drawn {
         mean: f64,
         sd: f64,
         below: f64,
-        kept: f64,
+        mass: f64,
         low: f64,
         high: f64,
     },
@@ -537,11 +537,11 @@ impl Drawn {
                 mean,
                 sd,
                 below,
-                kept,
+                mass,
                 low,
                 high,
             } => {
-                let p = (below + kept * draws.uniform()).clamp(1e-300, 1.0 - 1e-16);
+                let p = (below + mass * draws.uniform()).clamp(1e-300, 1.0 - 1e-16);
                 (mean + sd * normal_quantile(p)).clamp(*low, *high)
             }
             Drawn::Lognormal { mu, sigma } => (mu + sigma * normal_quantile(draws.uniform())).exp(),

@@ -335,7 +335,7 @@ impl Nodes {
             } else {
                 self.shuffled(if self.limited { n } else { total(width) }, &mut draws)
             };
-            let nodes = self.with_room(order, &mut width, replicas, bytes)?;
+            let nodes = self.hosts_with_space(order, &mut width, replicas, bytes)?;
             if goes_on {
                 // continue after the last chunk, or after the stripe if it is narrower than the store
                 let steps = if width as usize == n { count } else { width };
@@ -531,7 +531,7 @@ impl Nodes {
 
     /// Nodes of a stripe, in `order`, without those that lack space for their share. Reduces the width if too few nodes
     /// remain.
-    fn with_room(
+    fn hosts_with_space(
         &self,
         mut order: Vec<u32>,
         width: &mut u64,

@@ -43,7 +43,7 @@ pub(super) fn sources(name: &str, groups: &BTreeMap<String, PathBuf>) -> Vec<Box
     let file = |controller: &str, name: &str| {
         groups
             .get(controller)
-            .and_then(|group| Reread::if_there(group.join(name)))
+            .and_then(|group| Reread::if_exists(group.join(name)))
     };
     let exact = file("cpuacct", "cpuacct.usage");
     let parts = if exact.is_some() {

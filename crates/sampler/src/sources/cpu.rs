@@ -32,7 +32,7 @@ pub(super) fn sources(
     root: &Path,
     cgroups: &BTreeMap<String, PathBuf>,
 ) -> impl Iterator<Item = Box<dyn Source>> {
-    let stat = Reread::if_there(root.join("proc/stat")).map(|file| {
+    let stat = Reread::if_exists(root.join("proc/stat")).map(|file| {
         Box::new(Stat {
             file,
             hz: ticks_per_second(),
@@ -40,12 +40,12 @@ pub(super) fn sources(
             total: [None; 4],
         }) as Box<dyn Source>
     });
-    let load = Reread::if_there(root.join("proc/loadavg"))
+    let load = Reread::if_exists(root.join("proc/loadavg"))
         .map(|file| Box::new(Load { file, series: None }) as Box<dyn Source>);
     // the parent of the run's cpuacct group has the time of the entire host in nanoseconds
     let exact = cgroups
         .get("cpuacct")
-        .and_then(|group| Reread::if_there(group.parent()?.join("cpuacct.usage")))
+        .and_then(|group| Reread::if_exists(group.parent()?.join("cpuacct.usage")))
         .map(|file| Box::new(RunTime { file, series: None }) as Box<dyn Source>);
     stat.into_iter().chain(load).chain(exact)
 }

@@ -25,7 +25,7 @@ const SECTOR_BYTES: f64 = 512.0;
 const RAM_DISKS: u64 = 1;
 
 pub(super) fn sources(root: &Path) -> Option<Box<dyn Source>> {
-    let file = Reread::if_there(root.join("proc/diskstats"))?;
+    let file = Reread::if_exists(root.join("proc/diskstats"))?;
     Some(Box::new(Diskstats {
         file,
         devices: Entities::new("disk", &FIELDS),

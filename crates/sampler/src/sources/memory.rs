@@ -25,7 +25,7 @@ const FIELDS: [(&[u8], &str); 14] = [
 ];
 
 pub(super) fn sources(root: &Path) -> Option<Box<dyn Source>> {
-    let file = Reread::if_there(root.join("proc/meminfo"))?;
+    let file = Reread::if_exists(root.join("proc/meminfo"))?;
     Some(Box::new(Meminfo {
         file,
         series: [None; FIELDS.len()],

@@ -35,7 +35,7 @@ pub(super) fn of_node(node: &str, table: &Path) -> Option<Box<dyn Source>> {
 fn opened(table: &Path, above: Vec<u8>) -> Option<Box<dyn Source>> {
     Some(Box::new(Interfaces {
         above,
-        file: Reread::if_there(table)?,
+        file: Reread::if_exists(table)?,
         interfaces: Entities::new("network", &FIELDS),
     }))
 }

@@ -35,7 +35,7 @@ impl Pressure {
         resource: &'static str,
     ) -> Option<Self> {
         Some(Self {
-            file: Reread::if_there(path)?,
+            file: Reread::if_exists(path)?,
             source,
             entity: entity.to_owned(),
             resource,

@@ -72,7 +72,7 @@ struct Process {
     sized_ns: i64,
     sized_cpu_ns: f64,
     named_ns: i64,
-    told_ns: i64,
+    reported_ns: i64,
 }
 
 struct Processes {
@@ -166,7 +166,7 @@ impl Processes {
                 sized_ns: now_ns - i64::from(pid % 10) * (AGAIN_NS / 10),
                 sized_cpu_ns: values[0],
                 named_ns: now_ns,
-                told_ns: now_ns,
+                reported_ns: now_ns,
             });
         }
         self.most = self.most.max(self.processes.len());
@@ -212,7 +212,7 @@ impl Process {
             (self.sized_ns, self.sized_cpu_ns) = (now_ns, self.values[0]);
         }
         if ran {
-            if self.told_ns < last_ns {
+            if self.reported_ns < last_ns {
                 put(sink, last_ns, self.first, &before); // it was idle until then
             }
             self.files.bytes(&mut self.values);
@@ -224,7 +224,7 @@ impl Process {
         }
         if ran || sink.complete() {
             put(sink, now_ns, self.first, &self.values);
-            self.told_ns = now_ns;
+            self.reported_ns = now_ns;
         }
         Some(())
     }
