@@ -1,4 +1,4 @@
-//! Compiles the BPF programs (clang 12 or newer) and generates their skeletons; the build host's kernel is not asked.
+//! Compiles the BPF programs (clang 12 or newer) and generates their skeletons; the build host's kernel is not queried.
 
 use std::env;
 use std::path::PathBuf;

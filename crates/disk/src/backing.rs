@@ -129,7 +129,7 @@ pub(crate) fn opened_flags(flags: i32, exact: bool) -> FopenFlags {
 
 pub(crate) fn pread(file: RawFd, buffer: &mut Vec<u8>, size: usize, offset: u64) -> io::Result<()> {
     buffer.reserve(size);
-    // SAFETY: room for `size` bytes; the length is set to what was written.
+    // SAFETY: space for `size` bytes; the length is set to what was written.
     unsafe {
         let filled = pread_into(file, buffer.as_mut_ptr(), size, offset)?;
         buffer.set_len(filled);

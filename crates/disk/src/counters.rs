@@ -60,11 +60,11 @@ pub struct Counters {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Service time drawn for reads.
+    /// Sampled service time of reads.
     pub read_service_ns: u64,
-    /// Service time drawn for writes.
+    /// Sampled service time of writes.
     pub write_service_ns: u64,
-    /// Service time drawn for flushes.
+    /// Sampled service time of flushes.
     pub flush_service_ns: u64,
     /// Time from arrival to reply, reads.
     pub read_time_ns: u64,

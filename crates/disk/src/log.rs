@@ -2,7 +2,7 @@
 //!
 //! A record has 80 bytes, little-endian, with these fields in order:
 //!
-//! - unsigned, 64 bits: `t_ns` (arrival), `due_ns`, `done_ns`, `service_ns` (drawn), `wait_ns` (queueing),
+//! - unsigned, 64 bits: `t_ns` (arrival), `due_ns`, `done_ns`, `service_ns` (sampled), `wait_ns` (queueing),
 //!   `offset_bytes` (in the file), `device_offset_bytes`
 //! - unsigned, 32 bits: `size_bytes`, `file_id`, `visit`, `compensation_ns`, `pid`
 //! - 8 bits: `op` (0 read, 1 write, 2 flush), `sequential`, `error` (errno of the reply, 0 for none), padding
@@ -29,7 +29,7 @@ pub struct Record {
     pub due_ns: u64,
     /// Time at which the reply was sent.
     pub done_ns: u64,
-    /// Service time drawn.
+    /// Sampled service time.
     pub service_ns: u64,
     /// Time in the station's queue.
     pub wait_ns: u64,

@@ -68,7 +68,7 @@ pub fn mount(mount: &Path, token: &str) -> Result<OwnedFd, Error> {
 /// Mount without privileges: `fusermount3` mounts and passes the device over a socket.
 fn by_fusermount(mount: &Path, source: &str) -> Result<OwnedFd, Error> {
     let mut pair: [RawFd; 2] = [0; 2];
-    // SAFETY: room for two descriptors.
+    // SAFETY: space for two descriptors.
     if unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, pair.as_mut_ptr()) } != 0 {
         return Err(Error::last("a socket for fusermount3"));
     }

@@ -260,7 +260,7 @@ pub fn find(offsets: &[i64], sizes: &[i64]) -> Vec<Phase> {
     accepted(phases, n)
 }
 
-/// Append a phase, or extend the last one if it has the same class.
+/// Append a phase, or extend the last one if the class is the same.
 pub(crate) fn push(phases: &mut Vec<Phase>, phase: Phase) {
     match phases.last_mut() {
         Some(last) if last.class == phase.class => {

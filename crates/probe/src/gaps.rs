@@ -51,7 +51,7 @@ impl Gaps {
         }
     }
 
-    /// Report for the receipt.
+    /// Statistics for the final report.
     pub fn report(&self) -> Vec<Value> {
         self.gaps
             .iter()

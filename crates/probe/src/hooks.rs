@@ -1,7 +1,7 @@
 //! Table of programs and hooks, and the choice among them by trial.
 //!
 //! A [`Feature`] is something that the tracer can observe. It has several [`Way`]s, the best one first. The first one
-//! that the running kernel accepts is used. Every receipt reports the way in use, the refused ones with the reasons,
+//! that the running kernel accepts is used. Every final report lists the way in use, the refused ones with the reasons,
 //! and what the results lack ([`report`]).
 
 use std::collections::BTreeMap;

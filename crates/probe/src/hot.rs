@@ -244,7 +244,7 @@ impl Chooser {
         self.requests = 0;
         let total: u64 = tallies.iter().map(|tally| tally.by(self.settings.by)).sum();
         if total == 0 {
-            return; // no data: the last decision stands
+            return; // no data: the last decision remains in effect
         }
         self.decisions += 1;
         let hot: HashSet<usize> = smallest_set(&tallies, self.settings.by, self.settings.share)
@@ -285,7 +285,7 @@ impl Chooser {
         &self.log
     }
 
-    /// Report for the receipt.
+    /// Statistics for the final report.
     pub fn report(&self) -> serde_json::Value {
         json!({"by": self.settings.by.name(), "share": self.settings.share, "decisions": self.decisions})
     }

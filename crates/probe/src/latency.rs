@@ -158,7 +158,7 @@ impl Key {
 /// Cost of the programs and of this reader so far, and lost requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Requests for which there was no room or whose completion was not seen. Includes an upper bound of those that
+    /// Requests that did not fit or whose completion was not seen. Includes an upper bound of those that
     /// arrived while the programs were running on their CPU.
     pub lost: u64,
     /// Runs of the programs in a sample of 1 in 64.

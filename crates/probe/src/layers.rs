@@ -299,7 +299,7 @@ impl Layers {
         recording.spool.put(&batch, records);
     }
 
-    /// Stop recording and return the receipt: counts, bytes of each device, cost.
+    /// Stop recording and return the final report: counts, bytes of each device, cost.
     pub fn disarm(&mut self) -> Result<Value, ProbeError> {
         if !self.armed() {
             return Err(ProbeError::Request("not armed".into()));

@@ -252,7 +252,7 @@ impl Meter {
         self.due_ns = u64::MAX;
     }
 
-    /// Report for the receipt: sums extrapolated to the entire recording.
+    /// Statistics for the final report: sums extrapolated to the entire recording.
     pub fn report(&self) -> Value {
         let mut stats = self.sums.report();
         stats["refused"] = json!(self.refused);

@@ -484,7 +484,7 @@ impl Tracer {
         end - begin
     }
 
-    /// Stop recording, write the remaining data and return the receipt.
+    /// Stop recording, write the remaining data and return the final report.
     pub fn disarm(&mut self) -> Result<Value, ProbeError> {
         if !self.armed() {
             return Err(ProbeError::Request("not armed".into()));

@@ -59,7 +59,7 @@ impl Account {
     }
 }
 
-/// Statistics of all sources for the receipt, by name.
+/// Statistics of all sources for the final report, by name.
 pub(crate) fn statistics(accounts: &[Account]) -> Value {
     let of = accounts.iter().map(|a| {
         let stats = json!({

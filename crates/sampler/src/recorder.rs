@@ -103,7 +103,7 @@ impl Recorder {
         Ok(Self { stop, thread })
     }
 
-    /// Stop sampling and return the receipt.
+    /// Stop sampling and return the final report.
     pub fn stop(self) -> Result<Receipt, Error> {
         drop(self.stop);
         self.thread
@@ -234,16 +234,16 @@ mod tests {
         .unwrap();
         let recorder = Recorder::start(&request, 1).unwrap();
         std::thread::sleep(Duration::from_millis(120));
-        let receipt = recorder.stop().unwrap();
+        let report = recorder.stop().unwrap();
 
-        assert!(receipt.samples >= 1);
-        assert_eq!(receipt.expected, receipt.samples + receipt.missed);
-        let due = ((receipt.end_ns - receipt.start_ns) / receipt.interval_ns) as u64;
-        assert!(receipt.expected.abs_diff(due) <= 1, "{receipt:?}");
+        assert!(report.samples >= 1);
+        assert_eq!(report.expected, report.samples + report.missed);
+        let due = ((report.end_ns - report.start_ns) / report.interval_ns) as u64;
+        assert!(report.expected.abs_diff(due) <= 1, "{report:?}");
 
         let names = std::fs::read_to_string(series_path(&spool)).unwrap();
         let records = std::fs::read(&spool).unwrap();
-        assert_eq!(records.len() as u64, receipt.spool_bytes);
+        assert_eq!(records.len() as u64, report.spool_bytes);
         assert_eq!(records.len() % RECORD_BYTES, 0);
         let n_series = names.lines().count() as u64;
         let mut samples = 0;
@@ -258,13 +258,13 @@ mod tests {
             if series == 0 {
                 samples += 1;
                 let due = time - value as i64;
-                assert_eq!((due - receipt.start_ns) % receipt.interval_ns, 0);
+                assert_eq!((due - report.start_ns) % report.interval_ns, 0);
             }
         }
-        assert_eq!(samples, receipt.samples);
+        assert_eq!(samples, report.samples);
         assert!(names.contains("\"entity\":\"source=cpu\",\"metric\":\"source_up\""));
-        assert_eq!(receipt.reports["sources"]["cpu"]["readings"], samples);
-        assert_eq!(receipt.reports["sources"]["cpu"]["failed"], 0);
+        assert_eq!(report.reports["sources"]["cpu"]["readings"], samples);
+        assert_eq!(report.reports["sources"]["cpu"]["failed"], 0);
         std::fs::remove_file(series_path(&spool)).unwrap();
         std::fs::remove_file(spool).unwrap();
     }

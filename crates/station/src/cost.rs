@@ -123,7 +123,7 @@ impl Costs {
         }
     }
 
-    /// Service time in nanoseconds, as drawn for a device that is not slow.
+    /// Service time in nanoseconds, sampled for a device that is not slow.
     #[inline]
     pub fn draw_ns(&self, arrival: &Arrival, draws: &mut Draws) -> f64 {
         let (request, buffered) = (arrival.request, arrival.buffered);

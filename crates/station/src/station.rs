@@ -73,7 +73,7 @@ pub struct Served {
     pub start_ns: u64,
     /// Time of the answer.
     pub due_ns: u64,
-    /// Service time, as drawn.
+    /// Sampled service time.
     pub service_ns: u64,
     /// Time spent waiting for a server and for the interface (`due - arrival - service`).
     pub wait_ns: u64,

@@ -54,7 +54,7 @@ pub struct Batch<'a> {
     pub kind: &'a [u8],
     /// Offset in the file [bytes].
     pub offset: &'a [i64],
-    /// Transferred size [bytes]. Events that transferred nothing are not drawn.
+    /// Transferred size [bytes]. Events that transferred nothing are not plotted.
     pub done: &'a [i64],
     /// Latency [ns].
     pub latency: &'a [i64],
@@ -137,7 +137,7 @@ pub struct Head {
     pub file_id: i64,
     /// `points` or `cells`.
     pub form: &'static str,
-    /// Number of events drawn, per channel.
+    /// Number of plotted events, per channel.
     pub counts: [u64; CHANNELS],
     /// Axes of the three grids by name, for `cells`.
     pub grids: Vec<(String, grid::Shape)>,

@@ -31,7 +31,7 @@ pub trait Source: Send {
     fn sample(&mut self, sink: &mut dyn Sink) -> Result<(), Error>;
     /// System calls made so far.
     fn reads(&self) -> u64;
-    /// Report for the receipt, with its name.
+    /// Statistics for the final report, with its name.
     fn stats(&self) -> Option<(&'static str, Value)> {
         None
     }

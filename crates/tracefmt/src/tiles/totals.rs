@@ -21,7 +21,7 @@ pub struct FileTotals {
     pub faults: [u64; 2],
     /// Number of events to draw, per channel.
     pub drawn: [u64; CHANNELS],
-    /// Number of events that failed or transferred nothing. They are not drawn.
+    /// Number of events that failed or transferred nothing. They are not plotted.
     pub empty: u64,
     /// Number of flushes to the device.
     pub syncs: u64,
@@ -29,15 +29,15 @@ pub struct FileTotals {
     pub sync_ns: u64,
     /// Number of operations on names and sizes.
     pub others: u64,
-    /// Lowest offset of the drawn events [bytes].
+    /// Lowest offset of the plotted events [bytes].
     pub low: u64,
-    /// Highest offset of the drawn events [bytes].
+    /// Highest offset of the plotted events [bytes].
     pub high: u64,
     /// End of the furthest request [bytes].
     pub end: u64,
-    /// First start of the drawn events [ns].
+    /// First start of the plotted events [ns].
     pub first_ns: i64,
-    /// Last end of the drawn events [ns].
+    /// Last end of the plotted events [ns].
     pub last_ns: i64,
 }
 
