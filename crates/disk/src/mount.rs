@@ -191,7 +191,7 @@ pub fn carry(mount: &Path, token: &str) -> Result<(), Error> {
             c"size=4k,nr_inodes=2,mode=755".as_ptr().cast(),
         )
     };
-    if made != 0 {
+    if mounted != 0 {
         return Err(Error::last(what()));
     }
     let none = std::ptr::null();

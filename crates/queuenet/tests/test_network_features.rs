@@ -427,7 +427,7 @@ fn setting_tags_and_finding_files_take_time() {
     };
     near(launches(&platform), [0.25, 0.29, 0.25]);
     platform["scheduler"] = json!({"kind": "data_location"});
-    near(launches(&a), [0.25, 0.29, 0.28]);
+    near(launches(&platform), [0.25, 0.29, 0.28]);
 }
 
 /// Each host's own client queue serves operations one by one.
