@@ -64,7 +64,7 @@ CASES = {
     },
     "identical systems that drift": {
         f"{UNIT}/test_acceptance_cases.py": ["test_identical_systems_of_a_thousand_studies"],
-        "bench/tests/test_effect_intervals.py": ["test_a_wrong_analysis_is_found"],
+        "bench/tests/test_effect_intervals.py": ["test_a_wrong_analysis_is_detected"],
     },
     "names and levels do not matter": {
         f"{UNIT}/test_effects.py": [
