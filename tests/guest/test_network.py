@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -71,18 +72,21 @@ def test_delays_apply_in_both_directions(report: dict[str, Any], engine: str) ->
 @pytest.mark.parametrize("engine", ["auto", "relay"])
 def test_shares_agree_with_the_request(report: dict[str, Any], engine: str) -> None:
     assert share_is(N - report[engine]["arrived"], 0.2), report[engine]["arrived"]
-    assert not share_is(N - report[engine]["arrived"], 0.3)  # planted
+    assert not share_is(N - report[engine]["arrived"], 0.4)  # planted, 10 sd apart
     assert share_is(report[engine]["twice"] - N, 0.3), report[engine]["twice"]
 
 
+#: interquartile ranges of the distributions with a jitter of 20 ms
 @pytest.mark.parametrize(
-    ("name", "sd_s"), [("uniform", 0.020 / math.sqrt(3)), ("normal", 0.020), ("pareto", 0.020)]
+    ("name", "range_s"), [("uniform", 0.0200), ("normal", 0.0270), ("pareto", 0.0172)]
 )
 def test_jitter_has_the_requested_distribution(
-    report: dict[str, Any], name: str, sd_s: float
+    report: dict[str, Any], name: str, range_s: float
 ) -> None:
     assert report["auto"][name] == {"mean_s": 0.06, "jitter_s": 0.02, "distribution": name}
-    seen = report["auto"][f"{name}_s"]
-    # 60 draws; pareto's deviation varies most
-    assert 0.050 < seen["mean"] < 0.150, seen  # includes delays of the guest
-    assert 0.5 * sd_s < seen["sd"] < 2.2 * sd_s, seen
+    times = report["auto"][f"{name}_s"]
+    # includes delays of the guest, which a busy host prolongs; late replies do not move the quartiles
+    low, median, high = statistics.quantiles(times[name], n=4)
+    guest_low, _, guest_high = statistics.quantiles(times["constant"], n=4)
+    assert 0.045 < median < 0.150, times
+    assert 0.5 * range_s < high - low < 1.5 * range_s + (guest_high - guest_low), times
