@@ -406,6 +406,16 @@ HEAD = "fio version 3 iolog\n"
         ),
         ("dxtbad", DXT.replace("8192 ", "-8192").encode(), ":17: found .*not negative"),
         (
+            "dxtmodule",
+            DXT.replace(" X_POSIX       3", " X_STDIO       3").encode(),
+            ":17: .*expected the module X_POSIX or X_MPIIO",
+        ),
+        (
+            "dxtrank",
+            DXT.replace(" X_POSIX       3", " X_POSIX      -1").encode(),
+            ":17: .*expected a rank that is not negative",
+        ),
+        (
             "blkcut",
             record(1, 5, 0, 4096, (QUEUE | READ) << 16 | 1)[:30],
             "found 30 bytes of a record",

@@ -76,11 +76,17 @@ pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadE
         }
         to.seen += 1;
         promised -= 1;
-        if module != "X_POSIX" {
-            to.filtered += 1;
-            return Ok(());
+        match module {
+            "X_POSIX" => {}
+            "X_MPIIO" => {
+                to.filtered += 1;
+                return Ok(());
+            }
+            _ => return Err(bad("the module X_POSIX or X_MPIIO")),
         }
-        let tid: i64 = rank.parse().map_err(|_| bad(expected))?;
+        let rank: u32 = rank
+            .parse()
+            .map_err(|_| bad("a rank that is not negative"))?;
         let offset: i64 = offset.parse().map_err(|_| bad(expected))?;
         let length: i64 = length.parse().map_err(|_| bad(expected))?;
         let seconds = |word: &str| {
@@ -100,7 +106,6 @@ pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadE
             _ => return Err(bad("read or write")),
         };
         let size = i32::try_from(length).map_err(|_| bad("a request below 2 GiB"))?;
-        let rank = u32::try_from(tid.max(0)).map_err(|_| bad(expected))?;
         let reach = offset
             .checked_add(length)
             .ok_or_else(|| bad("an offset below 2^63"))?;
