@@ -248,6 +248,51 @@ def test_records_of_sar_in_two_documents(tmp_path: Path) -> None:
     assert "1 values that the file has several times were read once" in readings.notes
 
 
+def sar_records(tmp_path: Path, groups: Mapping[str, Any], *hosts: str) -> pd.DataFrame:
+    stamp = {"date": "2026-06-30", "time": "07:10:00", "interval": 600, "utc": 1}
+    described = [{"nodename": h, "statistics": [{"timestamp": stamp, **groups}]} for h in hosts]
+    path = tmp_path / "sar.json"
+    path.write_text("".join(json.dumps({"sysstat": {"hosts": [host]}}) for host in described))
+    return metrics.read(path).samples
+
+
+@pytest.mark.parametrize(
+    ("items", "entities"),
+    [
+        # sensors of one chip share its name
+        (
+            [{"number": n, "degC": 30.5 + n, "device": "coretemp-isa-0000"} for n in (1, 2)],
+            ["coretemp-isa-0000 1", "coretemp-isa-0000 2"],
+        ),
+        ([{"line": n, "rxint": 1.5 * n} for n in (0, 1)], ["0", "1"]),
+        ([{"fchost": f"host{n}", "fch_rxf": 1.5 * n} for n in (0, 1)], ["host0", "host1"]),
+        # two devices of one model, and items of a later version
+        (
+            [{"idvendor": "1d6b", "idprod": "2", "maxpower": n} for n in (0, 100)],
+            ["1d6b 2", "1d6b 2#2"],
+        ),
+        ([{"of-the-future": n + 0.5} for n in (0, 1)], ["#1", "#2"]),
+        ([{"cpu": "all", "idle": 50.5}], ["all"]),
+    ],
+)
+def test_items_of_a_list_of_sar_are_separate_series(
+    items: list[dict[str, Any]], entities: list[str], tmp_path: Path
+) -> None:
+    rows = sar_records(tmp_path, {"group": items}, "h")
+    assert rows["entity"].tolist() == entities
+
+
+def test_devices_of_several_hosts_of_sar_are_separate_series(tmp_path: Path) -> None:
+    groups = {"disk": [{"disk-device": "sda", "tps": 1.5}], "queue": {"runq-sz": 2}}
+    assert sar_records(tmp_path, groups, "a", "b")["entity"].tolist() == [
+        "a sda",
+        "a",
+        "b sda",
+        "b",
+    ]
+    assert sar_records(tmp_path, groups, "a")["entity"].tolist() == ["sda", "a"]
+
+
 @pytest.mark.parametrize(
     ("metric", "unit"),
     [

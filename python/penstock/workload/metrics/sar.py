@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from penstock.archive.series.delimited import unique_names
 from penstock.errors import BadInput, printable
 from penstock.workload.metrics import (
     Readings,
@@ -19,7 +20,11 @@ from penstock.workload.metrics import (
 from penstock.workload.metrics.sar_times import Clock, UnknownZoneError
 
 WHAT = "sar's records as `sadf -j` prints them"
-_IDS = ("disk-device", "iface", "cpu", "filesystem", "device", "number", "intr", "BUS", "idvendor")
+#: keys that together identify an item of a list: the sensors of a chip share its `device`
+_IDS = (
+    *("disk-device", "iface", "fchost", "cpu", "filesystem", "device", "line", "number", "intr"),
+    *("BUS", "bus_number", "idvendor", "idprod"),
+)
 #: units of the metrics of a group, after the manual page of sar; a kilobyte of sar is 1024 bytes
 _GROUPS = {
     "cpu-load": "%",
@@ -138,8 +143,9 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         if not all(isinstance(record.get("timestamp"), dict) for record in records):
             actual = "records without a date, as mpstat and iostat print them"
             raise BadInput(f"{path}: found {actual}; expected {WHAT}")
-        rows = [row for host in hosts for row in _host(host, zone, notes)]
         names = [str(h.get("nodename", "")) for h in hosts]
+        several = len(set(names)) > 1
+        rows = [row for host in hosts for row in _host(host, zone, notes, several=several)]
     except UnknownZoneError as error:
         raise BadInput(f"{path}: found {error}") from None
     except (
@@ -173,9 +179,11 @@ def _zone(options: Mapping[str, Any]) -> ZoneInfo | None:
 
 
 def _host(
-    host: Mapping[str, Any], zone: ZoneInfo | None, notes: list[str]
+    host: Mapping[str, Any], zone: ZoneInfo | None, notes: list[str], *, several: bool
 ) -> Iterator[tuple[Any, ...]]:
-    several = str(host.get("nodename", ""))
+    """Rows of a host's records; with `several` hosts, entities begin with its name."""
+    host_name = str(host.get("nodename", ""))
+    prefix = f"{host_name} " if several else ""
     clock = Clock(host, zone)
     for record in host.get("statistics", []):
         utc_ns = clock.utc_s(record["timestamp"]) * 1_000_000_000
@@ -184,28 +192,42 @@ def _host(
                 continue
             for within, entity, metric, value in _numbers(group, content, 0):
                 unit = _unit(within, metric)
-                yield utc_ns, f"sar {group}", entity or several, metric, unit, value, False
+                whose = f"{prefix}{entity}" if entity else host_name
+                yield utc_ns, f"sar {group}", whose, metric, unit, value, False
     if clock.note:
-        notes.append(f"{printable(several)}: {clock.note}" if several else clock.note)
+        notes.append(f"{printable(host_name)}: {clock.note}" if host_name else clock.note)
 
 
-def _numbers(group: str, content: Any, depth: int) -> Iterator[tuple[str, str, str, float]]:
+def _numbers(
+    group: str, content: Any, depth: int, entity: str = ""
+) -> Iterator[tuple[str, str, str, float]]:
     """Group, entity, metric and value of each number."""
     if depth > MOST_DEPTH:
         raise ValueError(f"groups within groups, more than {MOST_DEPTH}")
     if isinstance(content, list):
-        for item in content:
-            yield from _numbers(group, item, depth + 1)
+        for item, name in zip(content, _names(content), strict=True):
+            yield from _numbers(group, item, depth + 1, name)
     elif isinstance(content, dict):
-        key = next((k for k in _IDS if isinstance(content.get(k), str | int)), None)
-        entity = str(content[key]) if key else ""
+        entity = entity or _entity(content)
         for name, value in content.items():
             if name in _IDS:
                 continue
             if isinstance(value, int | float) and not isinstance(value, bool):
                 yield group, entity, name, float(value)
             elif isinstance(value, list | dict):
-                yield from _numbers(name, value, depth + 1)
+                yield from _numbers(name, value, depth + 1, entity)
+
+
+def _names(items: Sequence[Any]) -> list[str]:
+    """An entity for each item of a list, all different; its number if nothing identifies it."""
+    named = [_entity(item) if isinstance(item, dict) else "" for item in items]
+    if len(items) > 1:
+        named = [name or f"#{number}" for number, name in enumerate(named, 1)]
+    return unique_names(named)
+
+
+def _entity(content: Mapping[str, Any]) -> str:
+    return " ".join(str(content[k]) for k in _IDS if isinstance(content.get(k), str | int))
 
 
 def _unit(group: str, metric: str) -> str:
