@@ -260,6 +260,63 @@ def test_statistics_of_postgresql() -> None:
         assert metrics.read(GOLDEN / f"{view}.csv").facts["view"] == name
 
 
+PG_TIMES = ("2026-11-25 04:26:02.5+00", "2026-11-25 04:26:03.5+00")
+PG_FUNCTIONS = "time,funcid,schemaname,funcname,calls,total_time,self_time"
+PG_TABLES = "time,relid,schemaname,relname,seq_scan,seq_tup_read,n_tup_ins"
+PG_STATEMENTS = "time,userid,dbid,toplevel,queryid,query,calls,rows"
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "entities"),
+    [
+        # overloaded functions
+        (PG_FUNCTIONS, ["7,public,f,5,1,1", "8,public,f,900,2,2"], ["public.f 7", "public.f 8"]),
+        # a statement at the top level and within a function; its id does not fit a float
+        (
+            PG_STATEMENTS,
+            ["10,5,t,-1234567890123456789,q,5,5", "10,5,f,-1234567890123456789,q,90,90"],
+            ["10.5.-1234567890123456789 t", "10.5.-1234567890123456789 f"],
+        ),
+        (PG_TABLES, ["16384,public,null,5,5,5"], ["public.null"]),
+    ],
+)
+def test_objects_of_postgresql_with_one_name_are_separate(
+    header: str, rows: list[str], entities: list[str], tmp_path: Path
+) -> None:
+    lines = [header, *(f"{time},{row}" for time in PG_TIMES for row in rows)]
+    (tmp_path / "view.csv").write_text("\n".join(lines) + "\n")
+    readings = metrics.read(tmp_path / "view.csv")
+    assert not readings.notes
+    assert readings.samples["entity"].unique().tolist() == entities
+
+
+def test_tables_of_several_databases_are_separate(tmp_path: Path) -> None:
+    """A psql for each database, again and again, into one file."""
+    times = [f"2026-11-25 04:26:0{n}+00" for n in range(4)]
+    rows = [f"{time},{16384 + n % 2},public,t,{n},5,5" for n, time in enumerate(times)]
+    (tmp_path / "view.csv").write_text("\n".join([PG_TABLES, *rows]) + "\n")
+    scans = metrics.read(tmp_path / "view.csv").samples.query("metric == 'seq_scan'")
+    assert scans.groupby("entity")["value"].apply(list).to_dict() == {
+        "public.t 16384": [0, 2],
+        "public.t 16385": [1, 3],
+    }
+    # a table that was dropped and created anew
+    again = [row.replace(f",{16384 + n % 2},", f",{16384 + n // 2},") for n, row in enumerate(rows)]
+    (tmp_path / "view.csv").write_text("\n".join([PG_TABLES, *again]) + "\n")
+    assert set(metrics.read(tmp_path / "view.csv").samples["entity"]) == {"public.t"}
+
+
+def test_statements_without_an_id_are_named(tmp_path: Path) -> None:
+    """Those of other users, without the right to read them."""
+    rows = ["10,5,t,77,q,5,5", "11,5,t,,<insufficient privilege>,6,6"]
+    rows.append("11,5,t,,<insufficient privilege>,7,7")
+    lines = [PG_STATEMENTS, *(f"{time},{row}" for time in PG_TIMES for row in rows)]
+    (tmp_path / "view.csv").write_text("\n".join(lines) + "\n")
+    readings = metrics.read(tmp_path / "view.csv")
+    assert set(readings.samples["entity"]) == {"10.5.77"}
+    assert readings.notes == ["4 rows with the time and names of other rows were skipped"]
+
+
 def test_statistics_of_cassandra(tmp_path: Path) -> None:
     path = GOLDEN / "cassandra-nodetool.txt"
     readings = metrics.read(path)

@@ -102,8 +102,18 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         raise BadInput(f"{path}:1: found {printable(header[:80])!r}; expected {WHAT}")
     lines, notes = complete_lines(text)
     body = "\n".join(line for line in lines if line and line != header)
+    names = [c for c in columns if c in _NAMES or _is_id(c)]
     try:
-        frame = pd.read_csv(io.StringIO(body), names=columns, header=None, sep=separator)
+        frame = pd.read_csv(
+            io.StringIO(body),
+            names=columns,
+            header=None,
+            sep=separator,
+            # ids beyond 2^53 next to a missing one would be rounded, a table called `null` missing
+            dtype=dict.fromkeys(names, str),
+            keep_default_na=False,
+            na_values=[""],
+        )
         at = pd.to_datetime(frame["time"], utc=True, format="ISO8601")
         utc_ns = at.astype("datetime64[ns, UTC]").astype("int64")
     except (ValueError, pd.errors.ParserError) as error:
@@ -112,15 +122,11 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         raise BadInput(f"{path}: found a header without rows; expected {WHAT}")
     if not frame["time"].astype(str).str.contains(r"(?:[+-]\d\d(?::?\d\d)?|Z)$").all():
         raise BadInput(f"{path}: found a time without a zone; expected `now() as time`")
-    named = [c for c in _NAMES if c in frame]
-    entity = (
-        frame[named].fillna("").astype(str).agg(".".join, axis=1).str.strip(".")
-        if named
-        else "server"
-    )
+    entity = _entities(frame)
+    clear = _identified(frame, entity, notes)
     parts = []
     for column in columns:
-        if column in ("time", *named) or _ID.search(column):
+        if column in ("time", *names):
             continue
         values = pd.to_numeric(frame[column], errors="coerce")
         if values.notna().any() and not pd.api.types.is_bool_dtype(frame[column]):
@@ -131,7 +137,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
                 unit=_unit(column),
                 cumulative=_LEVELS.match(column) is None,
             )
-            parts.append(part[part["value"].notna()])
+            parts.append(part[part["value"].notna() & clear])
     if not parts:
         raise BadInput(f"{path}: found no numbers; expected {WHAT}")
     merged = pd.concat(parts, ignore_index=True)
@@ -141,6 +147,42 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         facts={"view": view, "readings": int(at.nunique())},
         notes=notes,
     )
+
+
+def _is_id(column: str) -> bool:
+    return column == "toplevel" or _ID.search(column) is not None
+
+
+def _entities(frame: pd.DataFrame) -> pd.Series[Any]:
+    """Names of each row; with its ids if they are those of several objects.
+
+    Overloaded functions share a name, tables of several databases may, and a statement is counted apart at
+    the top level and within functions. An object that was created anew keeps its name.
+    """
+    names = _joined(frame, [c for c in _NAMES if c in frame])
+    ids = [c for c in frame if _is_id(c) and c not in _NAMES]
+    if not ids:
+        return names
+    own = _joined(frame, ids)
+    at_a_time = own.groupby([frame["time"], names]).transform("nunique")
+    changes = own.ne(own.groupby(names).shift()).groupby(names).transform("sum")
+    shared = names[(at_a_time > 1) | (changes > own.groupby(names).transform("nunique"))]
+    return names.where(~names.isin(shared), names + " " + own)
+
+
+def _joined(frame: pd.DataFrame, columns: list[str]) -> pd.Series[Any]:
+    if not columns:
+        return pd.Series("server", index=frame.index)
+    return frame[columns].fillna("").agg(".".join, axis=1).str.strip(".")
+
+
+def _identified(frame: pd.DataFrame, entity: pd.Series[Any], notes: list[str]) -> pd.Series[Any]:
+    """True for rows of one object at a time; the others are noted. Statements of other users have no id."""
+    distinct = frame.assign(_entity=entity).drop_duplicates()
+    unclear = distinct.index[distinct.duplicated(["time", "_entity"], keep=False)]
+    if len(unclear):
+        notes.append(f"{len(unclear)} rows with the time and names of other rows were skipped")
+    return ~frame.index.to_series().isin(unclear)
 
 
 def _unit(column: str) -> str:
