@@ -110,6 +110,46 @@ def test_damaged_time_of_redis_is_bad_input(tmp_path: Path) -> None:
         metrics.read(tmp_path / "info", "redis")
 
 
+def redis_info(port: int, run: str, at_s: int, uptime_s: int, commands: int) -> str:
+    return (
+        f"# Server\nredis_version:7.2\nrun_id:{run}\ntcp_port:{port}\n"
+        f"server_time_usec:{(1_700_000_000 + at_s) * 10**6}\nuptime_in_seconds:{uptime_s}\n"
+        f"total_commands_processed:{commands}\n"
+    )
+
+
+def test_servers_of_redis_are_separate_series(tmp_path: Path) -> None:
+    info = tmp_path / "info"
+    # two ports of a cluster
+    parts = [redis_info(7000 + n, "ab"[n], t, 50 + t, 9 * n + t) for t in (0, 1) for n in (0, 1)]
+    info.write_text("".join(parts))
+    commands = metrics.read(info).samples.query("metric == 'total_commands_processed'")
+    assert commands.groupby("entity")["value"].apply(list).to_dict() == {
+        "7000 server": [0, 1],
+        "7001 server": [9, 10],
+    }
+    # a restart
+    info.write_text(redis_info(6379, "a", 0, 50, 9) + redis_info(6379, "b", 9, 8, 1))
+    assert set(metrics.read(info).samples["entity"]) == {"server"}
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [
+        [("a", 0, 50), ("b", 0, 90), ("a", 1, 51)],
+        [("a", 0, 50), ("a", 9, 59), ("b", 10, 90)],
+        [("a", 0, 50), ("b", 0, 90)],
+    ],
+)
+def test_servers_of_redis_on_one_port_are_refused(
+    readings: list[tuple[str, int, int]], tmp_path: Path
+) -> None:
+    parts = [redis_info(6379, run, at_s, uptime_s, 5) for run, at_s, uptime_s in readings]
+    (tmp_path / "info").write_text("".join(parts))
+    with pytest.raises(BadInput, match="found readings of several servers on port 6379"):
+        metrics.read(tmp_path / "info")
+
+
 @pytest.mark.parametrize("rows", ["", "2426-11-25T04:26:02Z,1,tin,5\n"])
 def test_empty_and_out_of_range_tables_of_postgresql(rows: str, tmp_path: Path) -> None:
     header = "time,numbackends,datname,xact_commit,blks_hit\n"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import BadInput
+from penstock.errors import BadInput, printable
 from penstock.workload.metrics import Readings, complete_lines, samples, text_of
 
 WHAT = "the output of `redis-cli INFO` (again and again, with `>>`)"
@@ -39,6 +41,10 @@ _COUNTERS = re.compile(
     r"^(total_.*|used_cpu_.*|expired_keys|evicted_keys|keyspace_(hits|misses)|rejected_connections|"
     r".*_processed|.*\.(calls|usec|count)|io_threaded_.*|sync_.*)$"
 )
+#: fields that identify a server, and its start
+_OF_A_SERVER = ("run_id", "tcp_port", "uptime_in_seconds")
+#: uptimes are whole seconds
+_ROUNDED_NS = 2_000_000_000
 _LINE = re.compile(r"^([A-Za-z][\w.|:-]*?):(.*)$")
 
 
@@ -47,54 +53,102 @@ def matches(path: Path, head: bytes) -> bool:
     return head.lstrip().startswith(b"# Server") and b"redis_version:" in head
 
 
+@dataclass
+class _Reading:
+    """One output of INFO: its time, and entity, metric and text of its numbers. `server`: its facts."""
+
+    utc_ns: int | None = None
+    server: dict[str, str] = field(default_factory=dict)
+    numbers: list[tuple[str, str, str]] = field(default_factory=list)
+
+    @property
+    def port(self) -> str:
+        return self.server.get("tcp_port", "")
+
+    @property
+    def start_ns(self) -> int:
+        """Start of the server, as its uptime in whole seconds shows it."""
+        uptime = self.server.get("uptime_in_seconds", "0")
+        seconds = int(uptime) if re.fullmatch(r"\d{1,9}", uptime) else 0
+        return (self.utc_ns or 0) - seconds * 1_000_000_000
+
+
 def read(path: Path, options: Mapping[str, Any]) -> Readings:
-    """Numbers of all readings, at the server's own clock."""
-    rows: list[tuple[Any, ...]] = []
+    """Numbers of all readings, at the server's own clock.
+
+    Of servers on several ports, entities begin with the port; several servers of one port are refused.
+    """
     lines, notes = complete_lines(text_of(path))
-    block: list[tuple[str, str, str]] = []
-    at: int | None = None
-    readings = 0
+    readings = _readings(path, lines)
+    _check_servers(path, readings)
+    several = len({reading.port for reading in readings}) > 1
+    if len(readings) == 1:
+        notes.append("one reading: counters have no rate")
+    shaped = [
+        {
+            "utc_ns": reading.utc_ns,
+            "source": "redis",
+            "entity": f"{reading.port} {entity}" if several else entity,
+            "metric": metric,
+            "unit": unit,
+            "value": float(value),
+            "cumulative": cumulative,
+        }
+        for reading in readings
+        for entity, metric, value in reading.numbers
+        for unit, cumulative in [_kind(metric)]
+    ]
+    return Readings(samples(shaped), facts={"readings": len(readings)}, notes=notes)
 
-    def end() -> None:
-        if not block:
-            return
-        if at is None:
-            raise BadInput(
-                f"{path}: found a reading without server_time_usec; expected INFO of Redis 7 or newer, "
-                "or `server` among the requested sections"
-            )
-        rows.extend(
-            (at, "redis", entity, metric, *_kind(metric), float(value))
-            for entity, metric, value in block
-        )
 
+def _readings(path: Path, lines: Sequence[str]) -> list[_Reading]:
+    readings: list[_Reading] = []
     for line in lines:
         if line.startswith("# Server"):
-            end()
-            block, at = [], None
-            readings += 1
+            readings.append(_Reading())
             continue
         match = _LINE.match(line)
-        if match is None:
+        if match is None or not readings:
             continue
         name, value = match.groups()
+        last = readings[-1]
         if name == "server_time_usec":
             if not re.fullmatch(r"\s*\d{1,18}\s*", value):
                 raise BadInput(f"{path}: found server_time_usec:{value!r}; expected microseconds")
-            at = int(value) * 1000
+            last.utc_ns = int(value) * 1000
         elif "=" in value:  # db0:keys=3,expires=0 or cmdstat_get:calls=4,usec=9
             for pair in value.split(","):
                 key, _, number = pair.partition("=")
                 if _number(number):
-                    block.append((name, f"{name.split('_')[0]}.{key}", number))
+                    last.numbers.append((name, f"{name.split('_')[0]}.{key}", number))
         elif _number(value):
-            block.append(("server", name, value))
-    end()
-    if readings == 1:
-        notes.append("one reading: counters have no rate")
-    order = ("utc_ns", "source", "entity", "metric", "unit", "cumulative", "value")
-    shaped = [dict(zip(order, row, strict=True)) for row in rows]
-    return Readings(samples(shaped), facts={"readings": readings}, notes=notes)
+            last.numbers.append(("server", name, value))
+        if name in _OF_A_SERVER:
+            last.server[name] = value.strip()
+    used = [reading for reading in readings if reading.numbers]
+    if any(reading.utc_ns is None for reading in used):
+        raise BadInput(
+            f"{path}: found a reading without server_time_usec; expected INFO of Redis 7 or newer, "
+            "or `server` among the requested sections"
+        )
+    return used
+
+
+def _check_servers(path: Path, readings: Sequence[_Reading]) -> None:
+    """BadInput for servers of one port that ran at the same time: each would be taken for a restart."""
+    runs: dict[tuple[str, str], tuple[int, int]] = {}
+    for reading in readings:
+        run = (reading.port, reading.server.get("run_id", ""))
+        at = reading.utc_ns or 0
+        start, last = runs.get(run, (reading.start_ns, at))
+        runs[run] = (min(start, reading.start_ns), max(last, at))
+    in_order = sorted((port, *span) for (port, _), span in runs.items())
+    for (port, _, last), (other, start, _) in pairwise(in_order):
+        if port == other and start < last - _ROUNDED_NS:
+            raise BadInput(
+                f"{path}: found readings of several servers on port {printable(port)}; expected those of "
+                "one, or of several ports"
+            )
 
 
 def _kind(metric: str) -> tuple[str, bool]:
