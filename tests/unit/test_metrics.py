@@ -282,6 +282,10 @@ def test_readings_of_redis() -> None:
     assert set(used["unit"]) == {"B"}
     assert not used["cumulative"].any()
     assert "cmdstat_get" in set(readings.samples["entity"])
+    # a size, which as a counter would be shown as a rate of 0
+    memory = readings.samples.query("metric == 'total_system_memory'")
+    assert len(memory) == 4
+    assert not memory["cumulative"].any()
 
 
 def test_statistics_of_postgresql() -> None:

@@ -38,7 +38,8 @@ _UNITS = (
     (re.compile(r"_perc$"), "%"),
 )
 _COUNTERS = re.compile(
-    r"^(total_.*|used_cpu_.*|expired_keys|evicted_keys|keyspace_(hits|misses)|rejected_connections|"
+    r"^(total_(?!system_memory|blocking_keys|watched_keys).*|used_cpu_.*|expired_keys|evicted_keys|"
+    r"keyspace_(hits|misses)|rejected_connections|"
     r".*_processed|.*\.(calls|usec|count)|io_threaded_.*|sync_.*)$"
 )
 #: fields that identify a server, and its start
