@@ -211,6 +211,11 @@ def seconds_of(text: str) -> list[list[float]]:
     [
         ("time (min),v\n1,5\n2,6\n", [[5, 6], [60, 120]]),
         ("time [h],v\n1,5\n2,6\n", [[5, 6], [3600, 7200]]),
+        ("Time (minutes),v\n1,5\n2,6\n", [[5, 6], [60, 120]]),
+        ("Elapsed [Milliseconds],v\n1000,5\n2500,6\n", [[5, 6], [1, 2.5]]),
+        ("t (\u00b5s),v\n1000000,5\n2000000,6\n", [[5, 6], [1, 2]]),
+        # the name of a clock is no unit
+        ("time (UTC),v\n1700000000,5\n1700000001,6\n", [[5, 6], [0, 1]]),
         # a separator ends each row
         ("time,v\n0,5,\n1,6,\n", [[5, 6], [0, 1]]),
         ("time;v\n0,5;1,5\n1,5;2,5\n", [[1.5, 2.5], [0.5, 1.5]]),
@@ -228,6 +233,9 @@ def test_times_in_their_unit_and_locale(text: str, expected: list[list[float]]) 
     [
         ("time,v\n0,1,9\n1,2,9\n", "found 3 fields below 2 names"),
         ("time,v\n0,1,\n1,2,9\n", "expected CSV"),
+        # read as seconds, without a note, before
+        ("time (weeks),v\n1,5\n2,6\n", "found the unit 'weeks' of the times in column time"),
+        ("t (\u00b0C),v\n20,5\n21,6\n", "expected ns, us, ms, s, min, h or d"),
         ("time,v\n1e300,1\n2e300,2\n", "found the time 2e\\+300 in column time"),
     ],
 )

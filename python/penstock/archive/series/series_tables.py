@@ -42,8 +42,20 @@ _SUFFIXES = {
 }
 #: seconds per unit of a time column: suffixes of its name, and further ones in brackets
 _PER_SECOND = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-_PER_BRACKET = _PER_SECOND | {"sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_ENDING = re.compile(rf"[_ ]({'|'.join(_PER_SECOND)})$|[(\[]({'|'.join(_PER_BRACKET)})[)\]]$")
+_PER_BRACKET = _PER_SECOND | {
+    spelling: seconds
+    for spellings, seconds in (
+        ("nsec nsecs nanos nanosecond nanoseconds", 1e-9),
+        ("\u00b5s \u03bcs usec usecs micros microsecond microseconds", 1e-6),
+        ("msec msecs millis millisecond milliseconds", 1e-3),
+        ("sec secs second seconds", 1.0),
+        ("min mins minute minutes", 60.0),
+        ("h hr hrs hour hours", 3600.0),
+        ("d day days", 86400.0),
+    )
+    for spelling in spellings.split()
+}
+_ENDING = re.compile(rf"[_ ]({'|'.join(_PER_SECOND)})$")
 #: years 1678 to 2262 in seconds since 1970
 _MOST_S = 2**63 / 1e9
 
@@ -60,8 +72,9 @@ def names_an_index(column: str) -> bool:
 
 def seconds_per_unit(column: str) -> float | None:
     """Seconds per unit of a time column, by its name; None if the name has no unit."""
-    ending = _ENDING.search(column)
-    return _PER_BRACKET[ending[1] or ending[2]] if ending else None
+    if ending := _ENDING.search(column):
+        return _PER_SECOND[ending[1]]
+    return _PER_BRACKET.get(_parted(column)[1].strip().lower())
 
 
 def of_file(path: Path, x: str | None = None, *, partial: bool = True) -> Recorded:
@@ -226,6 +239,12 @@ def _seconds(values: pd.Series[Any], column: str, name: str, mark: str) -> tuple
                 f"{name}: found the time {largest:.6g} in column {column}; expected the years 1678 to 2262"
             )
         if largest * per < 1e8:  # a relative time
+            unit = _parted(column)[1]
+            if unit and seconds_per_unit(column) is None:
+                raise BadInput(
+                    f"{name}: found the unit {printable(unit)!r} of the times in column "
+                    f"{printable(column)}; expected ns, us, ms, s, min, h or d"
+                )
             return np.asarray(parsed.to_numpy(float) * per), None
         since = np.asarray((parsed - first).to_numpy(float) * per)
         exact = pd.api.types.is_integer_dtype(parsed)
