@@ -24,6 +24,11 @@ def decimal_mark(texts: Iterable[str]) -> str:
     return shown.pop() if len(shown) == 1 else ""
 
 
+def is_ambiguous(text: str) -> bool:
+    """True for a number such as 1.234 or 1,234, whose mark separates a fraction or thousands."""
+    return _OF_TWO_MEANINGS.fullmatch(text) is not None
+
+
 def number(text: str, mark: str = "", others: Iterable[str] = ()) -> float:
     """The number `text`, with the decimal mark `mark`, else with the one that it or `others` determine.
 

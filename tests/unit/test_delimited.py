@@ -75,6 +75,24 @@ def test_decimal_commas(tmp_path: Path) -> None:
     assert samples_of(tmp_path / "t.csv", ambiguous, decimal=".")["value"].max() == 1500
 
 
+def test_points_next_to_decimal_commas(tmp_path: Path) -> None:
+    """In a table of a locale with decimal commas, 1.234 is 1234."""
+    text = "submit;name;rchar;wchar;realtime\n1000;a;1.234;83,5;7\n2000;b;950;-;8\n"
+    with pytest.raises(BadInput, match=r"column rchar: found '1\.234' in a table with decimal"):
+        samples_of(tmp_path / "t.csv", text)
+    assert samples_of(tmp_path / "t.csv", text, decimal=",")["value"].tolist() == [
+        *(1234, 83.5, 7),
+        *(950, 8),
+    ]
+    # a column that is not read, and points that can only be decimal points
+    two = {"values": {"wchar": "B", "realtime": "ms"}}
+    assert samples_of(tmp_path / "t.csv", text, **two)["value"].tolist() == [83.5, 7, 8]
+    decimals = text.replace("950", "0.5")
+    assert samples_of(tmp_path / "t.csv", decimals)["value"].tolist() == [1.234, 83.5, 7, 0.5, 8]
+    with pytest.raises(BadInput, match=r"column y: found '1\.234' in a table with decimal commas"):
+        series_tables.of_csv(b"time;x;y\n1;83,5;1.234\n2;9,5;5.678\n", "t.csv")
+
+
 def test_a_declared_missing_value_and_rows_without_a_time(tmp_path: Path) -> None:
     text = TRACE.replace("-", "n/d") + "3\tc\tn/d\t5\t5\t5\n"
     with pytest.raises(BadInput, match=r"found 'n/d' in rchar|expected times"):

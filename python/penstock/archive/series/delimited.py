@@ -80,8 +80,12 @@ def read_frame(
     separator: str = "",
     texts: Collection[str] = (),
     missing: Collection[str] = (),
+    decimal: str = "",
 ) -> pd.DataFrame:
-    """Table of a text; columns `texts` are not converted. BadInput for an invalid table."""
+    """Table of a text; columns `texts` are not converted. BadInput for an invalid table.
+
+    `decimal`: its decimal mark, if given. With decimal commas, `1.234` may be 1234: such columns stay texts.
+    """
     separator = separator or separator_of(content)
     content = _without_trailing_separators(content, name, separator)
     options: dict[str, Any] = {
@@ -97,12 +101,33 @@ def read_frame(
             marks = {c: marks for c in names if c not in texts}
             options["dtype"] = dict.fromkeys(texts, str)
         frame: pd.DataFrame = pd.read_csv(io.BytesIO(content), na_values=marks, **options)
+        if (decimal or decimal_mark(frame)) == ",":
+            options["dtype"] = str
+            raw: pd.DataFrame = pd.read_csv(io.BytesIO(content), na_values=marks, **options)
+            frame = _with_groups(frame, raw)
         return frame
     except pd.errors.EmptyDataError:
         raise BadInput(f"{name}: found nothing; expected CSV with a header row") from None
     except (pd.errors.ParserError, UnicodeDecodeError, ValueError) as error:
         shown = " ".join(str(error).split())
         raise BadInput(f"{name}: found {shown}; expected CSV with a header row") from None
+
+
+def _with_groups(frame: pd.DataFrame, raw: pd.DataFrame) -> pd.DataFrame:
+    """A table whose columns of numbers with ambiguous points are texts, as in the `raw` one."""
+    return frame.assign(
+        **{
+            str(column): raw[column]
+            for column in frame.columns
+            if pd.api.types.is_float_dtype(frame[column]) and _is_grouped(raw[column])
+        }
+    )
+
+
+def _is_grouped(column: pd.Series[Any]) -> bool:
+    """True if there are points in a column of texts, all of which may separate groups of digits."""
+    pointed = [t.strip() for t in column.dropna().unique() if isinstance(t, str) and "." in t]
+    return bool(pointed) and all(map(numerals.is_ambiguous, pointed))
 
 
 def _without_trailing_separators(content: bytes, name: str, separator: str) -> bytes:
@@ -179,17 +204,25 @@ def decimal_mark(frame: pd.DataFrame) -> str:
     return shown.pop() if len(shown) == 1 else ""
 
 
-def numbers_of(column: pd.Series[Any], mark: str) -> pd.Series[Any]:
+def numbers_of(column: pd.Series[Any], mark: str, *, given: bool = False) -> pd.Series[Any]:
     """A column as numbers, NaN for other cells, with the decimal mark of its table.
 
-    ValueError, with the cell's text, for an ambiguous number.
+    ValueError, with the cell's text, for an ambiguous number: in a column without commas, 1.234 is one if the
+    mark is a comma, unless it was `given`.
     """
     plain = pd.to_numeric(column, errors="coerce")
     if pd.api.types.is_numeric_dtype(column):
         return plain
     texts = column[plain.isna() & column.notna()].unique()
     if not any(isinstance(t, str) and _NUMBER_LIKE.fullmatch(t.strip()) for t in texts):
-        return plain
+        if mark != "," or not _is_grouped(column):
+            return plain
+        if not given:
+            first = next(t for t in column.dropna().unique() if "." in str(t))
+            raise ValueError(
+                f"found {printable(first[:40])!r} in a table with decimal commas; expected a number with one "
+                "meaning"
+            )
     numbers: dict[Any, float] = {}
     for text in column.dropna().unique():
         if isinstance(text, str) and _NUMBER_LIKE.fullmatch(text.strip()):

@@ -49,7 +49,12 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         separator = separator or delimited.separator_of(content)
         _check_unique(path, content, separator, [time, *entity, *values])
         frame = delimited.read_frame(
-            content, str(path), separator=separator, texts=entity, missing=missing
+            content,
+            str(path),
+            separator=separator,
+            texts=entity,
+            missing=missing,
+            decimal=decimal,
         )
     lacking = [c for c in (time, *entity, *values) if c not in frame]
     if lacking:
@@ -65,10 +70,10 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     named = frame[entity].astype(str).agg(" ".join, axis=1) if entity else str(path.stem)
     parts = []
     cells = {c: delimited.without_missing(frame[c], missing) for c in values}
-    decimal = decimal or delimited.decimal_mark(pd.DataFrame(cells))
+    given, decimal = bool(decimal), decimal or delimited.decimal_mark(pd.DataFrame(cells))
     for column, of in values.items():
         try:
-            number = delimited.numbers_of(cells[column], decimal)
+            number = delimited.numbers_of(cells[column], decimal, given=given)
         except ValueError as error:
             raise BadInput(f"{path}: column {column}: {error}; or `decimal` in --words") from None
         if pd.api.types.is_bool_dtype(cells[column]):
@@ -150,9 +155,7 @@ def _values(options: Mapping[str, Any]) -> tuple[dict[str, str], set[str]]:
 def _utc_ns(column: pd.Series[Any], unit: str, path: Path, decimal: str) -> Any:
     try:
         if unit:
-            number = pd.to_numeric(column, errors="coerce")
-            if number.isna().any():
-                number = delimited.numbers_of(column, decimal)
+            number = delimited.numbers_of(column, decimal, given=bool(decimal))
             if number.isna().any() or pd.api.types.is_bool_dtype(column):
                 raise ValueError(repr(printable(str(column[number.isna()].head(1).squeeze())[:60])))
             if (number.abs().astype(float) * _PER_UNIT[unit] >= 2.0**63).any():
