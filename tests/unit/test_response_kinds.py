@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,57 @@ def test_an_unread_unit_with_a_prefix_is_refused(unit: str) -> None:
 )
 def test_text_after_a_number_that_is_no_prefix_is_allowed(text: str) -> None:
     assert regex.number("rate=([0-9.]+)", text, "stdout") == 12.5
+
+
+DD = "1073741824 bytes (1.1 GB, 1.0 GiB) copied, 0.9 s, {}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "printed"),
+    [
+        (DD.format("1.2 GB/s"), "MB/s", "GB/s"),
+        (DD.format("950 kB/s"), "MB/s", "kB/s"),
+        (DD.format("1.2 GB/s"), "MiB/s", "GB/s"),
+        (" s, 1.2s", "ms", "s"),
+        (" s, 1.2 seconds", "ms", "seconds"),
+        (" s, 850 usec", "ms", "usec"),
+        (" s, 512 bytes", "KiB", "bytes"),
+        (" s, 90 MB/sec", "GB/s", "MB/sec"),
+        (" s, 12 requests/min", "requests/s", "requests/min"),
+    ],
+)
+def test_a_unit_that_contradicts_the_response_is_refused(
+    text: str, unit: str, printed: str, tmp_path: Path
+) -> None:
+    """Programs choose the unit by the size of the number."""
+    source = ResponseSource(kind="regex", expression=r" s, ([0-9.]+)")
+    response = Response(name="r", source=source, unit=unit, better="higher")
+    with pytest.raises(
+        PenstockError, match=rf"with the unit {re.escape(printed)}; expected {unit}, or"
+    ):
+        measure([response], "none", tmp_path, text, "", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "unit"),
+    [
+        (r" s, ([0-9.]+)", DD.format("5 MB/s"), "MB/s"),
+        (r" s, ([0-9.]+)", DD.format("5 MB/sec"), "MB/s"),
+        # the expression names the unit
+        (r" s, ([0-9.]+) MB/s", DD.format("5 MB/s"), "MiB/s"),
+        # no unit, one of another quantity, or an unknown one
+        (r"took ([0-9.]+)", "took 5 in all", "s"),
+        (r"took ([0-9.]+)", "took 5 s", "requests"),
+        (r"took ([0-9.]+)", "took 5 s/it", "ms"),
+        (r"took ([0-9.]+)", "took 5\nms", "s"),
+    ],
+)
+def test_a_unit_of_the_response_or_of_the_expression_is_read(
+    pattern: str, text: str, unit: str, tmp_path: Path
+) -> None:
+    source = ResponseSource(kind="regex", expression=pattern)
+    response = Response(name="r", source=source, unit=unit, better="higher")
+    assert measure([response], "none", tmp_path, text, "", 1.0)["r"].value == 5
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,8 @@ def _one(response: Response, parsed_values: Report, output: _Output) -> Measured
             kind = RESPONSE_KINDS.load(source.kind)
             text = output.text(source.file)
             options = {"decimal": source.decimal} if source.decimal else {}
+            if getattr(kind, "CHECKS_UNIT", False):
+                options["unit"] = response.unit
             value = float(kind.number(source.expression or "", text, source.file, **options))
     except IncompleteError as error:
         raise IncompleteError(f"response {response.name}: {error}") from None

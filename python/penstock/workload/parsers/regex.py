@@ -6,6 +6,7 @@ import re
 
 from penstock import numerals
 from penstock.errors import PenstockError, printable
+from penstock.spec.units import parse_unit
 
 WHAT = "Regular expression with one group; the last match counts."
 
@@ -26,8 +27,23 @@ _SCALED = re.compile(
     r"(?:[kKMGTP]i?(?:[Bb](?:its?|ps|ytes)?|ops)?(?:/s)?|[mun\u00b5\u03bc]s)(?![A-Za-z\d])"
 )
 
+#: a unit behind a number, perhaps after a blank
+_UNIT = re.compile(r"[ \t]?(%|[A-Za-z\u00b5\u03bc\u00b0]+(?:/[A-Za-z]+)?)(?![\w/%])")
+#: other spellings of units that programs print
+_SPELLINGS = {
+    **dict.fromkeys("sec secs second seconds".split(), "s"),
+    **dict.fromkeys("msec msecs milliseconds".split(), "ms"),
+    **dict.fromkeys("\u03bcs usec usecs microseconds".split(), "us"),
+    **dict.fromkeys("nsec nsecs nanoseconds".split(), "ns"),
+    **dict.fromkeys("mins minute minutes".split(), "min"),
+    **dict.fromkeys("hr hrs hour hours".split(), "h"),
+    **dict.fromkeys("byte bytes Byte Bytes".split(), "B"),
+}
+
 #: a study may give the decimal mark of the number
 HAS_DECIMAL_MARK = True
+#: `number` compares the unit behind the number with that of the response
+CHECKS_UNIT = True
 
 
 def expected(pattern: str) -> str:
@@ -40,10 +56,11 @@ def expected(pattern: str) -> str:
     return "" if groups == 1 else one
 
 
-def number(pattern: str, text: str, where: str, decimal: str = "") -> float:
+def number(pattern: str, text: str, where: str, decimal: str = "", unit: str = "") -> float:
     """Number in the group of the last match; PenstockError without a match or for an invalid number.
 
-    `decimal`: its decimal mark; by default that of the matches (`numerals`).
+    `decimal`: its decimal mark; by default that of the matches (`numerals`). `unit`: that of the response;
+    the unit behind the number must not contradict it, unless the expression matches that unit.
     """
     matches = [m for m in re.finditer(pattern, text, flags=re.MULTILINE) if m[1] is not None]
     if not matches:
@@ -54,6 +71,11 @@ def number(pattern: str, text: str, where: str, decimal: str = "") -> float:
         raise PenstockError(
             f"found {shown!r} in {where} to be a part of {printable(around)!r}; expected an expression that "
             "matches the number from its first character to its last, or names the text next to it"
+        )
+    if printed := _other_unit(last, unit):
+        raise PenstockError(
+            f"found {shown!r} in {where} with the unit {printable(printed)}; expected {unit}, or an "
+            "expression that matches the unit too"
         )
     try:
         return numerals.number(last[1], decimal, [m[1] for m in matches])
@@ -75,3 +97,22 @@ def _cut_from(match: re.Match[str]) -> str:
     if before is None and behind is None:
         return ""
     return (before[0] if before else "") + text[begin:end] + (behind[0] if behind else "")
+
+
+def _other_unit(match: re.Match[str], unit: str) -> str:
+    """The unit directly behind the number, if it is another one of the same quantity; empty if not.
+
+    Programs choose it by the size of the number: 950 MB/s, then 1.1 GB/s. Users state it in an expression
+    that matches it.
+    """
+    behind = _UNIT.match(match.string, match.end(1)) if match.end(1) == match.end() else None
+    if behind is None or not unit:
+        return ""
+    above, slash, below = behind[1].partition("/")
+    spelled = _SPELLINGS.get(above, above) + slash + _SPELLINGS.get(below, below)
+    try:
+        printed, declared = parse_unit(spelled), parse_unit(unit)
+    except ValueError:
+        return ""
+    alike = printed.dimension != declared.dimension or printed.factor == declared.factor
+    return "" if alike else behind[1]
