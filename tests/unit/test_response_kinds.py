@@ -247,6 +247,17 @@ def test_a_truncated_last_document_is_refused(cut: str) -> None:
         json.documents('{"ops": 1}\n' + cut, "stdout")
 
 
+@pytest.mark.parametrize("cut", ["", '{"ops": 3', '{"ops": 3}', "nul"])
+def test_a_truncated_list_is_refused(cut: str) -> None:
+    """Its complete lines would be documents, the last of which is not the last of the list."""
+    with pytest.raises(PenstockError, match="to end within a JSON document"):
+        value_at("-1.ops", '[\n{"ops": 1},\n{"ops": 2},\n' + cut)
+
+
+def test_short_notes_behind_a_document_are_skipped() -> None:
+    assert value_at("ops", '{"ops": 3}\n[ok]\n') == 3
+
+
 def test_documents_without_a_line_between_them() -> None:
     assert json.documents('{"a": 1}{"a": 2}\n[3]', "x") == [{"a": 1}, {"a": 2}, [3]]
 

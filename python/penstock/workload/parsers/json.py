@@ -14,6 +14,8 @@ WHAT = (
     "Path such as jobs.0.read.bw_bytes; of several documents (JSON Lines), -1.jobs.0… is the last."
 )
 
+#: characters after an error, mostly blanks, from which on the text does not end there
+_MOST_REST = 10_000
 #: limit of false starts of a document in a text
 _MOST_NOTES = 10
 #: start of an object with a key; notes of programs do not start so
@@ -103,7 +105,7 @@ def documents(text: str, where: str) -> list[Any]:
         except RecursionError:
             break
         except json.JSONDecodeError as error:
-            if values and _is_cut(error, len(text.rstrip())):
+            if (values or text[at] == "[") and _is_cut(error, text):
                 raise PenstockError(
                     f"found {where} to end within a JSON document; expected all of it"
                 ) from None
@@ -150,9 +152,11 @@ def _next_line(text: str, at: int) -> int:
     return len(text) if end < 0 else end + 1
 
 
-def _is_cut(error: json.JSONDecodeError, end: int) -> bool:
+def _is_cut(error: json.JSONDecodeError, text: str) -> bool:
     """True if the text ends within the document: in a string, a word, or before required tokens."""
-    return error.msg.startswith("Unterminated string") or end - error.pos < len("false")
+    rest = text[error.pos :].strip() if len(text) - error.pos < _MOST_REST else text[error.pos :]
+    at_the_end = len(rest) < len("false") and not set(rest) & set("]}")
+    return error.msg.startswith("Unterminated string") or at_the_end
 
 
 def _ends_a_document(text: str, end: int) -> bool:
