@@ -304,7 +304,9 @@ def test_invalid_sizes_are_refused(text: str):
         parse_size(text)
 
 
-@pytest.mark.parametrize(("unit", "target"), [("MiB/s", "s"), ("MiB", "MiB/s"), ("W", "J")])
+@pytest.mark.parametrize(
+    ("unit", "target"), [("MiB/s", "s"), ("MiB", "MiB/s"), ("W", "J"), ("°C", "K"), ("K", "°C")]
+)
 def test_dimensions_do_not_mix(unit: str, target: str):
     with pytest.raises(ValueError, match="is a"):
         convert(1, unit, target)

@@ -46,7 +46,8 @@ _OTHERS = {
     "kWh": (3.6e6, "energy"),
     "V": (1.0, "voltage"),
     "°C": (1.0, "temperature"),
-    "K": (1.0, "temperature"),
+    # 25 °C are not 25 K: units have factors, but no offsets
+    "K": (1.0, "thermodynamic temperature"),
     "EUR": (1.0, "money"),
     "USD": (1.0, "dollars"),
     "GBP": (1.0, "pounds"),
