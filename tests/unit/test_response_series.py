@@ -128,6 +128,40 @@ def test_unusable_series_are_reported(run: Bundle, source: str, unit: str, messa
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("of", "unit", "expected"),
+    [
+        # 100 for 10 s
+        ("W", "Wh", 1000 / 3600),
+        ("kW", "J", 1e6),
+        ("MiB/s", "GiB", 1000 / 1024),
+        ("requests/min", "requests", 1000 / 60),
+        ("IOPS", "requests", 1000),
+        ("Mbit/s", "MB", 125),
+        ("%", "s", 10),
+        ("tasks", "min", 1000 / 60),
+        ("1", "1", 1000),
+        ("", "J", 1000),
+    ],
+)
+def test_integrals_have_the_unit_of_the_response(
+    run: Bundle, of: str, unit: str, expected: float
+) -> None:
+    shares = run.table("utilisation").to_pylist()
+    rows = [row | {"unit": of, "value": 100} for row in shares]
+    run.write_table("utilisation", pa.Table.from_pylist(rows))
+    source = "{series: disk_busy, take: integral}"
+    assert value(run, source, unit) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("of", "unit"), [("B", "B"), ("°C", "°C"), ("ms", "s"), ("B/s", "s")])
+def test_integrals_without_a_unit_are_refused(run: Bundle, of: str, unit: str) -> None:
+    rows = [row | {"unit": of} for row in run.table("utilisation").to_pylist()]
+    run.write_table("utilisation", pa.Table.from_pylist(rows))
+    with pytest.raises(PenstockError, match=f"in {of}: its integral over time is no"):
+        value(run, "{series: disk_busy, take: integral}", unit)
+
+
 def test_several_series_are_no_number(run: Bundle) -> None:
     series = run.table("series").to_pylist()
     run.write_table("series", table("series", [s | {"verdict": "unknown"} for s in series]))

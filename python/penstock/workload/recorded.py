@@ -16,7 +16,7 @@ from penstock.archive.series.expression import evaluated
 from penstock.archive.series.series import Array, Recorded, Series
 from penstock.errors import PenstockError, printable
 from penstock.spec.study import ResponseSource
-from penstock.spec.units import convert
+from penstock.spec.units import Unit, convert, parse_unit
 from penstock.workload.measured import IncompleteError
 
 _MOST_NAMED = 5
@@ -62,20 +62,33 @@ def recorded_value(recorded: Recorded, of_run: str, source: ResponseSource, unit
 
 def _in(unit: str, value: float, series: Series, take: str) -> float:
     """Value in the response's unit; a value without a unit is assumed to be in it."""
-    of = series.unit
-    if take == "integral":
-        of = _over_time(of)
+    if not series.unit:
+        return value
     try:
-        return convert(value, of, unit) if of else value
+        if take == "integral":
+            return _integral_in(unit, value, parse_unit(series.unit))
+        return convert(value, series.unit, unit)
     except ValueError as error:
-        raise PenstockError(f"found {printable(series.name)} in {of}: {error}") from None
+        raise PenstockError(f"found {printable(series.name)} in {series.unit}: {error}") from None
 
 
-def _over_time(unit: str) -> str:
-    """Unit of the time integral of a quantity."""
-    if unit == "W":
-        return "J"
-    return unit.removesuffix("/s") if unit.endswith("/s") else ""
+def _integral_in(unit: str, value: float, of: Unit) -> float:
+    """Integral over seconds, in `unit`: of a power an energy, of a rate an amount, of a share a time.
+
+    A count has no unit of its integral, and is taken as it is unless `unit` is a time. ValueError for other
+    quantities.
+    """
+    target = parse_unit(unit)
+    if of.dimension in ("share", "count") and target.dimension == "time":
+        return value * of.factor / target.factor
+    if of.dimension == "count":
+        return value
+    if of.dimension == "power":
+        return convert(value * of.factor, "J", unit)
+    amount = "1" if target.dimension == "count" else target.dimension
+    if of.dimension != f"{amount}/time":
+        raise ValueError(f"its integral over time is no {target.dimension}, as {unit} is")
+    return value * of.factor / target.factor
 
 
 def _integral(x: Array, y: Array, seconds: float) -> float:
