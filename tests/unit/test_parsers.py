@@ -111,6 +111,14 @@ def test_fio_command_line():
     assert job.direction == "read"
 
 
+def test_switches_of_fio_with_a_separate_value():
+    jobs = fio.operations(
+        "fio --name=a --direct 0 --end_fsync 1 --name=b --direct 1 --name=c --direct"
+    )
+    switches = [(job.direct, job.end_fsync) for job in jobs or []]
+    assert switches == [(False, True), (True, False), (True, False)]
+
+
 def test_fio_options_before_the_first_name_are_global():
     jobs = fio.operations("fio --bs=4ki --name=a --rw write --name=b --bs=1m; fio --name=c") or []
     assert [(j.name, j.rw, j.bs_bytes) for j in jobs] == [

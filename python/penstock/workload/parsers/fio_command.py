@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import deque
 from collections.abc import Iterator
 
 from penstock.workload.measured import JobSpec
 
 _NAMES = {"readwrite": "rw", "blocksize": "bs", "rwmixwrite": "rwmixwrite", "io_limit": "io_size"}
-_FLAGS = {"time_based", "group_reporting", "thread", "direct", "end_fsync", "minimal", "invalidate"}
+#: options without a value
+_FLAGS = {"time_based", "group_reporting", "thread", "minimal"}
+#: options whose value may be missing at the end of a command
+_SWITCHES = {"direct", "end_fsync", "invalidate"}
 _MODES = "read write trim randread randwrite randtrim rw readwrite randrw trimwrite".split()
 _POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -62,8 +66,9 @@ def _jobs(arguments: list[str]) -> Iterator[JobSpec]:
     shared: dict[str, str] = {}
     jobs: list[dict[str, str]] = []
     current = shared
-    rest = iter(arguments)
-    for argument in rest:
+    rest = deque(arguments)
+    while rest:
+        argument = rest.popleft()
         if not argument.startswith("--"):
             if argument.isdigit() and current is not shared:
                 continue  # the end of a redirection such as 2>
@@ -71,7 +76,8 @@ def _jobs(arguments: list[str]) -> Iterator[JobSpec]:
         name, equals, value = argument[2:].partition("=")
         name = _NAMES.get(name.replace("-", "_"), name.replace("-", "_"))
         if not equals:
-            value = "1" if name in _FLAGS else next(rest, "1")
+            bare = name in _FLAGS or (name in _SWITCHES and rest and rest[0].startswith("--"))
+            value = rest.popleft() if rest and not bare else "1"
         if name == "name" and value == "global":
             current = shared
         elif name == "name":
