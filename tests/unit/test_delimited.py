@@ -228,6 +228,9 @@ def seconds_of(text: str) -> list[list[float]]:
     ("text", "expected"),
     [
         ("time (min),v\n1,5\n2,6\n", [[5, 6], [60, 120]]),
+        # a last row without an end, and a row without its last value
+        ("time,v\n0,5\n1,6", [[5, 6], [0, 1]]),
+        ("time,v,note\n0,5,a\n1,6\n", [[5, 6], [0, 1]]),
         ("time [h],v\n1,5\n2,6\n", [[5, 6], [3600, 7200]]),
         ("Time (minutes),v\n1,5\n2,6\n", [[5, 6], [60, 120]]),
         ("Elapsed [Milliseconds],v\n1000,5\n2500,6\n", [[5, 6], [1, 2.5]]),
@@ -251,6 +254,8 @@ def test_times_in_their_unit_and_locale(text: str, expected: list[list[float]]) 
     [
         ("time,v\n0,1,9\n1,2,9\n", "found 3 fields below 2 names"),
         ("time,v\n0,1,\n1,2,9\n", "expected CSV"),
+        # 5 may be the begin of a longer number
+        ("time,v,w\n0,123,4\n1,5", "x:3: found 2 fields and no end of the line; expected 3"),
         # read as seconds, without a note, before
         ("time (weeks),v\n1,5\n2,6\n", "found the unit 'weeks' of the times in column time"),
         ("t (\u00b0C),v\n20,5\n21,6\n", "expected ns, us, ms, s, min, h or d"),

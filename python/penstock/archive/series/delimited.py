@@ -88,6 +88,7 @@ def read_frame(
     """
     separator = separator or separator_of(content)
     content = _without_trailing_separators(content, name, separator)
+    _check_last_row(content, name, separator)
     options: dict[str, Any] = {
         "encoding": "utf-8-sig",
         "sep": separator,
@@ -111,6 +112,22 @@ def read_frame(
     except (pd.errors.ParserError, UnicodeDecodeError, ValueError) as error:
         shown = " ".join(str(error).split())
         raise BadInput(f"{name}: found {shown}; expected CSV with a header row") from None
+
+
+def _check_last_row(content: bytes, name: str, separator: str) -> None:
+    """BadInput for a last row without its last fields and its end: its last number may lack digits."""
+    before, _, last = content.rpartition(b"\n")
+    if not last.strip() or b'"' in last:
+        return
+    names, fields = (
+        len(header_row(io.BytesIO(rows), separator)) for rows in (before[:_HEAD_BYTES], last)
+    )
+    if fields < names:
+        line = before.count(b"\n") + 2
+        raise BadInput(
+            f"{name}:{line}: found {fields} fields and no end of the line; expected {names} "
+            "(a truncated file?)"
+        )
 
 
 def _with_groups(frame: pd.DataFrame, raw: pd.DataFrame) -> pd.DataFrame:
