@@ -207,6 +207,18 @@ def test_times_without_a_zone_are_named(times: tuple[str, str], local: int, tmp_
         assert [note.split()[0] for note in notes] == [str(local)] * bool(local)
 
 
+def test_rows_of_several_hosts_are_noted(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("time_s,host,disk,load (1)\n0,a,sda,1\n0,b,sda,90\n1,a,sda,2\n1,b,sda,91\n")
+    assert [n for n in metrics.read(path).notes if "differ" in n] == [
+        "4 rows have the time of another row and differ in host: they are read as one series "
+        "(--words with `entity` separates them)"
+    ]
+    # several values of one host, and a text of each row
+    path.write_text("time_s,host,load (1)\n0,a,1\n0,a,90\n1,b,2\n2,c,91\n")
+    assert not [n for n in metrics.read(path).notes if "differ" in n]
+
+
 def test_numbers_and_markup_in_brackets_are_no_units(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("time,cpu[0],[bold]x[/bold],lat [ms],rate (1/s)\n1,1,2,3,4\n2,1,2,3,4\n")

@@ -137,8 +137,7 @@ def of_csv(content: bytes, name: str, x: str | None = None) -> Recorded:
 def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
     """Series of a table: `x` or the first time or index column, and numeric columns.
 
-    With columns `metric`, `labels` and a value in addition to the time, each metric with its labels is a
-    series.
+    Rows of several hosts, devices and the like at one time are not separated, but noted.
     """
     frame = frame.rename(columns=str)
     check_count(len(frame.columns), name)
@@ -160,6 +159,7 @@ def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
         where = _numbers(values, at, name)
     others = [c for c in frame.columns if c != at]
     series = []
+    texts = []
     for column in others:
         try:
             y = delimited.numbers_of(frame[column], mark).to_numpy(float)
@@ -167,15 +167,34 @@ def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
             raise BadInput(f"{name}: column {printable(column)}: {error}") from None
         filled = frame[column].notna().to_numpy()
         if not filled.any() or not np.isfinite(y[filled]).any():
-            continue  # texts
+            texts.append(column)
+            continue
         notes += delimited.no_numbers(column, frame[column], y)
         use = filled & np.isfinite(where)
         order = np.argsort(where[use], kind="stable") if axis != "value" else slice(None)
         series.append(_of_column(column, where[use][order], y[use][order]))
     if not series:
         raise BadInput(f"{name}: found no column of numbers next to {at}; expected one at least")
+    if axis == "time":
+        notes += _mixed_rows(frame[texts], where)
     label, unit = _parted(at)
     return Recorded(series, axis, label, unit, start_utc_ns=start, notes=notes)
+
+
+def _mixed_rows(texts: pd.DataFrame, where: Array) -> list[str]:
+    """A note on rows of one time that differ in a text, such as the name of a host."""
+    times = pd.Series(where, index=texts.index)
+    same = times.notna() & times.duplicated(keep=False)
+    if not same.any():
+        return []
+    differ = [c for c in texts if (texts[c][same].groupby(times[same]).nunique() > 1).any()]
+    if not differ:
+        return []
+    shown = ", ".join(printable(c) for c in differ[:5])
+    return [
+        f"{int(same.sum())} rows have the time of another row and differ in {shown}: they are read as one "
+        "series (--words with `entity` separates them)"
+    ]
 
 
 def _axis_column(frame: pd.DataFrame, name: str, x: str | None) -> tuple[str, Axis]:
