@@ -243,6 +243,7 @@ def seconds_of(text: str) -> list[list[float]]:
         # a last row without an end, and a row without its last value
         ("time,v\n0,5\n1,6", [[5, 6], [0, 1]]),
         ("time,v,note\n0,5,a\n1,6\n", [[5, 6], [0, 1]]),
+        ("time,v,of,none\n0,5\n1,6", [[5, 6], [0, 1]]),
         ("time [h],v\n1,5\n2,6\n", [[5, 6], [3600, 7200]]),
         ("Time (minutes),v\n1,5\n2,6\n", [[5, 6], [60, 120]]),
         ("Elapsed [Milliseconds],v\n1000,5\n2500,6\n", [[5, 6], [1, 2.5]]),

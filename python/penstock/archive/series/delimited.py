@@ -119,13 +119,14 @@ def _check_last_row(content: bytes, name: str, separator: str) -> None:
     before, _, last = content.rpartition(b"\n")
     if not last.strip() or b'"' in last:
         return
-    names, fields = (
-        len(header_row(io.BytesIO(rows), separator)) for rows in (before[:_HEAD_BYTES], last)
-    )
-    if fields < names:
+    rows = io.BytesIO(before[:_HEAD_BYTES])
+    names, first = len(header_row(rows, separator)), len(next_row(rows, separator))
+    expected = min(names, first) if first else names
+    fields = len(next_row(io.BytesIO(last), separator))
+    if fields < expected:
         line = before.count(b"\n") + 2
         raise BadInput(
-            f"{name}:{line}: found {fields} fields and no end of the line; expected {names} "
+            f"{name}:{line}: found {fields} fields and no end of the line; expected {expected} "
             "(a truncated file?)"
         )
 
