@@ -391,6 +391,29 @@ def test_offsets_of_monex_are_a_sequence_with_times(store: Experiments) -> None:
 
 
 @pytest.mark.parametrize(
+    ("column", "times", "utc_ns"),
+    [
+        ("time_ms", (0, 5), [0, 5 * 10**6]),
+        ("duration (us)", (0, 5), [0, 5000]),
+        ("time (minutes)", (0, 5), [0, 300 * S]),
+        (
+            "timestamp",
+            (1700000000123, 1700000000128),
+            [1700000000123 * 10**6, 1700000000128 * 10**6],
+        ),
+    ],
+)
+def test_times_of_a_sequence_have_their_unit(
+    store: Experiments, column: str, times: tuple[int, int], utc_ns: list[int]
+) -> None:
+    Path("t.csv").write_text(f"sample,{column},a\n0,{times[0]},4096\n1,{times[1]},0\n")
+    result = penstock("import", "t.csv", "--as", "t", "--metric", "m")
+    assert result.output.splitlines()[0] == "2 points: t#1"
+    assert ("no clock is known" in result.output) == (utc_ns[0] == 0)
+    assert store.recorded(store.find("t", None)).points.to_pydict()["utc_ns"] == utc_ns
+
+
+@pytest.mark.parametrize(
     ("header", "names"),
     [
         ("duration,a,a,a", ["a", "a#2", "a#3"]),

@@ -151,7 +151,7 @@ def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
     start: int | None = None
     notes: list[str] = []
     if axis == "time":
-        where, start = _seconds(values, at, name, mark)
+        where, start = seconds_of(values, at, name, mark)
         notes += delimited.without_zone(values)
         if values.isna().any():
             notes.append(f"{int(values.isna().sum())} rows without a time were skipped")
@@ -237,7 +237,9 @@ def _with_dates(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**{date: joined}).drop(columns=[time])
 
 
-def _seconds(values: pd.Series[Any], column: str, name: str, mark: str) -> tuple[Array, int | None]:
+def seconds_of(
+    values: pd.Series[Any], column: str, name: str, mark: str = ""
+) -> tuple[Array, int | None]:
     """Times in seconds since the first, and that in UTC [ns]: ISO 8601, or numbers with a unit.
 
     The unit comes from the suffix of the column's name, else from the magnitude; numbers too small for a time

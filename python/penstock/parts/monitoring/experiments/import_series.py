@@ -124,8 +124,19 @@ def _of_sequence(
     values = [s for s in recorded.series if s is not timed]
     if not values:
         raise BadInput(f"{path}: found no column of values next to {column}; expected one at least")
-    at_ns = None if timed is None else np.round(timed.y * _NS).astype(np.int64)
-    span = (0, 0) if at_ns is None else (min(0, int(at_ns.min())), int(at_ns.max()))
+    at_ns = start_ns = None
+    span = (0, 0)
+    if timed is not None:
+        unit_of_times = f" ({timed.unit})" if timed.unit else ""
+        whole = np.isfinite(timed.y).all() and (timed.y == np.trunc(timed.y)).all()
+        seconds, start_ns = series_tables.seconds_of(
+            pd.Series(timed.y.astype(np.int64) if whole else timed.y),
+            timed.name + unit_of_times,
+            str(path),
+        )
+        at_ns = np.round(seconds * _NS).astype(np.int64) + (start_ns or 0)
+        first = int(at_ns.min())
+        span = (min(0, first) if start_ns is None else first, int(at_ns.max()))
 
     def batches() -> Iterator[Batch]:
         for number, s in enumerate(values):
@@ -148,8 +159,8 @@ def _of_sequence(
                 ),
             )
 
-    notes = ["times are those since the begin: no clock is known", *delimited.strange_header(path)]
-    notes += recorded.notes
+    notes = ["times are those since the begin: no clock is known"] if start_ns is None else []
+    notes += [*delimited.strange_header(path), *recorded.notes]
     return batches(), span, notes
 
 
