@@ -280,6 +280,23 @@ def test_tables_with_invalid_rows_or_times_are_refused(text: str, message: str) 
         series_tables.of_csv(text.encode(), "x")
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_durations_and_dates_of_parquet_have_their_unit(unit: str, tmp_path: Path) -> None:
+    """Durations are exported in nanoseconds, which were read as seconds."""
+    for name, kind, start in (
+        ("duration", "timedelta64", 0),
+        ("time_ms", "datetime64", 1_700_000_000),
+    ):
+        stamps = pd.Series([start, start + 2]).astype(f"{kind}[s]").astype(f"{kind}[{unit}]")
+        pd.DataFrame({name: stamps, "v": [5, 6]}).to_parquet(tmp_path / "t.parquet")
+        recorded = series_tables.of_file(tmp_path / "t.parquet")
+        assert recorded.series[0].x.tolist() == [0, 2]
+        assert recorded.start_utc_ns == (start * 10**9 or None)
+        assert [n.split()[:5] for n in recorded.notes] == [
+            ["2", "times", "without", "a", "time"]
+        ] * bool(start)
+
+
 def test_values_of_json_lines_are_not_taken_for_times(tmp_path: Path) -> None:
     """pandas takes a column whose name ends in `_time` for dates."""
     path = tmp_path / "t.jsonl"

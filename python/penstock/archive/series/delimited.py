@@ -268,6 +268,8 @@ def without_zone(times: pd.Series[Any]) -> list[str]:
     """A note on the ISO 8601 times of a column that have no time zone, which are read as UTC."""
     if isinstance(times.dtype, pd.DatetimeTZDtype) or pd.api.types.is_numeric_dtype(times):
         return []
+    if pd.api.types.is_timedelta64_dtype(times):
+        return []
     texts = times.dropna().astype(str)
     numbers = texts.str.fullmatch(_NUMBER_LIKE) | pd.to_numeric(texts, errors="coerce").notna()
     local = texts[~texts.str.contains(_ZONE) & ~numbers]

@@ -178,6 +178,8 @@ def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
     if axis == "time":
         notes += _mixed_rows(frame[texts], where)
     label, unit = _parted(at)
+    if pd.api.types.is_timedelta64_dtype(values):
+        unit = "s"
     return Recorded(series, axis, label, unit, start_utc_ns=start, notes=notes)
 
 
@@ -245,31 +247,13 @@ def seconds_of(
     The unit comes from the suffix of the column's name, else from the magnitude; numbers too small for a time
     since 1970 are relative and remain unchanged. `mark` is the decimal mark of the table.
     """
-    parsed = pd.to_numeric(values, errors="coerce")
-    if not pd.api.types.is_numeric_dtype(values):
-        with contextlib.suppress(ValueError):  # dates with points
-            parsed = delimited.numbers_of(values, mark)
-    numbers = parsed.to_numpy(float)
-    filled = values.notna().to_numpy()
-    if filled.any() and np.isfinite(numbers[filled]).all():
-        first = parsed.min()
-        largest = float(np.nanmax(np.abs(numbers)))
-        per = seconds_per_unit(column) or _by_size(largest)
-        if largest * per >= _MOST_S:
-            raise BadInput(
-                f"{name}: found the time {largest:.6g} in column {column}; expected the years 1678 to 2262"
-            )
-        if largest * per < 1e8:  # a relative time
-            unit = _parted(column)[1]
-            if unit and seconds_per_unit(column) is None:
-                raise BadInput(
-                    f"{name}: found the unit {printable(unit)!r} of the times in column "
-                    f"{printable(column)}; expected ns, us, ms, s, min, h or d"
-                )
-            return np.asarray(parsed.to_numpy(float) * per), None
-        since = np.asarray((parsed - first).to_numpy(float) * per)
-        exact = pd.api.types.is_integer_dtype(parsed)
-        return since, int(first) * round(per * 1e9) if exact else round(float(first) * per * 1e9)
+    if pd.api.types.is_timedelta64_dtype(values):
+        return values.dt.total_seconds().to_numpy(float), None
+    # a Parquet file may have dates, of any unit
+    dated = pd.api.types.is_datetime64_any_dtype(values)
+    numeric = None if dated else _seconds_of_numbers(values, column, name, mark)
+    if numeric is not None:
+        return numeric
     times = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
     bad = times.isna() & values.notna()
     if bad.any():
@@ -286,6 +270,39 @@ def seconds_of(
         raise BadInput(
             f"{name}: found the time {first} in column {column}; expected the years 1678 to 2262"
         ) from None
+
+
+def _seconds_of_numbers(
+    values: pd.Series[Any], column: str, name: str, mark: str
+) -> tuple[Array, int | None] | None:
+    """As `seconds_of`; None for a column that is not of numbers."""
+    parsed = pd.to_numeric(values, errors="coerce")
+    if not pd.api.types.is_numeric_dtype(values):
+        with contextlib.suppress(ValueError):  # dates with points
+            parsed = delimited.numbers_of(values, mark)
+    numbers = parsed.to_numpy(float)
+    filled = values.notna().to_numpy()
+    if not filled.any() or not np.isfinite(numbers[filled]).all():
+        return None
+    first = parsed.min()
+    largest = float(np.nanmax(np.abs(numbers)))
+    stated = seconds_per_unit(column)
+    per = stated or _by_size(largest)
+    if largest * per >= _MOST_S:
+        raise BadInput(
+            f"{name}: found the time {largest:.6g} in column {column}; expected the years 1678 to 2262"
+        )
+    if largest * per < 1e8:  # a relative time
+        unit = _parted(column)[1]
+        if unit and stated is None:
+            raise BadInput(
+                f"{name}: found the unit {printable(unit)!r} of the times in column "
+                f"{printable(column)}; expected ns, us, ms, s, min, h or d"
+            )
+        return np.asarray(parsed.to_numpy(float) * per), None
+    since = np.asarray((parsed - first).to_numpy(float) * per)
+    exact = pd.api.types.is_integer_dtype(parsed)
+    return since, int(first) * round(per * 1e9) if exact else round(float(first) * per * 1e9)
 
 
 def _by_size(largest: float) -> float:
