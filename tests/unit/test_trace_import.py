@@ -326,6 +326,15 @@ def test_darshan_segments_become_events(tmp_path: Path) -> None:
     assert bundle.table("threads")["program"].to_pylist() == ["rank 0", "rank 3"]
 
 
+def test_several_logs_of_darshan_are_refused(tmp_path: Path) -> None:
+    """Each begins at 0, and has its own rank 0."""
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(DXT)
+    with pytest.raises(BadInput, match=r"b\.txt: found a second log; expected one"):
+        import_trace([tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
 def test_segments_of_mpi_io_without_offsets_are_filtered(tmp_path: Path) -> None:
     """Version 1 of the MPI-IO module prints -1 for an unknown offset."""
     text = DXT.replace(

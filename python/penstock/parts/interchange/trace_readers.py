@@ -100,7 +100,9 @@ class _Dxt(_Native):
         return b"# DXT" in head or head.startswith(_DXT_BEGIN)
 
     def read(self, paths: Sequence[Path], folder: Path) -> Recording:
-        """Refuse a file with several logs, whose times begin at 0 each."""
+        """Refuse several logs, in one file or several, whose times begin at 0 each."""
+        if len(paths) > 1:
+            raise BadInput(f"{paths[1]}: found a second log; expected one: each has its own clock")
         for path in paths:
             if not path.is_file() or not path.stat().st_size:
                 continue
