@@ -173,6 +173,28 @@ def test_the_empty_file_of_an_idle_processor_is_skipped(tmp_path: Path) -> None:
         import_trace([tmp_path / "sda.blktrace.2"], tmp_path / "c")
 
 
+def test_the_missing_file_of_a_processor_is_noted(tmp_path: Path) -> None:
+    blktrace(tmp_path, 40)
+    (tmp_path / "sda.blktrace.1").rename(tmp_path / "sda.blktrace.3")
+    (tmp_path / "sda.blktrace.2").write_bytes(b"")
+    note = "without the files of 1 processors (the first is 1), whose requests are missing"
+    trace = import_trace([tmp_path / "sda"], tmp_path / "b")
+    assert f"sda: {note}" in trace.source["about"]
+    blktrace(tmp_path, 40)
+    (tmp_path / "sda.blktrace.3").unlink()
+    trace = import_trace([tmp_path / "sda"], tmp_path / "c")
+    assert not [line for line in trace.source["about"] if "processors" in line]
+    trace = import_trace([tmp_path / "sda.blktrace.1"], tmp_path / "d")
+    assert any("(the first is 0)" in line for line in trace.source["about"])
+
+
+def test_a_file_given_twice_is_refused(tmp_path: Path) -> None:
+    """Its requests would count twice."""
+    blktrace(tmp_path, 40)
+    with pytest.raises(BadInput, match=r"sda\.blktrace\.1: found it several times; expected each"):
+        import_trace([tmp_path / "sda", tmp_path / "sda.blktrace.1"], tmp_path / "b")
+
+
 REQUEUE, SPLIT = 6, 13
 
 

@@ -79,7 +79,29 @@ class _Blktrace(_Native):
     def read(self, paths: Sequence[Path], folder: Path) -> Recording:
         recording = super().read(paths, folder)
         recording.tables["device_requests"] = _requests_table(folder / "requests")
+        recording.source["about"] += [
+            f"{name}: without the files of {len(lacking)} processors (the first is {lacking[0]}), whose "
+            "requests are missing"
+            for name, lacking in _lacking(paths).items()
+        ]
         return recording
+
+
+def _lacking(paths: Sequence[Path]) -> dict[str, list[int]]:
+    """Processors whose file was not given, by the common name of a trace; blktrace writes empty files too."""
+    processors: dict[Path, set[int]] = {}
+    for path in paths:
+        stem, dot, number = path.name.rpartition(".blktrace.")
+        if dot and number.isdecimal() and len(number) < 5:
+            processors.setdefault(path.with_name(f"{stem}.blktrace"), set()).add(int(number))
+    lacking: dict[str, list[int]] = {}
+    for name, given in processors.items():
+        others = (n for n in range(max(given)) if n not in given)
+        files = ((n, name.with_name(f"{name.name}.{n}")) for n in others)
+        missing = [n for n, file in files if not (file.is_file() and not file.stat().st_size)]
+        if missing:
+            lacking[name.stem] = missing
+    return lacking
 
 
 _DXT_BEGIN = b"# darshan log version"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,9 @@ def import_trace(paths: Sequence[Path], output: Path, form: str | None = None) -
     if form is not None and form not in TRACE_IMPORTERS:
         raise BadInput(f"--format: found {form!r}; expected {TRACE_IMPORTERS.choices()}")
     files = [file for path in paths for file in _files_of(path)]
+    again = [path for path, times in Counter(p.resolve() for p in files).items() if times > 1]
+    if again:
+        raise BadInput(f"{again[0]}: found it several times; expected each file once")
     # one file per processor: a processor without records leaves an empty one
     empty = [path for path in files if path.stat().st_size == 0]
     files = [path for path in files if path not in empty] or files
