@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -252,6 +253,21 @@ def test_a_truncated_list_is_refused(cut: str) -> None:
     """Its complete lines would be documents, the last of which is not the last of the list."""
     with pytest.raises(PenstockError, match="to end within a JSON document"):
         value_at("-1.ops", '[\n{"ops": 1},\n{"ops": 2},\n' + cut)
+
+
+@pytest.mark.parametrize("note", ["[INFO] step {}", "[2024-01-01 10:00:{}] step", "[{}] 4711 done"])
+def test_any_number_of_notes_is_skipped(note: str) -> None:
+    """In a time proportional to the text."""
+    notes = "".join(f"{note.format(n)}\n" for n in range(30_000))
+    began = time.process_time()
+    assert value_at("ops", notes + '{"ops": 3}\n' + notes) == 3
+    assert time.process_time() - began < 10
+
+
+def test_a_document_nested_too_deeply_is_refused() -> None:
+    """Skipping it would shift the index of later ones."""
+    with pytest.raises(PenstockError, match="found values nested too deeply in stdout"):
+        value_at("-1.ops", '{"ops": 1}\n{"a": ' + "[" * 100_000 + '\n{"ops": 3}\n')
 
 
 def test_short_notes_behind_a_document_are_skipped() -> None:

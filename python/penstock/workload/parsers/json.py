@@ -16,8 +16,8 @@ WHAT = (
 
 #: characters after an error, mostly blanks, from which on the text does not end there
 _MOST_REST = 10_000
-#: limit of false starts of a document in a text
-_MOST_NOTES = 10
+#: limit of false starts of a document of several lines in a text
+_MOST_NOTES = 1000
 #: start of an object with a key; notes of programs do not start so
 _OBJECT = re.compile(r'\{\s*"')
 #: numbers of C's printf that JSON does not have
@@ -100,10 +100,15 @@ def documents(text: str, where: str) -> list[Any]:
     values: list[Any] = []
     notes = at = 0
     while (at := _next_start(text, at)) >= 0:
+        if _is_note(decoder, text, at):
+            at = _next_line(text, at)
+            continue
         try:
             value, end = decoder.raw_decode(text, at)
         except RecursionError:
-            break
+            raise PenstockError(
+                f"found values nested too deeply in {where}; expected JSON of a report"
+            ) from None
         except json.JSONDecodeError as error:
             if (values or text[at] == "[") and _is_cut(error, text):
                 raise PenstockError(
@@ -123,12 +128,29 @@ def documents(text: str, where: str) -> list[Any]:
                 "expected one document per line, or documents that end with their line"
             )
         notes += 1
-        if notes >= _MOST_NOTES and not values:
-            break
+        if notes >= _MOST_NOTES:
+            raise PenstockError(f"found {notes} beginnings of JSON in {where}; expected documents")
         at = _next_line(text, at)
     if not values:
         raise PenstockError(f"{where} contains no JSON")
     return values
+
+
+def _is_note(decoder: json.JSONDecoder, text: str, at: int) -> bool:
+    """True if the line from `at` on is not the start of a document: `[INFO] begin`, `[1/2] step`, `[1] done`.
+
+    An error in the whole text takes a time proportional to its position.
+    """
+    if _OBJECT.match(text, at):
+        return False
+    line = text[at : _next_line(text, at)]
+    try:
+        _, end = decoder.raw_decode(line)
+    except json.JSONDecodeError as error:
+        return not _is_cut(error, line)
+    except (ValueError, RecursionError):
+        return False
+    return not _ends_a_document(line, end)
 
 
 def _is_index(step: str) -> bool:
