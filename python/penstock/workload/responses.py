@@ -111,7 +111,7 @@ def _one(response: Response, parsed_values: Report, output: _Output) -> Measured
         else:
             kind = RESPONSE_KINDS.load(source.kind)
             text = output.text(source.file)
-            options = {"decimal": source.decimal} if source.decimal else {}
+            options: dict[str, str] = {"decimal": source.decimal} if source.decimal else {}
             if getattr(kind, "CHECKS_UNIT", False):
                 options["unit"] = response.unit
             value = float(kind.number(source.expression or "", text, source.file, **options))

@@ -189,7 +189,9 @@ def _mixed_rows(texts: pd.DataFrame, where: Array) -> list[str]:
     same = times.notna() & times.duplicated(keep=False)
     if not same.any():
         return []
-    differ = [c for c in texts if (texts[c][same].groupby(times[same]).nunique() > 1).any()]
+    differ = [
+        c for c in map(str, texts) if (texts[c][same].groupby(times[same]).nunique() > 1).any()
+    ]
     if not differ:
         return []
     shown = ", ".join(printable(c) for c in differ[:5])

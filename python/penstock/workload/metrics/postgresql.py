@@ -160,7 +160,7 @@ def _entities(frame: pd.DataFrame) -> pd.Series[Any]:
     the top level and within functions. An object that was created anew keeps its name.
     """
     names = _joined(frame, [c for c in _NAMES if c in frame])
-    ids = [c for c in frame if _is_id(c) and c not in _NAMES]
+    ids = [c for c in map(str, frame) if _is_id(c) and c not in _NAMES]
     if not ids:
         return names
     own = _joined(frame, ids)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -124,7 +125,8 @@ def _of_sequence(
     values = [s for s in recorded.series if s is not timed]
     if not values:
         raise BadInput(f"{path}: found no column of values next to {column}; expected one at least")
-    at_ns = start_ns = None
+    at_ns: npt.NDArray[np.int64] | None = None
+    start_ns: int | None = None
     span = (0, 0)
     if timed is not None:
         unit_of_times = f" ({timed.unit})" if timed.unit else ""
