@@ -269,6 +269,9 @@ def test_times_in_their_unit_and_locale(text: str, expected: list[list[float]]) 
         ("time,v\n0,1,\n1,2,9\n", "expected CSV"),
         # 5 may be the begin of a longer number
         ("time,v,w\n0,123,4\n1,5", "x:3: found 2 fields and no end of the line; expected 3"),
+        # a log of fio, whose first row is no header
+        ("1000, 52341, 0, 4096, 0\n2000, 51200, 0, 4096, 0\n", "x:1: found only numbers"),
+        ("0;1.5\n1;2.5\n", "expected a header row with names of columns"),
         # read as seconds, without a note, before
         ("time (weeks),v\n1,5\n2,6\n", "found the unit 'weeks' of the times in column time"),
         ("t (\u00b0C),v\n20,5\n21,6\n", "expected ns, us, ms, s, min, h or d"),

@@ -320,6 +320,11 @@ def next_row(file: IO[bytes], separator: str) -> list[str]:
     return []
 
 
+def is_number(text: str) -> bool:
+    """True for a number of any locale."""
+    return _NUMBER_LIKE.fullmatch(text.strip()) is not None
+
+
 def first_name(head: bytes) -> str:
     """Name of the first column of a table with several, empty for other text."""
     names = header_row(io.BytesIO(head), separator_of(head))

@@ -126,8 +126,11 @@ def of_csv(content: bytes, name: str, x: str | None = None) -> Recorded:
     if len(content) > MOST_BYTES:
         raise BadInput(f"{name}: found more than {MOST_BYTES} bytes; expected {MOST_BYTES} at most")
     separator = delimited.separator_of(content)
+    header = delimited.header_row(io.BytesIO(content), separator)
+    if header and all(map(delimited.is_number, header)):
+        raise BadInput(f"{name}:1: found only numbers; expected a header row with names of columns")
     frame = delimited.read_frame(content, name, separator=separator)
-    names = delimited.unique_names(delimited.header_row(io.BytesIO(content), separator))
+    names = delimited.unique_names(header)
     if len(names) != len(frame.columns):
         return of_frame(frame, name, x)
     frame.columns = pd.Index([n or c for n, c in zip(names, frame.columns, strict=True)])
