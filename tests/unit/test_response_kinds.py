@@ -150,6 +150,10 @@ DD = "1073741824 bytes (1.1 GB, 1.0 GiB) copied, 0.9 s, {}\n"
         (" s, 512 bytes", "KiB", "bytes"),
         (" s, 90 MB/sec", "GB/s", "MB/sec"),
         (" s, 12 requests/min", "requests/s", "requests/min"),
+        (" s, 9.41 Gbits/sec", "Mbit/s", "Gbits/sec"),
+        (" s, 941 Mbps", "Gbit/s", "Mbps"),
+        (" s, 512 KB/sec", "MB/s", "KB/sec"),
+        (" s, 1.1 GBytes", "MiB", "GBytes"),
     ],
 )
 def test_a_unit_that_contradicts_the_response_is_refused(
@@ -169,6 +173,10 @@ def test_a_unit_that_contradicts_the_response_is_refused(
     [
         (r" s, ([0-9.]+)", DD.format("5 MB/s"), "MB/s"),
         (r" s, ([0-9.]+)", DD.format("5 MB/sec"), "MB/s"),
+        # of two meanings, of which the study states one
+        (r" s, ([0-9.]+)", DD.format("5 KB/sec"), "KiB/s"),
+        (r" s, ([0-9.]+)", DD.format("5 KB/sec"), "kB/s"),
+        (r" s, ([0-9.]+)", DD.format("5 Gbits/sec"), "Gbit/s"),
         # the expression names the unit
         (r" s, ([0-9.]+) MB/s", DD.format("5 MB/s"), "MiB/s"),
         # no unit, one of another quantity, or an unknown one

@@ -6,7 +6,7 @@ import re
 
 from penstock import numerals
 from penstock.errors import PenstockError, printable
-from penstock.spec.units import parse_unit
+from penstock.spec.units import Unit, parse_unit
 
 WHAT = "Regular expression with one group; the last match counts."
 
@@ -29,15 +29,33 @@ _SCALED = re.compile(
 
 #: a unit behind a number, perhaps after a blank
 _UNIT = re.compile(r"[ \t]?(%|[A-Za-z\u00b5\u03bc\u00b0]+(?:/[A-Za-z]+)?)(?![\w/%])")
-#: other spellings of units that programs print
-_SPELLINGS = {
-    **dict.fromkeys("sec secs second seconds".split(), "s"),
-    **dict.fromkeys("msec msecs milliseconds".split(), "ms"),
-    **dict.fromkeys("\u03bcs usec usecs microseconds".split(), "us"),
-    **dict.fromkeys("nsec nsecs nanoseconds".split(), "ns"),
-    **dict.fromkeys("mins minute minutes".split(), "min"),
-    **dict.fromkeys("hr hrs hour hours".split(), "h"),
-    **dict.fromkeys("byte bytes Byte Bytes".split(), "B"),
+#: other spellings of units that programs print, and their possible meanings
+_SPELLINGS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys("sec secs second seconds".split(), ("s",)),
+    **dict.fromkeys("msec msecs milliseconds".split(), ("ms",)),
+    **dict.fromkeys("\u03bcs usec usecs microseconds".split(), ("us",)),
+    **dict.fromkeys("nsec nsecs nanoseconds".split(), ("ns",)),
+    **dict.fromkeys("mins minute minutes".split(), ("min",)),
+    **dict.fromkeys("hr hrs hour hours".split(), ("h",)),
+    **dict.fromkeys("byte bytes Byte Bytes".split(), ("B",)),
+    "bits": ("bit",),
+    "KB": ("kB", "KiB"),
+    "KBps": ("kB/s", "KiB/s"),
+    "Kbits": ("kbit",),
+    "Kbps": ("kbit/s",),
+    "KBytes": ("kB", "KiB"),
+    **{
+        spelling: meanings
+        for p in "MGT"
+        for spelling, meanings in (
+            (f"{p}Bps", (f"{p}B/s",)),
+            (f"{p}bits", (f"{p}bit",)),
+            (f"{p}bps", (f"{p}bit/s",)),
+            # of iperf, 1024 units of the next smaller prefix
+            (f"{p}Bytes", (f"{p}B", f"{p}iB")),
+        )
+    },
+    "kbps": ("kbit/s",),
 }
 
 #: a study may give the decimal mark of the number
@@ -109,10 +127,19 @@ def _other_unit(match: re.Match[str], unit: str) -> str:
     if behind is None or not unit:
         return ""
     above, slash, below = behind[1].partition("/")
-    spelled = _SPELLINGS.get(above, above) + slash + _SPELLINGS.get(below, below)
+    printed = [
+        parsed
+        for first in _SPELLINGS.get(above, (above,))
+        for second in _SPELLINGS.get(below, (below,))
+        if (parsed := _unit_of(f"{first}{slash}{second}")) is not None
+    ]
+    declared = _unit_of(unit)
+    factors = {p.factor for p in printed if declared and p.dimension == declared.dimension}
+    return behind[1] if declared and factors and declared.factor not in factors else ""
+
+
+def _unit_of(text: str) -> Unit | None:
     try:
-        printed, declared = parse_unit(spelled), parse_unit(unit)
+        return parse_unit(text)
     except ValueError:
-        return ""
-    alike = printed.dimension != declared.dimension or printed.factor == declared.factor
-    return "" if alike else behind[1]
+        return None
