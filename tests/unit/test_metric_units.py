@@ -293,6 +293,28 @@ def test_devices_of_several_hosts_of_sar_are_separate_series(tmp_path: Path) -> 
     assert sar_records(tmp_path, groups, "a")["entity"].tolist() == ["sda", "a"]
 
 
+def test_hosts_of_one_name_are_noted(tmp_path: Path) -> None:
+    stamp = {"date": "2026-06-30", "time": "07:10:00", "interval": 600, "utc": 1}
+    path = tmp_path / "sar.json"
+    path.write_text("")
+    for busy in (1.5, 90.5):
+        record = {"timestamp": stamp, "cpu-load": [{"cpu": "all", "idle": busy}]}
+        hosts = [{"nodename": "localhost", "statistics": [record]}]
+        path.write_text(path.read_text() + json.dumps({"sysstat": {"hosts": hosts}}))
+    assert metrics.read(path).notes == [
+        "2 values have the time and name of another one, as idle of all: are they of several hosts?"
+    ]
+
+
+def test_nodes_of_cassandra_below_one_time_are_noted(tmp_path: Path) -> None:
+    outputs = "".join(f"concurrent compactors  4\npending tasks  {n}\n" for n in (3, 900))
+    (tmp_path / "nodetool").write_text(f"1700000000.5\n{outputs}1700000010.5\n{outputs}")
+    (note,) = metrics.read(tmp_path / "nodetool").notes
+    assert note.startswith(
+        "8 values have the time and name of another one, as concurrent_compactors"
+    )
+
+
 @pytest.mark.parametrize(
     ("metric", "unit"),
     [

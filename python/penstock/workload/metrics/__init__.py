@@ -167,6 +167,19 @@ def unrepeated(
     return frame[~repeated].reset_index(drop=True)
 
 
+def contradictory(frame: pd.DataFrame) -> list[str]:
+    """A note on several values of one series at one time, as of hosts of one name; empty if none."""
+    keys = ["utc_ns", "source", "entity", "metric"]
+    same = frame[frame.duplicated(keys, keep=False)]
+    if same.empty:
+        return []
+    first = same.iloc[0]
+    named = f"{printable(first['metric'])} of {printable(first['entity'])}"
+    return [
+        f"{len(same)} values have the time and name of another one, as {named}: are they of several hosts?"
+    ]
+
+
 def import_metrics(
     path: Path, output: Path, form: str | None, options: Mapping[str, Any], beside: Path | None
 ) -> tuple[Bundle, Readings]:

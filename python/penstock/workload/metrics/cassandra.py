@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.errors import BadInput, printable
-from penstock.workload.metrics import Readings, samples, text_of
+from penstock.workload.metrics import Readings, contradictory, samples, text_of
 
 WHAT = "what nodetool of Cassandra prints, each time after a line of `date +%s.%N`"
 MOST_VALUES = 200_000
@@ -195,9 +195,9 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         )
     order = ("utc_ns", "source", "entity", "metric", "unit", "value", "cumulative")
     shaped = [dict(zip(order, row, strict=True)) for row in rows]
-    return Readings(
-        samples(shaped), facts={"readings": len(readings), "failed": failed}, notes=notes
-    )
+    frame = samples(shaped)
+    notes += contradictory(frame)
+    return Readings(frame, facts={"readings": len(readings), "failed": failed}, notes=notes)
 
 
 def _statistic(output: str) -> str:

@@ -18,6 +18,7 @@ import pandas as pd
 from penstock.errors import BadInput, printable
 from penstock.workload.metrics import (
     Readings,
+    contradictory,
     json_documents,
     samples,
     text_of,
@@ -74,6 +75,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         notes.append(f"{untimed} documents without a time were skipped")
     notes += unknown_units(str(row[3]) for row in rows if not row[4])
     frame = unrepeated(samples(_distinct(rows)), notes)
+    notes += contradictory(frame)
     return Readings(frame, facts={"documents": len(documents)}, notes=notes)
 
 

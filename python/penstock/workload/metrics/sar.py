@@ -11,6 +11,7 @@ from penstock.archive.series.delimited import unique_names
 from penstock.errors import BadInput, printable
 from penstock.workload.metrics import (
     Readings,
+    contradictory,
     json_documents,
     samples,
     text_of,
@@ -160,6 +161,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     unknown = sorted({f"{row[1].removeprefix('sar ')} {row[3]}" for row in rows if not row[4]})
     notes += unknown_units(unknown)
     frame = unrepeated(samples(rows), notes)
+    notes += contradictory(frame)
     return Readings(frame, facts={"hosts": names}, notes=list(dict.fromkeys(notes)))
 
 
