@@ -236,7 +236,7 @@ def numbers_of(column: pd.Series[Any], mark: str, *, given: bool = False) -> pd.
         if mark != "," or not _is_grouped(column):
             return plain
         if not given:
-            first = next(t for t in column.dropna().unique() if "." in str(t))
+            first = next(t for t in column.dropna().unique() if isinstance(t, str) and "." in t)
             raise ValueError(
                 f"found {printable(first[:40])!r} in a table with decimal commas; expected a number with one "
                 "meaning"
