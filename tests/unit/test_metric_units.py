@@ -56,6 +56,19 @@ def test_time_zones_of_sar(
     assert first_time(sar(tmp_path, [{**at, **stamp}], **host)) == utc
 
 
+def test_local_times_at_the_end_of_daylight_saving(tmp_path: Path) -> None:
+    """02:10 and 02:40 exist twice."""
+    stamps = [
+        {"date": "2026-10-25", "time": f"{time}:00", "interval": 1800, "utc": 0}
+        for time in ("01:40", "02:10", "02:40", "02:10", "02:40", "03:10")
+    ]
+    samples = metrics.read(sar(tmp_path, stamps), "sar", {"timezone": "Europe/Paris"}).samples
+    assert samples["utc_ns"].diff().tolist()[1:] == [1800e9] * 5
+    assert first_time(tmp_path / "sar.json", {"timezone": "Europe/Paris"}).startswith(
+        "2026-10-24T23:40:00"
+    )
+
+
 @pytest.mark.parametrize(
     ("stamps", "host", "message"),
     [

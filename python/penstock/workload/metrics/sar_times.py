@@ -40,6 +40,7 @@ class Clock:
         self._zone = zone
         self._offset_s: int | None = None
         self._last: datetime | None = None
+        self._last_utc_s: int | None = None
         #: note on the times for the user
         self.note = ""
 
@@ -49,7 +50,7 @@ class Clock:
         if stamp.get("utc") == 1 or stamp.get("tz") in _UTC:
             return int(at.replace(tzinfo=UTC).timestamp())
         if self._zone is not None:
-            return int(at.replace(tzinfo=self._zone).timestamp())
+            return self._in_zone(at, self._zone)
         self._check_step(at, stamp)
         if self._offset_s is None:
             self._offset_s = self._offset(at, stamp)
@@ -57,6 +58,16 @@ class Clock:
             offset = f"{sign}{minutes // 60:02}:{minutes % 60:02}"
             self.note = f"times are local, {offset} from UTC by the file's begin"
         return int(at.replace(tzinfo=UTC).timestamp()) - self._offset_s
+
+    def _in_zone(self, at: datetime, zone: ZoneInfo) -> int:
+        """Seconds since 1970 of a local time; the later one of two, as at the end of daylight saving, if time
+        would go back."""
+        utc_s = int(at.replace(tzinfo=zone).timestamp())
+        if self._last_utc_s is not None and utc_s <= self._last_utc_s:
+            later_s = int(at.replace(tzinfo=zone, fold=1).timestamp())
+            utc_s = later_s if later_s > self._last_utc_s else utc_s
+        self._last_utc_s = utc_s
+        return utc_s
 
     def _offset(self, at: datetime, stamp: Mapping[str, Any]) -> int:
         """Local time minus UTC [s]."""
