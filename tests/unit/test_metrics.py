@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -402,6 +403,16 @@ def test_statistics_of_cassandra(tmp_path: Path) -> None:
     (tmp_path / "bare.json").write_text("".join(lines[1:pools]))
     with pytest.raises(BadInput, match="found no time"):
         metrics.read(tmp_path / "bare.json", "cassandra")
+
+
+def test_many_failed_outputs_of_cassandra_take_a_linear_time(tmp_path: Path) -> None:
+    path = tmp_path / "nodetool"
+    path.write_text("1700000000\nconcurrent compactors  4\n" + "1700000000\n{\n" * 200_000)
+    began = time.process_time()
+    readings = metrics.read(path, "cassandra")
+    assert time.process_time() - began < 20
+    assert readings.facts == {"readings": 200_001, "failed": 200_000}
+    assert "(line 3: found" in readings.notes[-1]
 
 
 def test_metrics_of_kube_burner(tmp_path: Path) -> None:

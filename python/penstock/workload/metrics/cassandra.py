@@ -166,8 +166,9 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
             try:
                 values = values_of(statistic, output)
             except ValueError as error:
-                at = text.count("\n", 0, time.start()) + 1
-                first_error = first_error or f"line {at}: found {error}"
+                if not first_error:
+                    at = text.count("\n", 0, time.start()) + 1
+                    first_error = f"line {at}: found {error}"
                 continue
             present.add(statistic)
             rows += [
