@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,16 @@ def test_every_parser_declares_units():
 
     for name in WORKLOAD_PARSERS:
         assert all(parse_unit(u) for u in parser(name).RESPONSES.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "report"),
+    [
+        ("sysbench", "    total number of events:   5\n"),
+        ("ycsb", "[OVERALL], Throughput(ops/sec), 5.5\n"),
+    ],
+)
+def test_blank_lines_of_a_report_take_a_linear_time(name: str, report: str):
+    began = time.process_time()
+    parser(name).parse(Path("/nowhere"), " \n" * 200_000 + report, "", 1.0)
+    assert time.process_time() - began < 10

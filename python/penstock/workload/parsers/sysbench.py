@@ -42,29 +42,29 @@ RESPONSES: dict[str, str] = {
 _VERSION = re.compile(r"^sysbench (?:v ?)?(\d+\.\d+)", re.MULTILINE)
 _VERSIONS = ("0.4", "0.5", "1.0", "1.1")
 _RATE = rf"(?P<value>{NUMBER})"
-_EACH = r"^\s*{}:\s+\d+\s+\({} per sec\.\)"
-_AMOUNT = r"^\s*{}:\s+(?P<value>\d+)"
+_EACH = r"^[ \t]*{}:\s+\d+\s+\({} per sec\.\)"
+_AMOUNT = r"^[ \t]*{}:\s+(?P<value>\d+)"
 #: lines below `Latency (ms):` of 1.0; 0.4 and 0.5 print the unit after each number
-_LATENCY = r"^\s+{}:\s+" + _RATE + r"(?P<unit>ms|s)?\s*$"
+_LATENCY = r"^[ \t]+{}:\s+" + _RATE + r"(?P<unit>ms|s)?\s*$"
 _LABELS = {
-    "events": (r"^\s*total number of events:\s+(?P<value>\d+)", "events"),
-    "events_per_s": (rf"^\s*events/s \(eps\):\s+{_RATE}", "1/s"),
-    "total_time": (rf"^\s*(?:total time|time elapsed):\s+{_RATE}s", "s"),
+    "events": (r"^[ \t]*total number of events:\s+(?P<value>\d+)", "events"),
+    "events_per_s": (rf"^[ \t]*events/s \(eps\):\s+{_RATE}", "1/s"),
+    "total_time": (rf"^[ \t]*(?:total time|time elapsed):\s+{_RATE}s", "s"),
     "transactions": (_AMOUNT.format("transactions"), "transactions"),
     "tps": (_EACH.format("transactions", _RATE), "1/s"),
     "queries": (_AMOUNT.format("queries"), "requests"),
     "qps": (_EACH.format("queries", _RATE), "1/s"),
     "errors": (_AMOUNT.format("(?:ignored errors|deadlocks)"), "errors"),
     "reconnects": (_AMOUNT.format("reconnects"), "events"),
-    "read_iops": (rf"^\s*(?:reads/s:\s+|read:\s+IOPS=){_RATE}", "1/s"),
-    "write_iops": (rf"^\s*(?:writes/s:\s+|write:\s+IOPS=){_RATE}", "1/s"),
-    "fsync_iops": (rf"^\s*(?:fsyncs/s:\s+|fsync:\s+IOPS=){_RATE}", "1/s"),
+    "read_iops": (rf"^[ \t]*(?:reads/s:\s+|read:\s+IOPS=){_RATE}", "1/s"),
+    "write_iops": (rf"^[ \t]*(?:writes/s:\s+|write:\s+IOPS=){_RATE}", "1/s"),
+    "fsync_iops": (rf"^[ \t]*(?:fsyncs/s:\s+|fsync:\s+IOPS=){_RATE}", "1/s"),
     "read_bandwidth": (
-        rf"^\s*(?:read, MiB/s:\s+|read:\s+IOPS=\S+\s+){_RATE}(?:\s+MiB/s.*)?\s*$",
+        rf"^[ \t]*(?:read, MiB/s:\s+|read:\s+IOPS=\S+\s+){_RATE}(?:\s+MiB/s.*)?\s*$",
         "MiB/s",
     ),
     "write_bandwidth": (
-        rf"^\s*(?:written, MiB/s:\s+|write:\s+IOPS=\S+\s+){_RATE}(?:\s+MiB/s.*)?\s*$",
+        rf"^[ \t]*(?:written, MiB/s:\s+|write:\s+IOPS=\S+\s+){_RATE}(?:\s+MiB/s.*)?\s*$",
         "MiB/s",
     ),
     "memory_bandwidth": (rf"\btransferred \({_RATE} (?:MiB|MB)/sec\)", "MiB/s"),

@@ -37,7 +37,7 @@ RESPONSES: dict[str, str] = {
         )
     },
 }
-_LINE = re.compile(r"^\s*\[([A-Za-z_-]+)\], ([^,\n]+), (\S+)\s*$", re.MULTILINE)
+_LINE = re.compile(r"^[ \t]*\[([A-Za-z_-]+)\], ([^,\n]+), (\S+)\s*$", re.MULTILINE)
 _MEASURED = re.compile(r"([\w.]+?)(?:\((\w+(?:/\w+)?)\))?")
 _UNITS = ("us", "ms", "ns")
 _GOOD = ("Return=OK", "Return=0")
