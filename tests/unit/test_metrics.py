@@ -415,6 +415,16 @@ def test_many_failed_outputs_of_cassandra_take_a_linear_time(tmp_path: Path) -> 
     assert "(line 3: found" in readings.notes[-1]
 
 
+def test_a_long_line_of_proxyhistograms_is_skipped(tmp_path: Path) -> None:
+    """Its kinds would be searched for in a time that grows with the square of its length."""
+    path = tmp_path / "nodetool"
+    head = "proxy histograms\nPercentile  Read Latency\n50%  5.5\nPercentile " + "a" * 500_000
+    path.write_text(f"1700000000\n{head}\n95%  9.5\n")
+    began = time.process_time()
+    assert metrics.read(path, "cassandra").samples["value"].tolist() == [5.5, 9.5]
+    assert time.process_time() - began < 5
+
+
 def test_metrics_of_kube_burner(tmp_path: Path) -> None:
     documents = [
         {

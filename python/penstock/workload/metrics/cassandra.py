@@ -24,6 +24,8 @@ from penstock.workload.metrics import Readings, contradictory, samples, text_of
 WHAT = "what nodetool of Cassandra prints, each time after a line of `date +%s.%N`"
 MOST_VALUES = 200_000
 _MOST_NAME = 200
+#: longest line of a header; its kinds are found in a time that grows with the square of its length
+_MOST_LINE = 2_000
 _TIME = re.compile(r"^(\d{9,11})(?:\.(\d{1,9}))?[ \t]*$", re.MULTILINE)
 #: start of an output, at the start of a line
 _BEGIN = re.compile(r"^(?=\{|proxy histograms|concurrent compactors)", re.MULTILINE)
@@ -122,7 +124,7 @@ def _latencies(text: str) -> Iterator[Value]:
     kinds: list[str] = []
     for line in text.splitlines():
         head, *cells = line.split() or [""]
-        if head == "Percentile":
+        if head == "Percentile" and len(line) <= _MOST_LINE:
             kinds = [kind.lower() for kind in re.findall(r"(\S[\w ]*?) Latency", " ".join(cells))]
         elif kinds and len(cells) == len(kinds) and re.fullmatch(r"\d+%|Min|Max", head):
             name = f"p{head[:-1]}" if head.endswith("%") else head.lower()
