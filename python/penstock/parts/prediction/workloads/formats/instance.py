@@ -34,7 +34,6 @@ OWN = "penstock"
 
 _ALLOWED = re.compile(r"[0-9a-zA-Z_.#:/-]+")
 _FORBIDDEN = re.compile(r"[^0-9a-zA-Z_.#:/-]")
-_TAIL = re.compile(r"[_.-]?(ID)?[0-9]+$")
 
 
 @dataclass
@@ -365,7 +364,16 @@ def _category(row: Mapping[str, Any]) -> str:
 
 def stages(jobs: list[Job]) -> list[str]:
     """Stage of each job: its category or its name; a unique name without its trailing number."""
-    return [job.stage or _TAIL.sub("", job.name) or job.name for job in jobs]
+    return [job.stage or _without_number(job.name) or job.name for job in jobs]
+
+
+def _without_number(name: str) -> str:
+    """The name without its trailing number, `ID` before it, and one separator before these."""
+    stem = name.rstrip("0123456789")
+    if stem == name:
+        return name
+    stem = stem.removesuffix("ID")
+    return stem[:-1] if stem.endswith(("_", ".", "-")) else stem
 
 
 def _parents_and_children(document: Document, instance: Instance) -> None:
