@@ -133,6 +133,27 @@ def test_three_factors():
     assert table.loc[terms, "sum_of_squares"].sum() == pytest.approx(4512)
 
 
+@pytest.mark.parametrize("value", [100.0, 99.9, 3.3, 0.1, 1234.567])
+@pytest.mark.parametrize("order", ["standard", "interleaved"])
+def test_runs_that_do_not_vary_show_no_effect(value: float, order: str):
+    """Rounding errors were tested against each other: with 100.0 an effect of 1e-15 was significant."""
+    for replicates in (2, 5):
+        plan = plan_of(list("ABC"), replicates, order=order)
+        table = by_term(effects(runs_of(plan, model=lambda _: value), plan, "y"))
+        assert table["p_holm"].dropna().tolist() == [1.0] * 7
+        assert table["coefficient"].dropna().tolist() == [0.0] * 7
+        assert table.loc["residual", "sum_of_squares"] == 0
+
+
+def test_runs_without_noise_show_their_effect_alone():
+    plan = plan_of(list("ABC"), 5)
+    runs = runs_of(plan, model=lambda coded: 1234.567 if coded["A"] > 0 else 200.1)
+    table = by_term(effects(runs, plan, "y"))
+    assert table.index[table["p_holm"] < 0.05].tolist() == ["A"]
+    assert table.loc["A", "effect"] == pytest.approx(1034.467)
+    assert table.loc["B", "p_value"] == 1.0
+
+
 def test_one_replicate_is_judged_by_lenth():
     y = [45, 71, 48, 65, 68, 60, 80, 65, 43, 100, 45, 104, 75, 86, 70, 96]
     plan = plan_of(list("ABCD"), 1)

@@ -160,6 +160,25 @@ def test_centre_runs_detect_curvature() -> None:
     assert flat_test.p > 0.01
 
 
+def test_rounding_errors_are_no_lack_of_fit() -> None:
+    """Equal replicates on a plane: the residuals of both sides were rounding errors, and p was 0.003."""
+    plan = plan_of(
+        {"a": "{levels: [0, 5, 10, 20]}", "b": "{levels: [0, 5, 10]}"},
+        "{kind: full, replicates: 3}",
+    )
+
+    def p_values(model) -> dict[str, float]:
+        data = runs_of(plan, lambda r: model(float(r.levels["a"]), float(r.levels["b"])))
+        return {t.name: t.p for t in surface(data, plan, "y").tests}
+
+    plane = p_values(lambda a, b: 3.3 + 0.7 * a + 0.1 * b)
+    assert (plane[LACK], plane[CURVATURE]) == (1.0, 1.0)
+    assert p_values(lambda a, b: 100.1)[LACK] == 1.0
+    assert p_values(lambda a, b: 0.3 * a * a + b / 7)[LACK] == 1.0
+    cubic = p_values(lambda a, b: 0.3 * a**3 + b / 7)
+    assert (cubic[LACK], cubic[CURVATURE]) == (0.0, 0.0)
+
+
 def test_a_saddle_a_ridge_and_the_best_within_the_levels() -> None:
     plan = plan_of(
         {"a": "{levels: [0, 5, 10]}", "b": "{levels: [0, 5, 10]}"}, "{kind: full, replicates: 2}"

@@ -34,7 +34,7 @@ from penstock.analyse.statistics.effect_table import (
     table_of,
     widened,
 )
-from penstock.analyse.statistics.fit import Fit, by_terms, usable
+from penstock.analyse.statistics.fit import Fit, by_terms, usable, without_rounding
 from penstock.analyse.statistics.partial import with_aliases
 from penstock.analyse.statistics.scale import LINEAR
 from penstock.analyse.statistics.terms import Term, Values
@@ -162,7 +162,7 @@ def _selected(
     inverse = np.linalg.inv(model.T @ model)
     solver = inverse @ model.T
     solution = solver @ y
-    residual = y - model @ solution
+    solution, residual = without_rounding(y, solution, y - model @ solution)
     df = len(y) - model.shape[1]
     error = float(residual @ residual) if df > 0 else 0.0
     variance = error / df if df > 0 else math.nan

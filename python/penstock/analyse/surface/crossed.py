@@ -45,7 +45,7 @@ def crossed(
 ) -> Crossed:
     """The fit of y = Xb + settings of each group + e, for crossed groups of equal size.
 
-    PenstockError if the runs differ from the plan, or leave a stratum no degrees of freedom.
+    PenstockError if the runs differ from the plan, do not vary, or leave a stratum no degrees of freedom.
     """
     names = list(groups)
     if not all(equal_sizes(group) for group in groups.values()):
@@ -62,6 +62,8 @@ def crossed(
         raise PenstockError(f"found {len(y)} runs in a strip-plot; expected at most {_MOST_RUNS}")
     size = {name: len(y) / (int(groups[name].max()) + 1) for name in names}
     run = errors[RUN].mean_square
+    if not run > 0:
+        raise PenstockError("no error estimate for a surface: the runs do not vary within settings")
     of = {n: max((errors[n].mean_square - run) / size[n], 0.0) for n in names}
     shared = {n: (groups[n][:, None] == groups[n][None, :]).astype(float) for n in names}
     weight = np.linalg.inv(run * np.eye(len(y)) + sum(of[n] * shared[n] for n in names))

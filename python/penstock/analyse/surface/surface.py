@@ -23,7 +23,7 @@ from scipy import optimize, stats
 from penstock.analyse.statistics import strata
 from penstock.analyse.statistics.bias import valid_only
 from penstock.analyse.statistics.designed import designed_part
-from penstock.analyse.statistics.fit import Fit, fitted, usable
+from penstock.analyse.statistics.fit import Fit, fitted, usable, without_rounding
 from penstock.analyse.statistics.scale import (
     BOX_COX,
     LINEAR,
@@ -49,6 +49,8 @@ _MOST_SETTINGS = 20_000
 _GRID = 9
 _REFINED = 6
 _DRAWS = 2000
+#: difference of two means, relative to the largest value, up to which it is a rounding error
+_ROUNDING = 1e-12
 #: ratio of curvatures below which a direction is a ridge
 _RIDGE = 0.05
 COLUMNS = (
@@ -339,7 +341,7 @@ def _least_squares(fit: Fit, x: Values) -> tuple[Values, Values, float, float]:
     q, r = np.linalg.qr(x)
     inverse = np.linalg.inv(r)
     solution = inverse @ (q.T @ fit.y)
-    residual = fit.y - x @ solution
+    solution, residual = without_rounding(fit.y, solution, fit.y - x @ solution)
     df = len(x) - x.shape[1]
     variance = float(residual @ residual) / df if df > 0 else math.nan
     return solution, inverse @ inverse.T * variance, variance, float(df)
@@ -374,17 +376,24 @@ def _tests(fit: Fit, x: Values, factors: Sequence[Factor], columns: list[Values]
         weights[np.flatnonzero(corner)] = 1 / corner.sum()
         weights[np.flatnonzero(centre)] = -1 / centre.sum()
         difference = float(weights @ means)
+        if abs(difference) <= _ROUNDING * float(np.abs(fit.y).max()):
+            difference = 0.0
         spread = float(weights @ solution @ weights)
         yield _f_test(CURVATURE, difference**2 / spread, 1, variance, df_pure)
 
 
 def _rest(x: Values, y: Values) -> float:
-    residual = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
+    solution = np.linalg.lstsq(x, y, rcond=None)[0]
+    _, residual = without_rounding(y, solution, y - x @ solution)
     return float(residual @ residual)
 
 
 def _f_test(name: str, square: float, df: int, variance: float, df_error: int) -> Test:
-    f = square / df / variance if variance > 0 else math.nan
+    """The test of a sum of squares; without pure error anything but rounding errors is significant."""
+    if not variance > 0:
+        f = math.inf if square > 0 else 0.0
+        return Test(name, square, df, df_error, f, 0.0 if square > 0 else 1.0)
+    f = square / df / variance
     return Test(name, square, df, df_error, f, float(stats.f.sf(f, df, df_error)))
 
 
