@@ -287,6 +287,31 @@ def test_responses_of_opposite_direction_are_weighed(tmp_path: Path) -> None:
     ]
 
 
+def test_a_surface_that_meets_every_run_has_no_intervals(tmp_path: Path) -> None:
+    """Three runs of three numbers leave no error: the intervals of the optimum ended in a traceback."""
+    text = study_text(
+        {"a": "{levels: [0, 5, 10]}"}, "{kind: full, replicates: 1, purpose: optimise}", OPPOSED
+    )
+    out = record(
+        tmp_path,
+        text,
+        lambda row: {
+            "speed": 90 - (float(row.levels["a"]) - 4) ** 2,
+            "price": 10 + 3 * float(row.levels["a"]),
+        },
+    )
+    analysis = analyse(out, report=False)
+    assert not analysis.notes
+    optimum = pd.read_parquet(out / "optimum.parquet").set_index(["what", "response"])
+    assert json.loads(optimum.loc[("best", "speed"), "at"])["a"] == pytest.approx(4, abs=1e-3)
+    assert optimum.loc[("stationary", "speed"), "nature"] == "maximum"
+    assert np.isnan(optimum.loc[("chosen", "all responses"), "ci_low"])
+    assert not any("nan" in f.statement for f in analysis.findings)
+    result = CliRunner().invoke(_build(), ["analyse", str(out), "--at", "a=4", "--json"])
+    (speed, _) = json.loads(result.stdout, parse_constant=lambda name: pytest.fail(name))
+    assert (speed["value"], speed["ci_low"]) == (pytest.approx(90), None)
+
+
 def test_a_setting_is_predicted_on_the_command_line(tmp_path: Path) -> None:
     out = opposed(tmp_path)
     analyse(out, report=False)

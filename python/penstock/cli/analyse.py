@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -130,13 +131,18 @@ def _predict(out: Path, settings: list[str], as_json: bool) -> None:
     outcome = Outcome.read(out)
     predictions = [predictions_at(outcome, at) for at in points]
     if as_json:
-        print(json.dumps([row for rows in predictions for row in rows]))
+        print(json.dumps([_without_nan(row) for rows in predictions for row in rows]))
         return
     for text, rows in zip(settings, predictions, strict=True):
         if len(predictions) > 1:
             print(text)
         for line in prediction_lines(rows):
             print(line)
+
+
+def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with null in place of NaN and infinity, which JSON lacks."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
 
 
 def _fraction(out: Path, generators: list[str], top: int, as_json: bool) -> None:

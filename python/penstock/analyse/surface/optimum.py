@@ -198,10 +198,10 @@ def _best_rows(outcome: Outcome, surface: Surface) -> Iterator[dict[str, Any]]:
     if level is not None:
         where = at | level.at
         nature = f"{level.nature}{'' if level.inside else ', outside of the levels'}"
-        limits = {n: [level.low[n], level.high[n]] for n in level.at}
-        row = _row(
-            surface.response, "stationary", where, f"{nature}; 95 %: {json.dumps(limits)}", None
-        )
+        if surface.df > 0:
+            limits = {n: [level.low[n], level.high[n]] for n in level.at}
+            nature += f"; 95 %: {json.dumps(limits)}"
+        row = _row(surface.response, "stationary", where, nature, None)
         if level.inside:
             row |= _values(surface, where)
         yield row
@@ -224,16 +224,19 @@ def _values(surface: Surface, at: Mapping[str, float | str]) -> dict[str, float]
 def _weighed(
     outcome: Outcome, surfaces: list[Surface], desired: list[Desire]
 ) -> Iterator[dict[str, Any]]:
-    """The setting of largest desirability, with its interval from the covariance of the coefficients, and
-    each response there. Coefficients of different responses are sampled independently."""
+    """The setting of largest desirability, with its interval from the covariance of the coefficients (none
+    without degrees of freedom of an error), and each response there. Coefficients of different responses are
+    sampled independently."""
     at = best_setting(Merit(surfaces, lambda v: float(overall(v, desired))), forbidden(outcome))
     middle = [s.predict(at).value for s in surfaces]
-    drawn = []
-    for number, each in enumerate(surfaces, start=1):
-        row = each.row(each.coded(at))
-        values = each.draws(seed=number) @ row
-        drawn.append(np.vectorize(each.natural)(values))
-    low, high = np.quantile(overall(drawn, desired), [0.025, 0.975])
+    low, high = math.nan, math.nan
+    if all(s.df > 0 for s in surfaces):
+        drawn = []
+        for number, each in enumerate(surfaces, start=1):
+            row = each.row(each.coded(at))
+            values = each.draws(seed=number) @ row
+            drawn.append(np.vectorize(each.natural)(values))
+        low, high = np.quantile(overall(drawn, desired), [0.025, 0.975])
     best = _row(ALL, "chosen", at, "desirability, 0 to 1", None)
     yield best | {"value": float(overall(middle, desired)), "ci_low": low, "ci_high": high}
     for each in surfaces:
@@ -311,12 +314,14 @@ def _chosen(
             evidence,
             "Widen what `desire` of a response calls worst, or the levels.",
         )
+    ends = ""
+    if math.isfinite(float(total["ci_low"])):
+        ends = f" ({total['ci_low']:.2f} to {total['ci_high']:.2f})"
     return Finding(
         "desirability",
         "info",
         f"What serves {listed([str(r['response']) for r in each])} best together is {at_text(outcome, at)}: "
-        f"{listed(texts)}; desirability {total['value']:.2f} "
-        f"({total['ci_low']:.2f} to {total['ci_high']:.2f}).",
+        f"{listed(texts)}; desirability {total['value']:.2f}{ends}.",
         evidence,
         "" if runs_at(outcome, at) else "This setting was not run: confirm it.",
     )

@@ -170,8 +170,8 @@ class Surface:
 
 @dataclass(frozen=True)
 class Stationary:
-    """A stationary point: a maximum, minimum, saddle or ridge, with the 95 % interval of each number;
-    `inside`: within the levels."""
+    """A stationary point: a maximum, minimum, saddle or ridge, with the 95 % interval of each number (NaN
+    without degrees of freedom of the error); `inside`: within the levels."""
 
     at: At
     nature: str
@@ -566,11 +566,13 @@ def stationary(surface: Surface, at: Mapping[str, float | str]) -> Stationary | 
         nature = "maximum"
     else:
         nature = "minimum" if values.min() > 0 else "saddle"
-    solved = [_solved(surface, q, columns, places) for q in surface.draws()]
-    points = np.array([s[0] for s in solved if s is not None])
     factors = [surface.factors[j] for j in places]
     names = [f.name for f in factors]
-    low, high = np.quantile(points, [0.025, 0.975], axis=0)
+    low = high = np.full(len(places), math.nan)
+    if surface.df > 0:
+        solved = [_solved(surface, q, columns, places) for q in surface.draws()]
+        points = np.array([s[0] for s in solved if s is not None])
+        low, high = np.quantile(points, [0.025, 0.975], axis=0)
     return Stationary(
         {f.name: _value(f, float(z)) for f, z in zip(factors, point, strict=True)},
         nature,
