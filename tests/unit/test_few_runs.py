@@ -25,7 +25,7 @@ def plan_of(names: str, design: str) -> Plan:
     return make_plan(study_of({n: ELEVEN[n] for n in names}, design))
 
 
-def outcome_of(plan: Plan, y) -> Outcome:
+def outcome_of(plan: Plan, y, noise: float = 0.02) -> Outcome:
     draws = np.random.default_rng(4)
     runs = pd.DataFrame(
         [
@@ -35,7 +35,7 @@ def outcome_of(plan: Plan, y) -> Outcome:
                 "replicate": r.replicate,
                 **r.levels,
                 "valid": True,
-                "y": y(r) * (1 + 0.02 * draws.normal()),
+                "y": y(r) * (1 + noise * draws.normal()),
             }
             for r in sorted(plan.rows, key=lambda r: r.standard_order)
         ]
@@ -67,6 +67,27 @@ def test_two_slow_runs_are_not_seven_effects() -> None:
     assert finding.code in CODES
     assert answering(outcome, [finding]) == [finding]
     json.dumps(finding.evidence)
+
+
+def test_two_slow_runs_of_rounded_times_are_not_seven_effects() -> None:
+    """14 runs of 3 s, two of 5 s: eight contrasts are exactly 0, and with them Lenth's error."""
+    plan = plan_of("ABCD", "{kind: full, replicates: 1}")
+    outcome = outcome_of(plan, lambda r: 5 if r.standard_order in (3, 13) else 3, noise=0)
+    assert not sure(outcome)
+    (finding,) = in_few_runs(outcome)
+    slow = {r.run_id for r in plan.rows if r.standard_order in (3, 13)}
+    assert set(finding.evidence["run_id"]) == slow
+    assert "seven equal contrasts" in finding.statement
+
+
+def test_effects_of_rounded_times_remain() -> None:
+    plan = plan_of("ABCD", "{kind: full, replicates: 1}")
+    outcome = outcome_of(
+        plan, lambda r: 100 + 20 * r.coded["A"] + 15 * r.coded["B"] + 12 * r.coded["C"], noise=0
+    )
+    assert sure(outcome) == {"A", "B", "C"}
+    assert not list(in_few_runs(outcome))
+    assert not list(or_drift(outcome))
 
 
 def test_effect_remains_with_two_slow_runs() -> None:
@@ -105,6 +126,14 @@ def test_drift_in_standard_order_is_reported() -> None:
     assert finding.code == "effect-or-drift"
     assert "A" in finding.evidence["terms"]
     assert "drift" in finding.statement
+
+
+def test_drift_of_rounded_times_is_reported() -> None:
+    plan = plan_of("ABCD", "{kind: full, replicates: 1, order: standard}")
+    outcome = outcome_of(plan, lambda r: 100 + r.run_order, noise=0)
+    assert {"A", "B", "C", "D"} <= sure(outcome)
+    (finding,) = or_drift(outcome)
+    assert set(finding.evidence["terms"]) == {"A", "B", "C", "D"}
 
 
 def test_effects_are_not_called_drift() -> None:

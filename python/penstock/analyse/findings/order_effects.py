@@ -18,7 +18,7 @@ from scipy import stats
 
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.statistics.few_runs import basis_of, contrasts_of, needed_beside
+from penstock.analyse.statistics.few_runs import basis_of, contrasts_of, needed_beside, noise_of
 from penstock.analyse.statistics.fit import Fit, fitted, usable
 from penstock.analyse.statistics.multiple_tests import holm
 from penstock.analyse.statistics.scale import effect_scale
@@ -110,9 +110,9 @@ def _without_error(
 ) -> list[str]:
     rows = table[table["method"] == LENTH]
     errors = pd.to_numeric(rows["standard_error"], errors="coerce").dropna()
-    if errors.empty or float(errors.iloc[0]) <= 0:
+    if errors.empty:
         return []
-    noise = len(fit.y) * float(errors.iloc[0]) ** 2
+    noise = noise_of(fit.y, float(errors.iloc[0]))
     needed = needed_beside(fit.y, base, line, columns, names, noise, len(errors) / 3, len(sure) - 1)
     return [] if needed is None else [t for t in sure if t not in needed]
 

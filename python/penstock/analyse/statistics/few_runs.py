@@ -36,6 +36,8 @@ _RUNS_EACH = 4
 #: probability that noise alone exceeds the permitted residual of a set
 _CHANCE = 0.01
 _TINY = 1e-9
+#: least standard deviation of a run, relative to the largest value: half of the effects may be exactly 0
+_LEAST_NOISE = 1e-9
 #: maximum number of terms named in a sentence
 _MOST_NAMED = 3
 _WORDS = "no one two three four five six seven eight nine ten eleven twelve".split()
@@ -63,13 +65,13 @@ def few_runs(fit: Fit, rows: list[dict[str, Any]]) -> FewRuns | None:
     errors = [float(r["standard_error"]) for r in tested if "standard_error" in r]
     errors = [e for e in errors if math.isfinite(e)]
     n = len(fit.y)
-    if len(sure) < 2 or not errors or len(fit.groups) or errors[0] <= 0:
+    if len(sure) < 2 or not errors or len(fit.groups):
         return None
     names, columns = contrasts_of(fit)
     if columns.shape[1] < 4:
         return None
     base = basis_of(np.hstack([np.ones((n, 1)), fit.block_columns]))
-    noise = n * errors[0] ** 2
+    noise = noise_of(fit.y, errors[0])
     most = min(MOST_RUNS, n // _RUNS_EACH, len(sure) - 1)
     places = _suspects(fit, columns[:, [name in sure for name in names]])
     smallest: FewRuns | None = None
@@ -88,6 +90,11 @@ def few_runs(fit: Fit, rows: list[dict[str, Any]]) -> FewRuns | None:
                 doubted = tuple(t for t in sure if t not in needed)
                 smallest = FewRuns(chosen, doubted, tuple(needed))
     return smallest
+
+
+def noise_of(y: Values, error: float) -> float:
+    """The variance of a run by Lenth's standard error of a coefficient, at least that of rounding."""
+    return max(len(y) * error**2, (_LEAST_NOISE * float(np.abs(y).max())) ** 2)
 
 
 def _suspects(fit: Fit, columns: Values) -> list[int]:
