@@ -250,6 +250,45 @@ def test_equal_values_need_no_interval() -> None:
     )
 
 
+def headline_of(*responses: Measured) -> str:
+    return _answer(Replicated("a", "b", ({}, {}), ([], []), list(responses)))[0]
+
+
+def test_values_without_a_ratio_are_compared_by_their_difference() -> None:
+    """Means of 1 and 400 with a 0 among them were "no difference (0 % lower)"."""
+    apart = Measured("retries", "1/s", [0, 1, 2], [390, 400, 410])
+    assert apart.differs
+    assert headline_of(apart) == "retries is 1 in A, 400 1/s in B. Clear."
+    below = Measured("balance", "s", [-2.0, -2.2, -1.8], [-5.0, -5.1, -4.9])
+    assert headline_of(below) == "balance is -2 in A, -5 s in B. Clear."
+    open_ = Measured("retries", "1/s", [0, 1, 2], [0, 500, 700])
+    assert not open_.differs
+    low, high = open_.difference or (0, 0)
+    result = stats.ttest_ind([0, 500, 700], [0, 1, 2], equal_var=False).confidence_interval(0.95)
+    assert (low, high) == pytest.approx((result.low, result.high))
+    assert headline_of(open_) == (
+        "Open: these runs show no difference in retries (1 in A, 400 1/s in B, −497 to 1.29e+03 1/s "
+        "more in B)."
+    )
+
+
+def test_one_failure_in_three_runs_may_be_chance() -> None:
+    rare = Measured("failures", "", [0, 0, 0], [0, 0, 1])
+    assert not rare.differs
+    assert headline_of(rare).startswith("Open: these runs show no difference in failures (0 in A, ")
+    passes = Measured("failures", "", [0, 5, 9], [3, 8, 12], paired=True)
+    assert passes.differs
+
+
+def test_one_run_on_each_side_is_open_without_a_ratio() -> None:
+    assert headline_of(Measured("failures", "", [0], [5])) == (
+        "Open: failures is 0 in A, 5 in B, with one run on each side."
+    )
+    assert headline_of(Measured("failures", "", [-1], [-5])) == (
+        "Open: failures is -1 in A, -5 in B, with one run on each side."
+    )
+
+
 def test_the_margin_of_equivalence_equals_two_one_sided_tests() -> None:
     from statsmodels.stats.weightstats import ttost_ind
 

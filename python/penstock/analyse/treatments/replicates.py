@@ -1,6 +1,7 @@
 """Comparison of two treatments of a study, or of two runs: responses and files over the valid replicates.
 
-Ratios are of geometric means, B over A, with 95 % intervals on logarithms. If both have runs in the same
+Ratios are of geometric means, B over A, with 95 % intervals on logarithms; values that are not all above 0
+are compared by their difference. If both have runs in the same
 three or more passes of one study, runs are compared pass by pass (Student's paired t), which removes
 differences between passes. Otherwise each side has its own variance (Welch, as in `ranking`); if one side
 has a single run, both are assumed to have the same relative variance. Responses without a difference are
@@ -70,11 +71,30 @@ class Measured:
         return _mean(self.a), _mean(self.b)
 
     @property
+    def difference(self) -> tuple[float, float] | None:
+        """95 % interval of the mean of B minus that of A; None for one run on each side."""
+        if not (self.a and self.b):
+            return None
+        middle, half = _difference(self.a, self.b, 0.95, paired=self.paired)
+        return None if half is None else (middle - half, middle + half)
+
+    @property
     def differs(self) -> bool:
-        """True if 1 is outside the interval, or only one side is always 0."""
+        """True if 1 is outside the interval of the ratio, or 0 outside that of the difference."""
         if self.interval is not None:
             return self.interval.differs
-        return self.ratio is None and bool(any(self.a)) != bool(any(self.b))
+        ends = self.difference
+        return self.ratio is None and ends is not None and not ends[0] <= 0 <= ends[1]
+
+    @property
+    def one_sided(self) -> bool:
+        """True if only one side is always 0."""
+        return bool(any(self.a)) != bool(any(self.b))
+
+    @property
+    def single(self) -> bool:
+        """True for one run on each side, which has no test."""
+        return len(self.a) == len(self.b) == 1
 
     @property
     def equal(self) -> bool:
@@ -231,26 +251,38 @@ def ratio_of(
     `paired`: value by value, for two or more on each side.
     """
     logs = [[math.log(value) for value in values] for values in (a, b)]
-    means = [_mean(side) for side in logs]
+    middle, half = _difference(*logs, confidence, paired=paired)
+    if half is None:
+        return math.exp(middle), None
+    ends = math.exp(middle - half), math.exp(middle + half)
+    return math.exp(middle), Ratio(math.exp(middle), *ends)
+
+
+def _difference(
+    a: Sequence[float], b: Sequence[float], confidence: float, *, paired: bool
+) -> tuple[float, float | None]:
+    """Mean of `b` minus that of `a`, and the half-width of its interval; None as in `ratio_of`."""
+    sides = (a, b)
+    means = [_mean(side) for side in sides]
     middle = means[1] - means[0]
     free: float = len(a) - 1 if paired else len(a) + len(b) - 2
     if free < 1:
-        return math.exp(middle), None
+        return middle, None
     from scipy.stats import t
 
     if paired:
-        steps = OfRuns.of("", [y - x for x, y in zip(*logs, strict=True)])
+        steps = OfRuns.of("", [y - x for x, y in zip(*sides, strict=True)])
         error = steps.sd / math.sqrt(steps.n)
     elif min(len(a), len(b)) > 1:
-        one, other = (OfRuns.of("", side) for side in logs)
+        one, other = (OfRuns.of("", side) for side in sides)
         free, _ = welch(one, other)
         error = math.sqrt(one.sd**2 / one.n + other.sd**2 / other.n)
     else:
-        squares = sum((x - mean) ** 2 for side, mean in zip(logs, means, strict=True) for x in side)
+        squares = sum(
+            (x - mean) ** 2 for side, mean in zip(sides, means, strict=True) for x in side
+        )
         error = math.sqrt(squares / free * (1 / len(a) + 1 / len(b)))
-    half = float(t.ppf((1 + confidence) / 2, free)) * error
-    ends = math.exp(middle - half), math.exp(middle + half)
-    return math.exp(middle), Ratio(math.exp(middle), *ends)
+    return middle, float(t.ppf((1 + confidence) / 2, free)) * error
 
 
 def _responses(a: list[dict[str, Any]], b: list[dict[str, Any]], *, paired: bool) -> list[Measured]:
@@ -341,7 +373,7 @@ def _add_files(comparison: Replicated, a: list[Run], b: list[Run], *, paired: bo
             measured("bytes", "B", of_runs),
             measured("time_ns", "ns", of_runs),
         )
-        row.matters = abs(row.change_ns) >= least and row.time.differs
+        row.matters = abs(row.change_ns) >= least and (row.time.differs or row.time.one_sided)
         comparison.files.append(row)
     comparison.files.sort(key=lambda row: (-abs(row.change_ns), row.path, row.direction))
 
@@ -351,7 +383,7 @@ def _answer(
 ) -> tuple[str, list[tuple[str, str]]]:
     """The first sentence on the first response that differs, and points on the rest."""
     differ = [r for r in comparison.responses if r.differs]
-    single = [r for r in comparison.responses if r.interval is None and r.ratio is not None]
+    single = [r for r in comparison.responses if r.single]
     same = [r for r in comparison.responses if r.equal or _close(r)]
     open_ = [r for r in comparison.responses if r not in (*differ, *single, *same)]
     headline, main = _headline(differ, single, same, open_)
@@ -363,7 +395,7 @@ def _answer(
         "Why": [_of_files(comparison, comparison.on_files)] if comparison.on_files else [],
         "No effect": [_same(r) for r in same if r is not main],
         "Unknown": [
-            *(f"{r.name} ({_times(r)})" for r in open_ if r is not main),
+            *(f"{r.name} ({_open(r)})" for r in open_ if r is not main),
             *unknown,
         ],
         "Next step": [_REPEAT] if single else [],
@@ -387,7 +419,7 @@ def _headline(
         return f"A and B do not differ in {_same(same[0])}.", same[0]
     if open_:
         first = open_[0]
-        return f"Open: these runs show no difference in {first.name} ({_times(first)}).", first
+        return f"Open: these runs show no difference in {first.name} ({_open(first)}).", first
     return "A and B have no response in common.", None
 
 
@@ -420,9 +452,22 @@ def _margin(factor_: float) -> str:
     return f"{max(100 * (factor_ - 1), 0.01):.2g} %"
 
 
-def _of_response(response: Measured) -> str:
+def _open(response: Measured) -> str:
+    """The bounds of a ratio; the means and the bounds of their difference if there is no ratio."""
+    ends = response.difference
+    if response.ratio is not None or ends is None:
+        return _times(response)
+    low, high = (f"{end:.3g}".replace("-", "−") for end in ends)
+    return f"{_values(response)}, {low} to {high} {response.unit}".rstrip() + " more in B"
+
+
+def _values(response: Measured) -> str:
     a, b = response.means
-    values = f"{a:.4g} in A, {b:.4g} {response.unit}".rstrip() + " in B"
+    return f"{a:.4g} in A, {b:.4g} {response.unit}".rstrip() + " in B"
+
+
+def _of_response(response: Measured) -> str:
+    values = _values(response)
     if response.ratio is None:
         return f"{response.name} is {values}"
     coarse = ", with one value on each side" if response.coarse else ""
