@@ -250,6 +250,22 @@ def test_equal_values_need_no_interval() -> None:
     )
 
 
+def test_a_response_in_another_unit_is_not_compared(tmp_path: Path) -> None:
+    """12 ms of one study and 0.013 s of another were "923× lower"."""
+    for place, unit, value in (("one", "ms", 12.0), ("other", "s", 0.013)):
+        for number in range(3):
+            noise = 1 + number / 100
+            a_run(tmp_path / place, f"r00{number}", "t01", latency=noise * value, rate=50 * noise)
+            path = tmp_path / place / "runs" / f"r00{number}" / "manifest.json"
+            manifest = json.loads(path.read_text())
+            manifest["responses"]["latency"]["unit"] = unit
+            path.write_text(json.dumps(manifest))
+    result = compare_replicates(*(select(f"{tmp_path / place}:t01") for place in ("one", "other")))
+    assert [r.name for r in result.responses] == ["rate", "wall time"]
+    *_, last = result.conclusion
+    assert "latency is not compared: its unit is ms in A and s in B" in last
+
+
 def headline_of(*responses: Measured) -> str:
     return _answer(Replicated("a", "b", ({}, {}), ([], []), list(responses)))[0]
 

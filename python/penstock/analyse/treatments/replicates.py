@@ -204,13 +204,16 @@ def compare_replicates(a: Selection, b: Selection) -> Replicated:
             if not comparison.responses:
                 raise
             unread = f"their traces are left out: {error}"
+    in_other_units = _in_other_units(sides[0], sides[1])
     if not comparison.responses and comparison.on_files is None:
+        units_text = f" ({'; '.join(in_other_units)})" if in_other_units else ""
         raise BadInput(
-            f"{a.name} and {b.name}: found no response that both have, and no trace of both; "
+            f"{a.name} and {b.name}: found no response that both have, and no trace of both{units_text}; "
             "expected runs of a study, or traces"
         )
+    details = [*in_other_units, *([unread] if unread else [])]
     comparison.headline, comparison.points = _answer(
-        comparison, [*_unequal(sides[0], sides[1])], [unread] if unread else []
+        comparison, [*_unequal(sides[0], sides[1])], details
     )
     return comparison
 
@@ -286,23 +289,45 @@ def _difference(
 
 
 def _responses(a: list[dict[str, Any]], b: list[dict[str, Any]], *, paired: bool) -> list[Measured]:
-    """Responses that every run of both sides has, and the duration of the runs."""
+    """Responses that every run of both sides has in one unit, and the duration of the runs."""
     measured = []
     every = [*a, *b]
     of_runs = [m.get("responses") or {} for m in every]
     for name in of_runs[0]:
         values = [(responses.get(name) or {}).get("value") for responses in of_runs]
-        if name != "wall_s" and all(isinstance(value, int | float) for value in values):
-            unit = str(of_runs[0][name].get("unit") or "")
+        if name == "wall_s" or not all(isinstance(value, int | float) for value in values):
+            continue
+        units = _units(every, name)
+        if len(units) == 1:
             numbers = [float(value) for value in values if value is not None]
-            measured.append(
-                Measured(name, unit, numbers[: len(a)], numbers[len(a) :], paired=paired)
-            )
+            sides = numbers[: len(a)], numbers[len(a) :]
+            measured.append(Measured(name, units[0], *sides, paired=paired))
     walls = [_wall_s(manifest) for manifest in every]
     if all(walls):
         seconds = [float(wall) for wall in walls if wall]
         measured.append(Measured(_WALL, "s", seconds[: len(a)], seconds[len(a) :], paired=paired))
     return measured
+
+
+def _units(manifests: list[dict[str, Any]], name: str) -> list[str]:
+    """The units of a response in runs that have it."""
+    responses = [(m.get("responses") or {}).get(name) for m in manifests]
+    return sorted({str(r.get("unit") or "") for r in responses if r})
+
+
+def _in_other_units(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[str]:
+    """Text on the responses that are not compared, because A and B have them in different units."""
+    names = [n for n in a[0].get("responses") or {} if n in (b[0].get("responses") or {})]
+    units = {n: (_units(a, n), _units(b, n)) for n in names if n != "wall_s"}
+    return [
+        f"{name} is not compared: its unit is {_named(of_a)} in A and {_named(of_b)} in B"
+        for name, (of_a, of_b) in units.items()
+        if of_a != of_b
+    ]
+
+
+def _named(units: list[str]) -> str:
+    return " or ".join(unit or "none" for unit in units)
 
 
 def _wall_s(manifest: Mapping[str, Any]) -> float | None:
