@@ -71,6 +71,19 @@ def test_undecided_screening_continues() -> None:
     assert "decided" not in "".join(s["ended"] for s in plan.stages)
 
 
+def test_degraded_runs_leave_effects_undecided() -> None:
+    """The bias of degraded runs may be larger than the bound: an effect of 0 was "within" it."""
+    table = pd.DataFrame(
+        {"term": ["A", "B"], "effect": [0.0, 30.0], "standard_error": 0.1, "df_error": 20.0}
+    )
+    decision = decide(table, ["A", "B"], 0.05, BOUND)
+    assert decision is not None
+    assert (decision.within, decision.beyond) == (("A",), ("B",))
+    decision = decide(table.assign(bias=[12.0, np.nan]), ["A", "B"], 0.05, BOUND)
+    assert decision is not None
+    assert (decision.undecided, decision.beyond) == (("A",), ("B",))
+
+
 def grown() -> list[Plan]:
     """The plans of the three looks of five factors: 8, 16 and 32 treatments."""
     study = study_of("{runs: 100, confirm: 2}")

@@ -43,7 +43,8 @@ class Decided:
 def decide(table: pd.DataFrame, names: list[str], alpha: float, bound: float) -> Decided | None:
     """Decisions from the effects table of a look at the level `alpha`; None without pure error.
 
-    `bound` is the difference of level means that matters, on the scale of the effects.
+    `bound` is the difference of level means that matters, on the scale of the effects. Decisions hold for any
+    correction of degraded runs within their bounds.
     """
     of_factors = (
         table["term"].map(lambda term: set(str(term).split(":")) <= set(names)).astype(bool)
@@ -53,6 +54,8 @@ def decide(table: pd.DataFrame, names: list[str], alpha: float, bound: float) ->
         return None
     error = 2 * pd.to_numeric(tested["standard_error"]).to_numpy(dtype=float)
     half = error * stats.t.ppf(1 - alpha / (2 * len(tested)), tested["df_error"])
+    if "bias" in tested:
+        half = half + pd.to_numeric(tested["bias"]).fillna(0.0).to_numpy(dtype=float)
     size = np.abs(pd.to_numeric(tested["effect"]).to_numpy(dtype=float))
     beyond, within = size - half > bound, size + half < bound
     terms = tested["term"].astype(str).to_numpy()
