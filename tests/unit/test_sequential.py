@@ -24,7 +24,7 @@ from penstock.design.additions.alpha_spending import analysis_level, level, look
 from penstock.design.additions.stages import Stage, stage_of, with_stages
 from penstock.design.additions.two_levels import make_step
 from penstock.design.plan import make_plan
-from penstock.design.planned import coded_matrix
+from penstock.design.planned import Plan, coded_matrix
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Limits, Study
 from penstock.study.load import load_study, read_study
@@ -436,6 +436,40 @@ def test_the_answer_has_the_confirmation(tmp_path: Path) -> None:
     chosen = plan.stages[-1]["treatments"][0]
     (treatment,) = {r.treatment_id for r in plan.rows if r.levels == chosen}
     assert result.first.evidence["treatment_id"] == treatment
+
+
+def confirmation_runs(plan: Plan) -> set[str]:
+    """The runs of the confirmation."""
+    number = next(n for n, s in enumerate(plan.stages, 2) if s["purpose"] == "confirm")
+    return {r.run_id for r in plan.rows if r.stage == number}
+
+
+def test_a_confirmation_against_a_mean_of_zero_has_no_share(tmp_path: Path) -> None:
+    """A default without any retry: the possible difference was divided by its mean of 0."""
+    study = study_of("{runs: 60, confirm: 4, default: {A: high}}")
+    plan, runs = played(study, lambda c: 100 + 20 * c["A"] - 5 * c["B"])
+    default = runs["A"].eq("high") & runs["run_id"].isin(confirmation_runs(plan))
+    others = runs["run_id"].isin(confirmation_runs(plan)) & ~default
+    runs.loc[default, "took"] = 0.0
+    runs.loc[others, "took"] = [0.0, 0.0, 3.0, 0.0]
+    (finding,) = confirmed(outcome_of(tmp_path, study, plan, runs))
+    assert "may be chance; up to 3.14 s is possible" in finding.statement
+
+
+def test_a_confirmation_holds_for_any_correction_of_degraded_runs(tmp_path: Path) -> None:
+    study = study_of("{runs: 60, confirm: 4, default: {A: high}}")
+    plan, runs = played(study, lambda c: 100 + 20 * c["A"] - 5 * c["B"])
+    low = runs["took"].where(~runs["run_id"].isin(confirmation_runs(plan)), runs["took"] - 60)
+    bounded = runs.assign(**{"took:low": low, "took:high": runs["took"]})
+    (finding,) = confirmed(outcome_of(tmp_path, study, plan, bounded))
+    assert "may be chance" in finding.statement
+    # without a bound a degraded run is not used
+    last = sorted(confirmation_runs(plan))[-1]
+    unbounded = runs.assign(
+        **{"took:low": runs["took"].mask(runs["run_id"].eq(last)), "took:high": runs["took"]}
+    )
+    (finding,) = confirmed(outcome_of(tmp_path, study, plan, unbounded))
+    assert "3 fresh interleaved pairs" in finding.statement
 
 
 @pytest.mark.parametrize(("noise", "small"), [(0.2, True), (6.0, False)])

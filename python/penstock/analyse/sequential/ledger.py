@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from scipy import stats
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.findings.rerun import rerun
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.statistics.bias import Values, ends, used
 from penstock.analyse.treatments.means import AS_GOOD
 from penstock.text import counted, percent, quantities, quantity
 
@@ -85,49 +87,75 @@ def confirmed(outcome: Outcome) -> Iterator[Finding]:
             continue
         response = outcome.responses[0]
         rows = [r for r in outcome.plan["rows"] if r.get("stage") == number]
-        values = dict(zip(outcome.measured["run_id"], outcome.measured[response.name], strict=True))
-        pairs: dict[int, dict[bool, float]] = {}
         chosen, other = stage["treatments"][:2]
-        for row in rows:
-            value = values.get(row["run_id"])
-            if value is not None and not pd.isna(value):
-                pairs.setdefault(row["block"], {})[row["levels"] == chosen] = float(value)
-        complete = np.array([[p[True], p[False]] for p in pairs.values() if len(p) == 2])
-        if len(complete) < 2:
-            yield _unjudged(outcome, number, len(complete), rows)
+        pairs = _pairs(outcome, response.name, rows, chosen)
+        if len(pairs) < 2:
+            yield _unjudged(outcome, number, len(pairs), rows)
             continue
-        differences = complete[:, 0] - complete[:, 1]
-        mean = float(differences.mean())
-        half = float(
-            stats.t.ppf(0.975, len(complete) - 1) * differences.std(ddof=1) / np.sqrt(len(complete))
-        )
+        low, high, mean = _difference(pairs)
         good = mean > 0 if response.better == "higher" else mean < 0
-        sure = abs(mean) > half
-        ends = [mean - half, mean + half]
-        limit = max(map(abs, ends)) / abs(float(complete[:, 1].mean()))
+        sure = mean != 0 and not low <= 0 <= high
+        means = pairs[:, :, 0].mean(axis=0)
+        most, limit = _limit(low, high, float(means[1]), response.unit)
         small = not sure and limit <= (AS_GOOD if outcome.detect is None else outcome.detect)
         verdict = (
-            f"they differ by less than {percent(limit)}"
+            f"they differ by less than {most}"
             if small
-            else f"that the choice is better may be chance; up to {percent(limit)} is possible"
+            else f"that the choice is better may be chance; up to {most} is possible"
             if not sure
             else f"that the choice is better {'is confirmed' if good else 'is refuted: it is worse'}"
         )
         differing = [{n: v[n] for n in v if chosen[n] != other[n]} for v in (chosen, other)]
         texts = [
             f"{quantity(float(v), response.unit)} with {outcome.phrase(levels, ' + ')}"
-            for v, levels in zip(complete.mean(axis=0), differing, strict=True)
+            for v, levels in zip(means, differing, strict=True)
         ]
         same = outcome.phrase({n: v for n, v in chosen.items() if other[n] == v}, " + ")
         yield Finding(
             "confirmation",
             "info" if small or (sure and good) else "warning",
-            f"{counted(len(complete), 'fresh interleaved pair')}: {texts[0]}, {texts[1]}; {verdict}.",
+            f"{counted(len(pairs), 'fresh interleaved pair')}: {texts[0]}, {texts[1]}; {verdict}.",
             {"table": "runs", "stage": number, "run_id": [r["run_id"] for r in rows]},
-            "" if sure or small else _more_pairs(outcome, len(complete)),
+            "" if sure or small else _more_pairs(outcome, len(pairs)),
             f"Difference {quantity(mean, response.unit)}, 95 % interval "
-            f"{quantities(ends, response.unit)}{f', with {same}' if same else ''}.",
+            f"{quantities([low, high], response.unit)}{f', with {same}' if same else ''}.",
         )
+
+
+def _pairs(
+    outcome: Outcome,
+    response: str,
+    rows: Sequence[Mapping[str, Any]],
+    chosen: Mapping[str, str],
+) -> Values:
+    """The complete pairs × chosen and other setting × the value, and the ends of the undisturbed one."""
+    runs = outcome.measured[used(outcome.measured, response)]
+    values = pd.to_numeric(runs[response]).to_numpy(float)
+    low, high = ends(runs, response) or (values, values)
+    of_run = dict(zip(runs["run_id"], zip(values, low, high, strict=True), strict=True))
+    pairs: dict[int, dict[bool, tuple[float, float, float]]] = {}
+    for row in rows:
+        if row["run_id"] in of_run:
+            pairs.setdefault(row["block"], {})[row["levels"] == chosen] = of_run[row["run_id"]]
+    complete = [[p[True], p[False]] for p in pairs.values() if len(p) == 2]
+    return np.array(complete, dtype=float).reshape(len(complete), 2, 3)
+
+
+def _difference(pairs: Values) -> tuple[float, float, float]:
+    """95 % interval of the chosen minus the other setting, for any correction of degraded runs; the mean."""
+    differences = pairs[:, 0, 0] - pairs[:, 1, 0]
+    count = len(pairs)
+    half = float(stats.t.ppf(0.975, count - 1) * differences.std(ddof=1) / np.sqrt(count))
+    least, most = pairs[:, 0, 1] - pairs[:, 1, 2], pairs[:, 0, 2] - pairs[:, 1, 1]
+    return float(least.mean()) - half, float(most.mean()) + half, float(differences.mean())
+
+
+def _limit(low: float, high: float, mean: float, unit: str) -> tuple[str, float]:
+    """The largest possible difference as text, and relative to the mean of the other setting."""
+    largest = max(abs(low), abs(high))
+    if not mean:
+        return quantity(largest, unit), math.inf if largest else 0.0
+    return percent(largest / abs(mean)), largest / abs(mean)
 
 
 def _more_pairs(outcome: Outcome, pairs: int) -> str:
