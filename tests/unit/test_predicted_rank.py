@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from typer.testing import CliRunner
 
 from penstock.analyse.statistics.effects import effects
@@ -66,6 +67,23 @@ def test_ranking_does_not_change_the_order_of_runs(tmp_path: Path) -> None:
     assert [r["run_id"] for r in json.loads(run("--json").stdout)["rows"]] == [
         r.run_id for r in plan.rows
     ]
+
+
+@pytest.mark.parametrize("text", ["1,234.5", "980,5", "12 ms"])
+def test_a_prediction_that_is_no_number_is_refused(tmp_path: Path, text: str) -> None:
+    """Only the values above 999 had a comma: the best treatments were ranked last, "no prediction"."""
+    plan_of_text(TEXT, tmp_path)
+    path = predictions(tmp_path)
+    table = pd.read_csv(path, dtype=str)
+    table.loc[2, "predicted"] = text
+    table.to_csv(path, index=False)
+    argv = ["plan", str(tmp_path / "recorded.study.yaml"), "--rank-by-prediction", str(path)]
+    error = CliRunner().invoke(_build(), argv).exception
+    assert isinstance(error, BadInput)
+    assert f"found {text!r}; expected a number" in str(error)
+    table.loc[2, "predicted"] = "NaN"
+    table.to_csv(path, index=False)
+    assert "no prediction" in CliRunner().invoke(_build(), argv).output
 
 
 def test_tables_without_predictions_are_refused(tmp_path: Path) -> None:

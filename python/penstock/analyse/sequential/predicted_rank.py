@@ -11,11 +11,13 @@ from typing import Any
 import pandas as pd
 
 from penstock.design.planned import Plan, treatments_of
-from penstock.errors import BadInput
+from penstock.errors import BadInput, printable
 from penstock.spec.study import Response
 from penstock.text import quantities, quantity
 
 _LARGEST_BYTES = 256 << 20
+#: texts of a missing number
+_MISSING = frozenset(("", "-", "na", "n/a", "nan", "none", "null", "<na>"))
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ def predictions_of(path: Path) -> pd.DataFrame:
 def ranked(plan: Plan, response: Response, table: pd.DataFrame) -> list[Ranked]:
     """The plan's treatments in descending order of prediction, those without one last.
 
-    Rows are matched by the factors' columns. BadInput if one is missing or nothing matches.
+    Rows are matched by the factors' columns. BadInput if one is missing, if nothing matches, or for a text
+    that is no number.
     """
     names = [f.name for f in plan.factors]
     missing = [n for n in names if n not in table]
@@ -108,8 +111,13 @@ def rank_lines(treatments: Sequence[Ranked], response: Response) -> list[str]:
 
 
 def _number(value: Any) -> float | None:
+    if value is None or str(value).strip().lower() in _MISSING:
+        return None
     try:
         number = float(value)
     except (TypeError, ValueError):
-        return None
+        raise BadInput(
+            f"the predictions: found {printable(str(value)[:80])!r}; expected a number with a decimal point, "
+            "without a unit"
+        ) from None
     return number if math.isfinite(number) else None
