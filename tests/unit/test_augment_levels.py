@@ -64,6 +64,19 @@ def test_added_replicates_of_a_full_design_are_blocks(tmp_path: Path) -> None:
     assert table.loc["residual", "df"] == plan.power["degrees_of_freedom"] == 5 * 4
 
 
+def test_a_factor_of_many_levels_gets_replicates(tmp_path: Path) -> None:
+    """Level numbers were stored in 8 bits: an addition ended in an OverflowError."""
+    sizes = ", ".join(str(4 * n) for n in range(1, 151))
+    factors = {"cache": f"{{levels: [{sizes}]}}", "disk": "{levels: [hdd, ssd]}"}
+    plan = extended(tmp_path, factors, "{kind: full, replicates: 1}", "replicates:1")
+    added = [r for r in plan.rows if r.stage == 2]
+    assert {(r.treatment_id, *r.levels.values()) for r in added} == {
+        (r.treatment_id, *r.levels.values()) for r in plan.rows if r.stage == 1
+    }
+    numbers = np.array([[149, 1], [0, 0]])
+    assert numbers_of(plan.factors, coded_of(plan.factors, numbers)).tolist() == numbers.tolist()
+
+
 @pytest.mark.parametrize("kinds", [("optimal:4",), ("optimal:9", "replicates:1"), ("optimal:20",)])
 @pytest.mark.parametrize("again", [False, True])
 def test_optimal_treatments_keep_completed_runs_and_obey_forbidden(

@@ -146,6 +146,11 @@ def plan_from_json(value: Mapping[str, Any]) -> Plan:
         raise BadInput(f"this is no plan: {error}") from None
 
 
+def coded_type(factors: Sequence[Factor]) -> Any:
+    """Type of coded levels: numbers of more than 128 levels need more than 8 bits."""
+    return np.int8 if all(len(f.levels) == 2 for f in factors) else np.int64
+
+
 def coded_matrix(plan: Plan) -> np.ndarray[Any, np.dtype[np.int8]]:
     """Treatments × factors of the plan's coded levels, in standard order."""
     first: dict[int, PlannedRun] = {}
@@ -153,5 +158,5 @@ def coded_matrix(plan: Plan) -> np.ndarray[Any, np.dtype[np.int8]]:
         first.setdefault(row.standard_order, row)
     names = [f.name for f in plan.factors]
     return np.array(
-        [[first[i].coded[n] for n in names] for i in sorted(first)], dtype=np.int8
+        [[first[i].coded[n] for n in names] for i in sorted(first)], dtype=coded_type(plan.factors)
     ).reshape(len(first), len(names))

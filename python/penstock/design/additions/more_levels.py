@@ -25,6 +25,7 @@ from penstock.design.contrasts import products
 from penstock.design.kinds.base import Asked, Model, Numbers, numeric
 from penstock.design.kinds.optimal import D, possible
 from penstock.design.matrix import Matrix
+from penstock.design.planned import coded_type
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Factor
 
@@ -49,7 +50,7 @@ def numbers_of(factors: Sequence[Factor], coded: Matrix) -> Numbers:
 def coded_of(factors: Sequence[Factor], numbers: Numbers) -> Matrix:
     """Coded rows of level numbers."""
     two = np.array([len(f.levels) == 2 for f in factors])
-    return np.where(two, 2 * numbers - 1, numbers).astype(np.int8)
+    return np.asarray(np.where(two, 2 * numbers - 1, numbers).astype(coded_type(factors)))
 
 
 def level_step(

@@ -36,7 +36,7 @@ from penstock.design.order import (
 )
 from penstock.design.orders import PASSES
 from penstock.design.plan import alias_table, design_request, partial_aliases, relation_text
-from penstock.design.planned import Alias, Plan, PlannedRun, coded_matrix
+from penstock.design.planned import Alias, Plan, PlannedRun, coded_matrix, coded_type
 from penstock.design.power import effective_by_columns, error_df, power_at, power_of, pure_df
 from penstock.errors import BadInput
 from penstock.spec.study import Study
@@ -166,7 +166,8 @@ def designed(plan: Plan, stages: Sequence[Stage]) -> tuple[Matrix, list[int]]:
         if r.stage in included
     }
     order = sorted(seen)
-    return np.array([seen[k] for k in order], dtype=np.int8), [k[0] for k in order]
+    coded = np.array([seen[k] for k in order], dtype=coded_type(plan.factors))
+    return coded, [k[0] for k in order]
 
 
 def _rows(
@@ -320,7 +321,7 @@ def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, An
         return plan.power
     if not plan.two_level:
         names = [f.name for f in plan.factors]
-        coded = np.array([[r.coded[n] for n in names] for r in rows], dtype=np.int8)
+        coded = np.array([[r.coded[n] for n in names] for r in rows], dtype=np.int64)
         numbers = numbers_of(plan.factors, coded)
         model = plan.model or "main"
         x = columns(plan.factors, model, numbers, blocks)
