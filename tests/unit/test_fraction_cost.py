@@ -10,12 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.sequential.fraction import _fault, half_against_full
 from penstock.analyse.sequential.fraction_cost import fraction_costs, fraction_lines
 from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.significance import is_sure
 from penstock.campaign.analysis import analyse
 from penstock.cli import _build
 from penstock.design.planned import plan_from_json
 from penstock.errors import BadInput
+from penstock.report import sections
 from tests.unit.recorded_study import record, study_text
 
 TWO = "{levels: [low, high]}"
@@ -74,6 +77,44 @@ def test_a_fraction_of_high_resolution_agrees(tmp_path: Path) -> None:
     assert document["same_top"] is True
     assert document["tau_main_effects"] == pytest.approx(1)
     assert document["intervals_overlap"] <= len(document["terms"]) == 7
+
+
+def test_a_fraction_is_compared_on_the_scale_of_the_effects(tmp_path: Path) -> None:
+    """Factors that multiply the response have interactions in differences only; the effects are ratios."""
+    draws = np.random.default_rng(5)
+
+    def value(row):
+        return {
+            "y": float(np.exp(3 + row.coded["A"] + 0.8 * row.coded["B"] + draws.normal(0, 0.02)))
+        }
+
+    text = study_text(dict.fromkeys("ABC", TWO), "{kind: full, replicates: 4}")
+    out = record(tmp_path, text, value)
+    codes = {f.code: f for f in analyse(out, report=False).findings}
+    outcome = Outcome.read(out)
+    table = outcome.effects
+    assert table is not None
+    assert set(table["scale"]) == {"log"}
+    assert set(table.loc[is_sure(table), "term"]) == {"A", "B"}
+    assert "fraction-agrees" in codes
+    assert "fraction-misleads" not in codes
+    compared = half_against_full(outcome, "y")
+    assert compared is not None
+    ratios = {r["term"]: np.exp(r["full"]) for r in compared["rows"]}
+    assert ratios["A"] == pytest.approx(np.exp(2), rel=0.05)
+    (cost,) = fraction_costs(outcome, ["1"], 2)
+    assert "Both designs find A." in list(cost.terms["statement"])
+    assert not any(cost.terms["fault"])
+    (page,) = sections.fractions(outcome)
+    assert page["columns"][1]["name"] == "full (ratio)"
+    assert next(r for r in page["rows"] if r["cells"][0] == "A")["cells"][1].startswith("7.")
+
+
+def test_too_large_ratios_are_compared_as_ratios() -> None:
+    assert _fault(np.log(5) / 2, np.log(4) / 2, 0.0, True, True, "log") == (
+        "would have come out 25 % too large"
+    )
+    assert _fault(5, 4, 0.0, True, True, "linear") == "would have come out 25 % too large"
 
 
 @pytest.mark.parametrize("generators", [["D = A*Z"], ["9"], ["D = A*B", "D = -A*B"], ["D"]])

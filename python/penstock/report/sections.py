@@ -460,17 +460,24 @@ def fractions(outcome: Outcome) -> list[Table]:
         compared = half_against_full(outcome, response.name)
         if compared is None:
             continue
+        log = compared["scale"] == LOG
         effects = [r[of] for r in compared["rows"] for of in ("full", "half")]
-        factor, unit = fitting(effects, response.unit)
+        factor, unit = fitting(effects, response.unit if compared["scale"] == LINEAR else "")
         rows = []
         for r in compared["rows"]:
+            values = [
+                (
+                    ratio_text(r[of]),
+                    " to ".join(ratio_text(r[f"{of}_{end}"]) for end in ("low", "high")),
+                )
+                if log
+                else (_number(r[of], factor=factor), _interval(r, of, factor))
+                for of in ("full", "half")
+            ]
             rows.append(
                 _row(
                     term_text(r["term"]),
-                    _number(r["full"], factor=factor),
-                    _interval(r, "full", factor),
-                    _number(r["half"], factor=factor),
-                    _interval(r, "half", factor),
+                    *(text for pair in values for text in pair),
                     r["rivals"],
                     r["why"] or "as the full design",
                     mark="warn" if r["wrong"] else "",
@@ -481,9 +488,9 @@ def fractions(outcome: Outcome) -> list[Table]:
             _table(
                 [
                     "term",
-                    f"#{named_unit('full', unit)}",
+                    f"#{named_unit('full', 'ratio' if log else unit)}",
                     "#interval",
-                    f"#{named_unit('half', unit)}",
+                    f"#{named_unit('half', 'ratio' if log else unit)}",
                     "#interval",
                     "aliased with",
                     "the half fraction",

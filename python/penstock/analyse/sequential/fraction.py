@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import pandas as pd
 
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.scale import LINEAR, LOG, effect_scale
 from penstock.analyse.statistics.significance import is_sure
 from penstock.analyse.statistics.terms import numbers
 from penstock.design.generators import (
@@ -26,6 +28,8 @@ from penstock.errors import PenstockError
 
 #: relative difference from the effect up to which a size is correct
 MATERIAL = 0.10
+#: the largest logarithm of a ratio of effects that is reported as a number
+_MOST = 300.0
 
 COLUMNS = (
     "response",
@@ -52,8 +56,9 @@ def fraction_of(
     response: str,
     added: int = 1,
     generators: Sequence[str] = (),
+    scale: str = LINEAR,
 ) -> pd.DataFrame:
-    """Coefficients from the full design and from its fraction 2^(K−`added`), one row per contrast.
+    """Coefficients from the full design and from its fraction 2^(K−`added`) on a scale, one row per contrast.
 
     The fraction is the one `plan` would have chosen (maximum resolution, minimum aberration), or that of
     `generators`; its intervals come from its own runs. `coset_sum` is the signed sum of the full design's
@@ -71,10 +76,11 @@ def fraction_of(
         fraction=generators_used,
         treatments=plan.treatments >> generators_used,
     )
-    full = {str(r["term"]): r for r in _records(_judged(effects(runs, plan, response)))}
-    small = _judged(effects(runs[in_half], part, response))
+    of_full = effects(runs, plan, response, scale=scale)
+    full = {str(r["term"]): r for r in _records(_judged(of_full))}
+    small = _judged(effects(runs[in_half], part, response, scale=scale))
     rows = [
-        _row(row, full, relation, names, response)
+        _row(row, full, relation, names, scale)
         for row in _records(small)
         if set(str(row["term"]).split(":")) <= set(names)
     ]
@@ -135,7 +141,7 @@ def _row(
     full: dict[str, dict[str, Any]],
     relation: dict[int, int],
     names: list[str],
-    response: str,
+    scale: str,
 ) -> dict[str, Any]:
     word = _term_word(small["term"], names)
     coset = {word ^ w: s for w, s in relation.items()}
@@ -147,9 +153,9 @@ def _row(
     half = float(small["coefficient"])
     sure_full, sure_half = bool(true["sure"]), bool(small["sure"])
     margin = (float(small["ci_high"]) - float(small["ci_low"])) / 2
-    fault = _fault(half, float(true["coefficient"]), margin, sure_half, sure_full)
+    fault = _fault(half, float(true["coefficient"]), margin, sure_half, sure_full, scale)
     return {
-        "response": response,
+        "response": small["response"],
         "term": small["term"],
         "full": float(true["coefficient"]),
         "full_ci_low": float(true["ci_low"]),
@@ -167,7 +173,9 @@ def _row(
     }
 
 
-def _fault(half: float, full: float, margin: float, sure_half: bool, sure_full: bool) -> str:
+def _fault(
+    half: float, full: float, margin: float, sure_half: bool, sure_full: bool, scale: str
+) -> str:
     """Difference of the fraction's conclusion on a term from the full design's; empty if there is none."""
     if sure_half and not sure_full:
         return "would have been called significant and is not"
@@ -179,7 +187,10 @@ def _fault(half: float, full: float, margin: float, sure_half: bool, sure_full: 
         return "would have had the wrong sign"
     if abs(half - full) > max(margin, MATERIAL * abs(full)):
         size = "large" if half / full > 1 else "small"
-        return f"would have come out {100 * abs(half / full - 1):.0f} % too {size}"
+        off = half / full - 1
+        if scale == LOG:  # an effect is twice the coefficient
+            off = math.expm1(min(2 * (abs(half) - abs(full)), _MOST))
+        return f"would have come out {100 * abs(off):.0f} % too {size}"
     return ""
 
 
@@ -198,9 +209,10 @@ def _readable(terms: str) -> str:
 
 
 def half_against_full(outcome: Outcome, response: str) -> dict[str, Any] | None:
-    """The half fraction and the full design by term; None unless the full design is completely measured.
+    """The half fraction and the full design by term, on the scale of the effects; None unless the full design
+    is completely measured.
 
-    `relation`, `runs`, `of` and `rows`: effects (2q) of both with 95 % intervals, `rivals`, `wrong`,
+    `relation`, `scale`, `runs`, `of` and `rows`: effects (2q) of both with 95 % intervals, `rivals`, `wrong`,
     `why`.
     """
     key = f"half {response}"
@@ -210,6 +222,12 @@ def half_against_full(outcome: Outcome, response: str) -> dict[str, Any] | None:
     return comparison
 
 
+def scale_of(outcome: Outcome, response: str) -> str:
+    """The scale of the effects of a response."""
+    table = outcome.effects
+    return LINEAR if table is None else effect_scale(table[table["response"] == response])
+
+
 def _compared(outcome: Outcome, response: str) -> dict[str, Any] | None:
     if outcome.runs is None or len(outcome.factors) < 3 or response not in outcome.measured:
         return None
@@ -217,9 +235,10 @@ def _compared(outcome: Outcome, response: str) -> dict[str, Any] | None:
     planned = {r["treatment_id"] for r in outcome.plan.get("rows") or []}
     if not planned <= set(usable["treatment_id"]):
         return None
+    scale = scale_of(outcome, response)
     try:
         plan = plan_from_json(outcome.plan)
-        table = fraction_of(outcome.runs, plan, response)
+        table = fraction_of(outcome.runs, plan, response, scale=scale)
     except PenstockError:
         return None
     names = [f.name for f in plan.factors]
@@ -228,6 +247,7 @@ def _compared(outcome: Outcome, response: str) -> dict[str, Any] | None:
     )
     return {
         "relation": f"I = {' × '.join(names[i].replace('_', ' ') for i in members(word))}",
+        "scale": scale,
         "runs": len(plan.rows) // 2,
         "of": len(plan.rows),
         "rows": [_as_effects(row) for row in _records(table)],

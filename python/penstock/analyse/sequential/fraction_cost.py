@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.sequential.fraction import fraction_of, relation_of, rows_in
+from penstock.analyse.sequential.fraction import fraction_of, relation_of, rows_in, scale_of
 from penstock.analyse.treatments.rankings import TOP, Agreement, agree
 from penstock.design.generators import term_of
 from penstock.design.planned import plan_from_json
@@ -77,7 +77,14 @@ def fraction_costs(
         for response in outcome.responses:
             if response.name not in outcome.measured:
                 continue
-            table = fraction_of(outcome.measured, plan, response.name, added, generators)
+            table = fraction_of(
+                outcome.measured,
+                plan,
+                response.name,
+                added,
+                generators,
+                scale_of(outcome, response.name),
+            )
             full, part = (
                 {str(t): abs(float(v)) for t, v in zip(table["term"], table[c], strict=True)}
                 for c in ("full", "fraction")

@@ -469,6 +469,7 @@ def fraction(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             "it takes a full two-level design of three factors or more with a valid run of every treatment"
         )
     rows = compared["rows"]
+    log, unit = compared["scale"] == LOG, response.unit if compared["scale"] == LINEAR else ""
     fig = style.figure(width, 0.95 + 0.3 * len(rows))
     axes = fig.subplots()
     for offset, key, name, series in (
@@ -488,7 +489,11 @@ def fraction(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         style.tips(
             fig,
             dots,
-            [f"{term_text(r['term'])}, {name}: {quantity(r[key], response.unit)}" for r in rows],
+            [
+                f"{term_text(r['term'])}, {name}: "
+                f"{ratio_text(r[key]) if log else quantity(r[key], unit)}"
+                for r in rows
+            ],
         )
     axes.axvline(0, color=style.MUTED, linewidth=0.8)
     axes.set_yticks(
@@ -498,7 +503,9 @@ def fraction(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     if style.narrow(width):
         axes.tick_params(axis="y", labelsize=7.5)
     axes.invert_yaxis()
-    axes.set_xlabel(response_axis(outcome, response, "effect on {}"))
+    axes.set_xlabel(effect_axis(outcome, response, "effect on {}"))
+    if log:
+        _as_ratios(axes.xaxis)
     style.grid(axes, "x")
     fig.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=1)
     return fig
