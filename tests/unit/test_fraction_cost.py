@@ -110,6 +110,17 @@ def test_a_fraction_is_compared_on_the_scale_of_the_effects(tmp_path: Path) -> N
     assert next(r for r in page["rows"] if r["cells"][0] == "A")["cells"][1].startswith("7.")
 
 
+def test_equal_effects_have_no_rank_correlation(tmp_path: Path) -> None:
+    """A response of one value has effects of 0: tau was NaN, also in the JSON document."""
+    text = study_text(dict.fromkeys("ABC", TWO), "{kind: full, replicates: 2}")
+    out = record(tmp_path, text, lambda _: {"y": 5.0})
+    analyse(out, report=False)
+    (cost,) = fraction_costs(Outcome.read(out), ["1"], 2)
+    assert cost.document()["tau_main_effects"] is None
+    assert not any("nan" in line for line in fraction_lines([cost]))
+    json.dumps(cost.document(), allow_nan=False)
+
+
 def test_too_large_ratios_are_compared_as_ratios() -> None:
     assert _fault(np.log(5) / 2, np.log(4) / 2, 0.0, True, True, "log") == (
         "would have come out 25 % too large"

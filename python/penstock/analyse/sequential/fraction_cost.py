@@ -6,6 +6,7 @@ not prove clear estimates: each is reported with its aliases.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,11 @@ class FractionCost:
     overlapping: int
     terms: pd.DataFrame
 
+    @property
+    def tau(self) -> float | None:
+        """Kendall's τ of the main effects; None if it is not defined, as for effects that are all alike."""
+        return self.main.tau if self.main is not None and math.isfinite(self.main.tau) else None
+
     def document(self) -> dict[str, Any]:
         """Plain values."""
         timed = self.seconds[0] > 0 and self.seconds[1] > 0
@@ -53,7 +59,7 @@ class FractionCost:
             "largest": dict(zip(("full", "fraction"), self.largest.best, strict=True))
             if self.largest
             else None,
-            "tau_main_effects": self.main.tau if self.main else None,
+            "tau_main_effects": self.tau,
             "intervals_overlap": self.overlapping,
             "terms": self.terms.astype(object).where(self.terms.notna(), None).to_dict("records"),
         }
@@ -139,7 +145,7 @@ def fraction_lines(costs: Sequence[FractionCost]) -> Iterator[str]:
             full, part = ([term_text(t) for t in best] for best in one.largest.best)
             same = "are the same" if document["same_top"] else f"would have been {listed(part)}"
             yield f"  the {one.largest.top} largest effects, {listed(full)}, {same}"
-        if one.main is not None:
-            yield f"  Kendall's tau of the main effects {one.main.tau:.2f}"
+        if one.tau is not None:
+            yield f"  Kendall's tau of the main effects {one.tau:.2f}"
         yield f"  intervals of {one.overlapping} of {counted(len(one.terms), 'term')} overlap"
         yield from (f"  {row['statement']}" for row in one.terms.to_dict("records") if row["fault"])
