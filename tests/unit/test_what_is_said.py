@@ -204,6 +204,14 @@ def near_the_limit(study: SimulatedStudy, studies: int) -> Iterator[Outcome]:
         yield study.study(seed, lambda v: 0.066 * (v["a"] == "z"))
 
 
+def test_equal_runs_have_no_bound_of_an_effect(tmp_path: Path) -> None:
+    """Runs that all took 5 s, by a clock of seconds: an effect "may still be up to 0 s"."""
+    text = study_text(dict.fromkeys("AB", "{levels: [x, y]}"), "{kind: full, replicates: 3}")
+    analysis = analyse(record(tmp_path, text, lambda _: {"y": 5.0}), report=False)
+    (finding,) = (f for f in analysis.findings if f.code == "effect-none")
+    assert finding.statement == "No effect of A or B on y shows."
+
+
 def test_no_sentence_contradicts_another(
     two_cubed: SimulatedStudy, two_to_the_fourth: SimulatedStudy
 ) -> None:

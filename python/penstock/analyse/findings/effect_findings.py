@@ -555,7 +555,7 @@ def _bounded(outcome: Outcome, response: ResponseUnit, terms: Sequence[Row]) -> 
 def _up_to(outcome: Outcome, response: ResponseUnit, terms: Sequence[Row]) -> str:
     """The upper bound of the size of these effects, all terms of the response together."""
     most = max((end for end in map(bound, terms) if math.isfinite(end)), default=math.inf)
-    if not math.isfinite(most):
+    if not 0 < most < math.inf:  # equal runs show no variation, so there is no bound
         return ""
     return f"; it may still be up to {bound_text(outcome, response, most, terms[0]['scale'])}"
 
