@@ -13,7 +13,7 @@ from scipy import stats
 
 from penstock.analyse.findings.answer import NEXT_STEP, answer
 from penstock.analyse.findings.effect_findings import effects as effect_findings
-from penstock.analyse.sequential.adaptive import _coded, _state, active_at, next_stage
+from penstock.analyse.sequential.adaptive import _coded, _means, _state, active_at, next_stage
 from penstock.analyse.sequential.aliased import aliased
 from penstock.analyse.sequential.ledger import confirmed, ledger
 from penstock.analyse.statistics.effects import effects
@@ -436,6 +436,26 @@ def test_the_answer_has_the_confirmation(tmp_path: Path) -> None:
     chosen = plan.stages[-1]["treatments"][0]
     (treatment,) = {r.treatment_id for r in plan.rows if r.levels == chosen}
     assert result.first.evidence["treatment_id"] == treatment
+
+
+def test_a_lost_run_does_not_move_the_means_of_others() -> None:
+    """Passes were made equal on average: one that lost its best run raised all others."""
+    study = study_of(
+        "{runs: 60, confirm: 4}", fraction=0, names=list("AB"), design=", replicates: 2"
+    )
+    plan = make_plan(study)
+    of_treatment = {"t01": 10.0, "t02": 10.0, "t03": 96.0, "t04": 100.0}
+    took = {r.run_id: of_treatment[r.treatment_id] * 1.1 ** (r.replicate == 2) for r in plan.rows}
+    runs = table_of(plan, took)
+    lost = next(r.run_id for r in plan.rows if r.treatment_id == "t04" and r.replicate == 2)
+    runs.loc[runs["run_id"] == lost, "valid"] = False
+    assert study.design.sequential is not None
+    state = _state(plan, study, study.design.sequential, runs)
+    assert state.logarithmic
+    _, means, n = _means(state)
+    assert n.tolist() == [2, 2, 2, 1]
+    # less is better, and the second pass takes a tenth more
+    assert means == pytest.approx([-np.log(v * 1.1**0.5) for v in of_treatment.values()])
 
 
 def confirmation_runs(plan: Plan) -> set[str]:

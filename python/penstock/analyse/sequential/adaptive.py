@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from penstock.analyse.sequential.screen_rule import decide
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.scale import LOG, analysis_scale
+from penstock.analyse.statistics.terms import sum_to_zero
 from penstock.analyse.surface.process import Process, expected_improvement, worth_of_a_run
 from penstock.design.additions.alpha_spending import level, looks
 from penstock.design.additions.more_levels import numbers_of
@@ -326,15 +327,27 @@ def _means(state: _State) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]
     stages = {r.run_id: r.stage for r in state.plan.rows}
     part = np.array([stages[r] for r in state.data["run_id"]])
     y = np.log(state.y) if state.logarithmic else state.y.copy()
-    for stage in np.unique(part):  # passes of one stage have the same treatments
-        in_stage = part == stage
-        for block in np.unique(blocks[in_stage]):
-            inside = in_stage & (blocks == block)
-            y[inside] += y[in_stage].mean() - y[inside].mean()
     x, places = np.unique(state.x, axis=0, return_inverse=True)
     places = places.reshape(-1)
+    for stage in np.unique(part):
+        in_stage = part == stage
+        y[in_stage] -= _of_blocks(y[in_stage], places[in_stage], blocks[in_stage])
     n = np.bincount(places)
     return x, state.sign * np.bincount(places, y) / n, n
+
+
+def _of_blocks(y: Values, settings: NDArray[np.int64], blocks: NDArray[np.int64]) -> Values:
+    """What the block of each run adds to its value, adjusted for settings; 0 if the runs do not separate
+    blocks from settings."""
+    setting, block = (np.unique(of_run, return_inverse=True)[1] for of_run in (settings, blocks))
+    if not block.any():
+        return np.zeros(len(y))
+    code = sum_to_zero(block)
+    columns = np.hstack([np.eye(int(setting.max()) + 1)[setting], code])
+    solution, _, rank, _ = np.linalg.lstsq(columns, y, rcond=None)
+    if int(rank) < columns.shape[1]:
+        return np.zeros(len(y))
+    return np.asarray(code @ solution[-code.shape[1] :])
 
 
 def _coded(state: _State, x: NDArray[np.int64]) -> Values:
