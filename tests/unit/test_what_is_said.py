@@ -37,6 +37,7 @@ from penstock.design.plan import make_plan
 from penstock.design.planned import Plan, plan_from_json
 from penstock.report import figures
 from penstock.report.methods import methods
+from penstock.report.style import NotDrawn
 from penstock.study.load import read_study
 from tests.unit.recorded_study import record, refitted, study_text
 
@@ -210,6 +211,18 @@ def test_equal_runs_have_no_bound_of_an_effect(tmp_path: Path) -> None:
     analysis = analyse(record(tmp_path, text, lambda _: {"y": 5.0}), report=False)
     (finding,) = (f for f in analysis.findings if f.code == "effect-none")
     assert finding.statement == "No effect of A or B on y shows."
+    text = methods(analysis.tables)[1]
+    assert "the root mean square error is 0 s of runs (6 degrees of freedom)" in text
+    assert "would have been found" not in text
+
+
+@pytest.mark.filterwarnings("error")
+def test_figures_of_equal_runs_are_not_drawn(tmp_path: Path) -> None:
+    text = study_text(dict.fromkeys("ABC", "{levels: [x, y]}"), "{kind: full, replicates: 3}")
+    outcome = analyse(record(tmp_path, text, lambda _: {"y": 5.0}), report=False).tables
+    for kind, reason in (("half-normal", "all effects on y are 0"), ("residuals", "all residuals")):
+        with pytest.raises(NotDrawn, match=reason):
+            figures.BY_RESPONSE[kind](outcome, outcome.responses[0], 6.0)
 
 
 def test_no_sentence_contradicts_another(

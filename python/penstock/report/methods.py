@@ -135,6 +135,7 @@ def detected(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:
     """
     terms = table[outcome.is_effect(table["term"]) & table["standard_error"].notna()]
     terms = terms[(terms["df_error"] > 0) & terms["method"].isin(["student", REML])]
+    terms = terms[terms["standard_error"] > 0]
     if terms.empty or scale not in (LINEAR, LOG):
         return ""
     tested = int(table["p_value"][outcome.is_effect(table["term"])].notna().sum())
@@ -165,7 +166,7 @@ def _errors(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:
     unit = next(r.unit for r in outcome.responses if r.name == table["response"].iloc[0])
     strata = {"residual": "of runs", "whole_plot": "between whole plots", "strip": "between strips"}
     for row in table.to_dict("records"):
-        term, square = str(row["term"]), float(row.get("mean_square") or math.nan)
+        term, square = str(row["term"]), float(row.get("mean_square", math.nan))
         if term in strata and math.isfinite(square):
             value = quantity(math.sqrt(square), unit if scale == "linear" else "")
             texts.append(f"{value} {strata[term]} ({float(row['df']):.0f} degrees of freedom)")

@@ -39,11 +39,13 @@ def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     m = len(table)
     x = ndtri(0.5 + 0.5 * (np.arange(1, m + 1) - 0.5) / m)
     y = table["_size"].to_numpy(float)
+    if not y.max() > 0:
+        raise NotDrawn(f"all effects on {response.name} are 0")
     # one height per effect, so that labels do not overlap
     fig = style.figure(width, 2.2 + 0.13 * m)
     axes = fig.subplots()
     chance = ~table["sure"].to_numpy(bool)
-    if chance.sum() >= 2:
+    if chance.sum() >= 2 and y[chance].any():
         slope = float(x[chance] @ x[chance] / (x[chance] @ y[chance]))
         top = min(float(x[-1]), slope * float(y.max()))
         axes.plot([0, top / slope], [0, top], color=style.MUTED, linewidth=1)
@@ -102,6 +104,8 @@ def residuals(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         raise NotDrawn("residuals.parquet is missing: effects were not computed")
     table = pd.read_parquet(path)
     table = table[table["response"] == response.name]
+    if len(table) and not table["residual"].any():
+        raise NotDrawn(f"the model meets every run: all residuals of {response.name} are 0")
     table = table[np.isfinite(table["studentised"].astype(float))]
     if len(table) < _LEAST:
         raise NotDrawn(f"the model leaves no degrees of freedom for residuals of {response.name}")
