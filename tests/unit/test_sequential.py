@@ -14,7 +14,7 @@ from scipy import stats
 from penstock.analyse.findings.answer import NEXT_STEP, answer
 from penstock.analyse.findings.effect_findings import effects as effect_findings
 from penstock.analyse.sequential.adaptive import _coded, _means, _state, active_at, next_stage
-from penstock.analyse.sequential.aliased import aliased
+from penstock.analyse.sequential.aliased import Open, aliased
 from penstock.analyse.sequential.ledger import confirmed, ledger
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.significance import is_sure, limits
@@ -436,6 +436,17 @@ def test_the_answer_has_the_confirmation(tmp_path: Path) -> None:
     chosen = plan.stages[-1]["treatments"][0]
     (treatment,) = {r.treatment_id for r in plan.rows if r.levels == chosen}
     assert result.first.evidence["treatment_id"] == treatment
+
+
+def test_replicates_of_a_search_are_counted(tmp_path: Path) -> None:
+    """Replicates repeat the treatments of the search as well, which were not in the number of runs."""
+    study = study_of("{runs: 60, search_runs: 4, confirm: 2}")
+    plan, runs = played(study, lambda c: 100 + 20 * c["A"] - 5 * c["B"])
+    assert any(s["purpose"] == "optimise" for s in plan.stages)
+    study_so_far = Open.of(outcome_of(tmp_path, study, plan, runs))
+    proposal = study_so_far.proposal("replicates:1")
+    stage = stage_of(proposal.step, plan, "more")
+    assert proposal.runs == len(stage.treatments) * stage.replicates
 
 
 def test_a_lost_run_does_not_move_the_means_of_others() -> None:

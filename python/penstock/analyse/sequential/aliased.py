@@ -363,8 +363,8 @@ class Open:
         return None if step is None else self.priced(step)
 
     def priced(self, step: Step, *, again: bool = False) -> Proposal:
-        """The step with runs and hours."""
-        existing = len(np.unique(self.matrix, axis=0))
+        """The step with runs and hours; treatments that a search added are repeated with the others."""
+        existing = len({r.treatment_id for r in self.plan.rows})
         if step.kind.startswith("replicates"):
             runs = existing * int(step.kind.partition(":")[2])
         else:
