@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from penstock.analyse.findings.answer import LABELS, MOST_POINTS, NEXT_STEP, answer
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.findings.question import direction, kind, subject
-from penstock.analyse.findings.why import reasons
+from penstock.analyse.findings.why import Account, reasons, together
 from penstock.analyse.outcome import FactorLevels, Outcome
 from penstock.analyse.treatments.means import ranking
 from penstock.campaign.analysis import Analysis, analyse
@@ -38,6 +38,14 @@ def three_disks(**more: object) -> Planted:
         lambda levels: {"throughput": DISKS[levels["disk"]]},
         **more,  # type: ignore[arg-type]
     )
+
+
+def test_a_run_without_a_record_does_not_lower_a_sampled_share() -> None:
+    """Of three runs one had no record of the links: their use was a third too small."""
+    runs = [Account({"network": 0.9, "flushes": 0.3}), Account({"network": 0.9}), Account({})]
+    mean = together(runs)
+    assert mean.share("network") == pytest.approx(0.9)
+    assert mean.share("flushes") == pytest.approx(0.1)  # a trace without flushes has none
 
 
 def test_which_of_three_disks(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ averaged over the treatment's runs; parallel threads can raise them above 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,6 +84,8 @@ _CAUSES = {
 }
 
 
+#: causes that an observer samples: a run without a record says nothing about them
+_SAMPLED = ("processor", "network", "disk")
 #: causes with counted calls
 _COUNTED = ("flushes", "reads", "writes", "cached")
 
@@ -103,11 +105,16 @@ def _account(outcome: Outcome, treatment_id: str) -> Account | None:
     order = sorted(run_ids, key=lambda run: (not _has_trace(outcome, run), run))
     each = [_of_run(outcome, run_id) for run_id in order[:_RUNS]]
     each = [account for account in each if account.traced] or each
-    if not each:
-        return None
+    return together(each) if each else None
+
+
+def together(each: Sequence[Account]) -> Account:
+    """The mean account of runs. A sampled cause is averaged over the runs that recorded it; others are 0 in
+    runs without them."""
     causes = {cause for account in each for cause in account.shares}
+    of = {c: [a for a in each if c in a.shares or c not in _SAMPLED] for c in causes}
     return Account(
-        {c: sum(a.share(c) for a in each) / len(each) for c in causes},
+        {c: sum(a.share(c) for a in runs) / len(runs) for c, runs in of.items()},
         {c: w for a in reversed(each) for c, w in a.texts.items()},
         each[0].traced,
         [run for a in each for run in a.run_ids],
