@@ -119,3 +119,18 @@ def test_a_factor_without_effect_is_seldom_significant(tmp_path: Path, noise: ob
         for seed in range(studies)
     )
     assert stats.binomtest(false_positives, studies, 0.05, "greater").pvalue > 0.01
+
+
+@pytest.mark.parametrize("value", [0.1, 1.1, 3.3, 7.7, 10.1])
+@pytest.mark.parametrize("replicates", [2, 3, 5, 7])
+def test_rounding_errors_do_not_choose_the_scale(value: float, replicates: int) -> None:
+    """Equal replicates: the deviations from their means were rounding errors, whose ratio decided."""
+    for ratio in (4, 5.5, 9.1):
+        values = [value, ratio * value, 1.7 * value]
+        runs = pd.DataFrame(
+            {
+                "treatment_id": np.repeat(["t1", "t2", "t3"], replicates),
+                "y": np.repeat(values, replicates),
+            }
+        )
+        assert usual_scale(runs, "y") == LOG
