@@ -630,3 +630,14 @@ def test_node_has_one_colour_and_unit_one_line_style() -> None:
     boxes = [t.get_window_extent() for t in (legend.get_title(), *legend.get_texts())]
     assert min(boxes[0].y0 - b.y1 for b in boxes[1:]) >= 0
     assert boxes[0].y1 <= figure.bbox.y1
+
+
+def test_runs_of_one_value_are_not_outlying() -> None:
+    """Most means were exactly 0.1; that of 7 points differed by rounding, and the run was called outlying."""
+    runs = [
+        Series("rate", np.arange(n, dtype=float), np.full(n, 0.1), "1/s", run=f"r{n:03d}")
+        for n in (5, 10, 33, 66, 7)
+    ]
+    assert not bands.outliers(runs)
+    far = replace(runs[-1], y=np.full(7, 0.2))
+    assert bands.outliers([*runs[:-1], far]) == [far]

@@ -24,6 +24,8 @@ FAR = 14.826
 FEWEST_TO_JUDGE = 5
 #: minimum number of runs for quantiles: 2.5 % of them is half a run; the band of fewer has all
 FEWEST_OF_QUANTILES = 20
+#: difference of two means, relative to the largest, up to which it is a rounding error
+_ROUNDING = 1e-9
 #: minimum share of continuing runs in the band
 _GOING_ON = 0.9
 
@@ -124,4 +126,6 @@ def outliers(runs: Sequence[Series]) -> list[Series]:
     off = np.abs(means - np.median(means))
     if len(runs) < FEWEST_TO_JUDGE:
         return []
-    return [s for s, far in zip(runs, off > FAR * np.median(off), strict=True) if far]
+    # if most runs are equal, their means differ by rounding
+    least = max(FAR * float(np.median(off)), _ROUNDING * float(np.abs(means).max()))
+    return [s for s, far in zip(runs, off > least, strict=True) if far]
