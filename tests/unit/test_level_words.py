@@ -208,3 +208,20 @@ def test_infinite_values_are_gaps_in_figures(kind: str) -> None:
     draw(chart_of(kind, recorded), with_gaps).canvas.draw()
     assert all("3 of" in message for message in gaps_of(with_gaps))
     assert gaps_of(recorded) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("jobs", "1 job"),
+        ("cpus", "1 cpu"),
+        ("threads_per_node", "1 thread per node"),
+        ("delay_ms", "1 delay ms"),
+        ("timeout_s", "1 timeout s"),
+        ("status", "1 status"),
+        ("iops", "1 iops"),
+    ],
+)
+def test_only_a_plural_loses_its_s(name: str, text: str) -> None:
+    """A delay of 1 ms was "1 delay m"."""
+    assert FactorLevels(name, ["1", "8"]).phrase("1") == text

@@ -25,6 +25,8 @@ EXCLUDED = "left out: "
 #: units of times and rates
 _TIME = re.compile(r"(^|/)(ns|us|µs|ms|s|min|h)$")
 _NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?", re.IGNORECASE)
+#: names that end in an s without being a plural: units, `status`, `access`, `iops`
+_SINGULAR = re.compile(r"(\b[a-zµ]?s|ss|is|\bi?ops|\b[kmg]?bps|\b[tqr]ps|status|radius|bus)$", re.I)
 #: levels that are ambiguous without their factor
 _SAYS_LITTLE = frozenset(
     "on off yes no true false none all full normal extra default auto low medium high small large big any "
@@ -66,7 +68,7 @@ class FactorLevels:
             counted, _, per = name.partition(" per ")
             if not counted.endswith("s"):
                 return f"{name} {level}"
-            counted = counted[:-1] if level == "1" else counted
+            counted = counted[:-1] if level == "1" and not _SINGULAR.search(counted) else counted
             return f"{level} {counted}{' per ' * bool(per)}{per}"
         if level.lower() in _SAYS_LITTLE:
             return f"{name} {level}"
