@@ -254,7 +254,7 @@ def ratio_of(
     `paired`: value by value, for two or more on each side.
     """
     logs = [[math.log(value) for value in values] for values in (a, b)]
-    middle, half = _difference(*logs, confidence, paired=paired)
+    middle, half = _difference(logs[0], logs[1], confidence, paired=paired)
     if half is None:
         return math.exp(middle), None
     ends = math.exp(middle - half), math.exp(middle + half)

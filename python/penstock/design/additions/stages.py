@@ -321,7 +321,9 @@ def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, An
         return plan.power
     if not plan.two_level:
         names = [f.name for f in plan.factors]
-        coded = np.array([[r.coded[n] for n in names] for r in rows], dtype=np.int64)
+        coded = np.array(
+            [[r.coded[n] for n in names] for r in rows], dtype=coded_type(plan.factors)
+        )
         numbers = numbers_of(plan.factors, coded)
         model = plan.model or "main"
         x = columns(plan.factors, model, numbers, blocks)
