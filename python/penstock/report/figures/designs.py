@@ -249,13 +249,8 @@ def cube(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     chosen = [n for n in _by_share(outcome, response) if n in two][:3]
     if len(chosen) < 3 or response.name not in outcome.measured:
         raise NotDrawn("a cube takes three factors of two levels")
-    runs = outcome.measured
-    values = pd.to_numeric(runs[response.name], errors="coerce")
-    means = values.groupby([runs[n].astype(str) for n in chosen]).mean()
     corners = list(itertools.product(*(outcome.factor(n).levels for n in chosen)))
-    means_at = {c: float(means.get(c, math.nan)) for c in corners}
-    if not all(map(math.isfinite, means_at.values())):
-        raise NotDrawn("a corner of the cube has no valid run")
+    means_at = _at_corners(outcome, response, chosen, corners)
     small = style.narrow(width)
     fig = style.figure(width, 3.2 if small else 3.5)
     axes = fig.subplots()
@@ -296,6 +291,32 @@ def cube(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     ]
     fig.legend(handles=handles, loc="outside lower left", ncols=2)
     return fig
+
+
+def _at_corners(
+    outcome: Outcome,
+    response: ResponseUnit,
+    chosen: Sequence[str],
+    corners: Sequence[tuple[str, ...]],
+) -> dict[tuple[str, ...], float]:
+    """The mean of the treatments at each corner. NotDrawn if a corner lacks one of its treatments, because
+    the corners would then be means over different levels of the other factors."""
+    runs = outcome.measured
+    values = pd.to_numeric(runs[response.name], errors="coerce").to_numpy(float)
+    of_treatment: dict[str, list[float]] = {}
+    for treatment, value in zip(runs["treatment_id"].astype(str), values, strict=True):
+        if math.isfinite(value):
+            of_treatment.setdefault(treatment, []).append(value)
+    planned: dict[tuple[str, ...], set[str]] = {c: set() for c in corners}
+    for row in outcome.plan.get("rows") or []:
+        corner = tuple(str(row["levels"][n]) for n in chosen)
+        planned[corner].add(str(row["treatment_id"]))
+    if not all(at and at <= set(of_treatment) for at in planned.values()):
+        raise NotDrawn("a corner of the cube has no valid run of a treatment")
+    return {
+        corner: float(np.mean([np.mean(of_treatment[t]) for t in sorted(at)]))
+        for corner, at in planned.items()
+    }
 
 
 def _corner(corner: Sequence[str], outcome: Outcome, chosen: Sequence[str]) -> tuple[float, float]:
