@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,44 @@ def test_the_cube_has_means_of_the_three_largest_factors(two_level: Outcome) -> 
     assert f"{best:.3g}" in corner
     bold = [t for a in fig.axes for t in a.texts if t.get_fontweight() == "bold"]
     assert [t.get_text() for t in bold] == [f"{best:.1f}"]
+
+
+def test_lost_runs_do_not_move_the_corners_of_the_cube(two_level: Outcome) -> None:
+    """A corner was the mean of its runs: one lost run of d = high moved it towards d = low."""
+    runs = two_level.measured.assign(y=lambda r: r["y"] + 30 * (r["d"] == "high"))
+    corner = runs.query("b == 'low' and a == 'high' and c == 'high'")
+    mean = corner.groupby("treatment_id")["y"].mean().mean()
+    of_high = corner[corner["d"] == "high"]
+    fewer = runs.drop(of_high.index[0])
+    # the table of effects chooses the factors, and is unchanged
+    labels = tips(figures.draw(replace(two_level, runs=fewer), "cube", style.WIDE_INCHES))
+    (label,) = (
+        s for s in labels if "low" in s and s.count("high") == 2 and "a high" in s and "c high" in s
+    )
+    value = float(label.split(": ")[1].split()[0])
+    left = of_high["y"].iloc[1]
+    other = corner[corner["d"] == "low"]["y"].mean()
+    assert value == pytest.approx((left + other) / 2, abs=0.06)
+    assert abs(value - mean) < 2
+    none = replace(two_level, runs=runs.drop(of_high.index))
+    with pytest.raises(style.NotDrawn, match="no valid run of a treatment"):
+        figures.draw(none, "cube", style.WIDE_INCHES)
+
+
+def test_every_level_of_a_factor_has_its_dots(tmp_path: Path) -> None:
+    """There are six markers: the runs of a seventh level were left out of the figure."""
+    text = study_text(
+        {"jobs": "{levels: [1, 2, 4, 8, 16, 32, 64, 128]}", "b": "{levels: [x, y]}"},
+        "{kind: full, replicates: 2}",
+    )
+    out = record(tmp_path, text, lambda r: {"y": float(r.levels["jobs"]) ** (r.levels["b"] == "y")})
+    analyse(out, report=False)
+    outcome = Outcome.read(out)
+    (axes,) = figures.draw(outcome, "responses", style.WIDE_INCHES).axes
+    assert sum(len(c.get_offsets()) for c in axes.collections) == len(outcome.measured) == 32
+    looks = style.distinct(12)
+    assert looks[:6] == style.SERIES
+    assert len({(k.colour, k.mark) for k in looks}) == 12
 
 
 def test_the_design_shows_every_treatment_and_every_run(two_level: Outcome) -> None:

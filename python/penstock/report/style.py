@@ -65,6 +65,14 @@ SERIES = [
     Series(SKY, "v", (0, (8, 2))),
 ]
 
+
+def distinct(count: int) -> list[Series]:
+    """The looks of so many series; after the colours of `SERIES` these repeat with other marks and lines."""
+    n = len(SERIES)
+    others = [SERIES[(i + i // n) % n] for i in range(count)]
+    return [Series(SERIES[i % n].colour, other.mark, other.line) for i, other in enumerate(others)]
+
+
 RC: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],

@@ -311,7 +311,7 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
         axes = grid[index // columns][index % columns]
         a, b = (outcome.factor(n) for n in term.split(":"))
         across, lines = (a, b) if _spread(values, b.name) >= _spread(values, a.name) else (b, a)
-        for series, level in zip(style.SERIES, lines.levels, strict=False):
+        for series, level in zip(style.distinct(len(lines.levels)), lines.levels, strict=True):
             cells = [{lines.name: level, across.name: v} for v in across.levels]
             shown = np.array([fitted[term][cell[a.name], cell[b.name]] for cell in cells])
             axes.plot(

@@ -41,7 +41,7 @@ def by_treatment(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
     valid = shown["valid"].fillna(False).astype(bool) if "valid" in shown else shown["run_id"] != ""
     levels = outcome.factor(focal).levels if focal else [""]
     log = style.wants_log(shown[response.name])
-    for series, level in zip(style.SERIES, levels, strict=False):
+    for series, level in zip(style.distinct(len(levels)), levels, strict=True):
         of_level = (shown[focal].astype(str) == level) if focal else valid | True
         for use, filled in ((of_level & valid, True), (of_level & ~valid, False)):
             rows = shown[use]
