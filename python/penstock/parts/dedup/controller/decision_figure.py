@@ -50,7 +50,7 @@ def draw(decisions: Sequence[Decision], width: float = style.WIDE_INCHES) -> Fig
     names = decisions[-1].configurations
     dedup = [name for name in names if name != OFF]
     writes = [decision.write for decision in decisions]
-    for name, series in zip(dedup, style.SERIES, strict=False):
+    for name, series in zip(dedup, style.distinct(len(dedup)), strict=True):
         column = names.index(name)
         marks: dict[str, Any] = {"color": series.colour, "linewidth": 1.2}
         z = [_percent(decision.similarity[column]) for decision in decisions]
