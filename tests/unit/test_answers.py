@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from penstock.analyse.findings.answer import LABELS, MOST_POINTS, NEXT_STEP, answer
 from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.lost_runs import lost
 from penstock.analyse.findings.question import direction, kind, subject
 from penstock.analyse.findings.why import Account, reasons, together
 from penstock.analyse.outcome import FactorLevels, Outcome
@@ -46,6 +47,22 @@ def test_a_run_without_a_record_does_not_lower_a_sampled_share() -> None:
     mean = together(runs)
     assert mean.share("network") == pytest.approx(0.9)
     assert mean.share("flushes") == pytest.approx(0.1)  # a trace without flushes has none
+
+
+def test_treatments_with_one_run_left_are_counted() -> None:
+    """Only the first three of five were named, as if they were all."""
+    rows = [
+        {"treatment_id": f"t{t}", "run_id": f"r{t}{n}", "levels": {"disk": f"d{t}"}}
+        for t in range(6)
+        for n in range(3)
+    ]
+    plan = {"factors": [{"name": "disk", "levels": [f"d{t}" for t in range(6)]}], "rows": rows}
+    runs = pd.DataFrame(rows).drop(columns="levels")
+    runs["valid"] = runs["run_id"].str.endswith("0") | runs["treatment_id"].eq("t0")
+    runs["reason"] = ""
+    outcome = Outcome(Path("lost"), plan, {}, runs, None, None, None)
+    (finding,) = lost(outcome)
+    assert "; one run is left of d1, d2, d3 and 2 more; " in finding.statement
 
 
 def test_which_of_three_disks(tmp_path: Path) -> None:

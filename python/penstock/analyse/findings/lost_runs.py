@@ -12,10 +12,12 @@ import pandas as pd
 
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import EXCLUDED, Outcome
-from penstock.text import counted, listed
+from penstock.text import counted, first_of, listed
 
 #: minimum share of lost runs with which no conclusion is clear
 _MANY = 0.25
+#: maximum number of treatments named in a sentence
+_MOST_NAMED = 3
 #: maximum number of letters of a reason in a sentence
 _LONGEST = 100
 _RESUME = "`penstock run STUDY -o OUT --resume`"
@@ -44,7 +46,7 @@ def lost(outcome: Outcome) -> Iterator[Finding]:
         if count
     ]
     names = [outcome.phrase(outcome.levels(t), " + ") for t in few]
-    one = f"; one run is left of {listed(names[:3])}" if names else ""
+    one = f"; one run is left of {listed(first_of(names, _MOST_NAMED))}" if names else ""
     first, _, rest = parts[0].partition(" ")
     yield Finding(
         "runs-lost",

@@ -48,6 +48,8 @@ from penstock.text import (
 
 #: maximum number of terms in the plot and the table
 _MOST = 16
+#: maximum number of interactions named with a main effect that may be a part of them
+_MOST_PAIRS = 3
 #: next step without a smallest effect that matters
 NO_LIMIT = "State the smallest effect that matters as `detect` under `design`."
 #: numbers in words
@@ -351,7 +353,7 @@ def _aliases(outcome: Outcome, result: Screened) -> list[str]:
     for pairs, terms in by_rivals.items():
         clauses.append(
             f"{listed(terms)} may be {'parts' if len(terms) > 1 else 'a part'} of "
-            f"{listed([term_text(p) for p in pairs[:3]], 'or')}"
+            f"{listed(first_of([term_text(p) for p in pairs], _MOST_PAIRS), 'or')}"
         )
     return clauses
 

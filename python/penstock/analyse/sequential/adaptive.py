@@ -37,7 +37,7 @@ from penstock.design.plan import design_request
 from penstock.design.planned import Plan
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Response, Sequential, Study
-from penstock.text import counted, listed, quantity, term_text
+from penstock.text import counted, first_of, listed, quantity, term_text
 
 Values = NDArray[np.floating[Any]]
 
@@ -181,10 +181,10 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
     if doubted:
         pairs_text = [
             f"{term_text(term_of(q.term, names))} from "
-            f"{listed([term_text(term_of(w, names)) for w in q.plausible[:2]], 'or')}"
-            for q in doubted[:3]
+            f"{listed(first_of([term_text(term_of(w, names)) for w in q.plausible], 2), 'or')}"
+            for q in doubted
         ]
-        why = f"to tell {listed(pairs_text)}"
+        why = f"to tell {listed(first_of(pairs_text, 3))}"
     else:
         why = f"no effect shows yet at the level of this look ({alpha:.3g})"
     treatments = tuple(levels_of(plan, row) for row in step.rows)
