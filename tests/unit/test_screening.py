@@ -6,10 +6,17 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from penstock.analyse.findings.screening import screened as by_verdict
+from penstock.analyse.outcome import Outcome
+from penstock.analyse.statistics.effects import effects
 from penstock.campaign.analysis import Analysis, analyse
+from penstock.design.plan import make_plan
 from tests.unit.planted_study import Planted
+from tests.unit.test_spread import study_of
 
 SEVEN = {name: ["off", "on"] for name in "ABCDEFG"}
 QUESTION = "Which of seven options matter?"
@@ -188,3 +195,26 @@ def test_the_report_ranks_effects(tmp_path: Path) -> None:
         assert f'id="{name}"' not in page
         assert f'href="#{name}"' not in page
     assert page.count("Not shown: predictions (") == 1
+
+
+def test_bounds_in_ranks_are_not_compared_with_a_range_of_means() -> None:
+    """A factor of three levels differs by 5,000 1/s: an effect of up to 11 ranks was "less" than that."""
+    study = study_of(
+        {"disk": "{levels: [x, y, z]}", "b": "{levels: [lo, hi]}", "c": "{levels: [lo, hi]}"},
+        "{kind: full, replicates: 2}",
+    )
+    plan, draws = make_plan(study), np.random.default_rng(2)
+    rate = {"x": 1000.0, "y": 3000.0, "z": 6000.0}
+    runs = pd.DataFrame(
+        {"run_id": r.run_id, "treatment_id": r.treatment_id, "replicate": r.replicate, **r.levels}
+        | {"y": rate[r.levels["disk"]] + 300 * draws.normal(), "valid": True}
+        for r in plan.rows
+    )
+    table = effects(runs, plan, "y", scale="rank")
+    document = {"question": "?", "responses": {"y": {"unit": "1/s", "better": "higher"}}}
+    outcome = Outcome(Path("ranks"), plan.to_json(), document, runs, table, None, None)
+    result = by_verdict(outcome, outcome.responses[0])
+    assert result is not None
+    assert [r["term"] for r in result.main] == ["disk"]
+    assert {r["term"] for r in result.open} == {"b", "c"}
+    assert not result.small

@@ -109,7 +109,8 @@ def screened(outcome: Outcome, response: ResponseUnit) -> Screened | None:
         if n not in certain
     }
     rest = [r for r in rows if r["term"] in names and r not in sure and r["term"] not in within]
-    least = min((_size(outcome, response, r) for r in main or sure), default=0.0)
+    sizes = [_size(outcome, response, r) for r in main or sure]
+    least = min(filter(math.isfinite, sizes), default=0.0)
     matters_from = _matters_from(outcome, response, rows[0]["scale"])
     small = [r for r in rest if bound(r) < (matters_from or least)]
     small.sort(key=lambda r: [f.name for f in outcome.factors].index(r["term"]))
@@ -137,10 +138,11 @@ def _over_aliases(outcome: Outcome, response: ResponseUnit) -> list[Finding]:
 
 
 def _size(outcome: Outcome, response: ResponseUnit, row: Row) -> float:
-    """The size of an effect; for a factor of several levels the range of its means."""
+    """The size of an effect on its scale; for a factor of several levels the range of its means, infinite if
+    the scale is of ranks or powers, which means are not on."""
     if math.isfinite(row["effect"]):
         return abs(float(row["effect"]))
-    if ":" in row["term"]:
+    if ":" in row["term"] or row["scale"] not in (LINEAR, LOG):
         return math.inf
     means = [m.mean for m in ranking(outcome, response).level_means(row["term"])]
     if row["scale"] == LOG:
