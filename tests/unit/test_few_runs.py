@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,20 @@ def test_drift_of_rounded_times_is_reported() -> None:
     assert {"A", "B", "C", "D"} <= sure(outcome)
     (finding,) = or_drift(outcome)
     assert set(finding.evidence["terms"]) == {"A", "B", "C", "D"}
+
+
+def test_drift_over_repeated_runs_is_in_the_order_of_time() -> None:
+    """The first half was repeated last: by the planned order its drift was no line, and A was an effect."""
+    plan = plan_of("ABCD", "{kind: full, replicates: 1, order: standard}")
+    place = {r.run_id: r.run_order + 8 if r.run_order <= 8 else r.run_order - 8 for r in plan.rows}
+    outcome = outcome_of(plan, lambda r: 100 + 4.0 * place[r.run_id])
+    assert "A" in sure(outcome)
+    assert not list(or_drift(outcome))
+    assert outcome.runs is not None
+    start = outcome.runs["run_id"].map(place) * 60_000_000_000
+    timed = replace(outcome, runs=outcome.runs.assign(start_realtime_ns=start))
+    (finding,) = or_drift(timed)
+    assert "A" in finding.evidence["terms"]
 
 
 def test_effects_are_not_called_drift() -> None:

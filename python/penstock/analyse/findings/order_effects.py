@@ -23,6 +23,7 @@ from penstock.analyse.statistics.fit import Fit, fitted, usable
 from penstock.analyse.statistics.multiple_tests import holm
 from penstock.analyse.statistics.scale import effect_scale
 from penstock.analyse.statistics.significance import LENTH, LEVEL, terms_of
+from penstock.analyse.statistics.strata import places_in_time
 from penstock.analyse.statistics.terms import Values
 from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
@@ -76,7 +77,7 @@ def _order(data: pd.DataFrame, plan: Plan) -> Values | None:
     if "run_id" not in data:
         return None
     place = {r.run_id: r.run_order for r in plan.rows}
-    order = np.asarray(data["run_id"].map(place), dtype=np.float64)
+    order = places_in_time(data, np.asarray(data["run_id"].map(place), dtype=np.float64))
     return order if np.isfinite(order).all() else None
 
 

@@ -21,7 +21,7 @@ from scipy import stats
 
 from penstock.analyse.statistics.fit import Fit
 from penstock.analyse.statistics.multiple_tests import holm
-from penstock.analyse.statistics.strata import RUN, means_of
+from penstock.analyse.statistics.strata import RUN, means_of, places_in_time
 from penstock.analyse.statistics.terms import Values
 from penstock.spec.study import Outliers
 
@@ -256,7 +256,7 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
                 )
             )
     if "run_order" in data:
-        order = pd.to_numeric(data["run_order"]).to_numpy(float)
+        order = places_in_time(data, pd.to_numeric(data["run_order"]).to_numpy(float))
         place, in_order = _ranks(order[None])[0], np.argsort(order)
         statistics += [
             _Statistic(

@@ -79,16 +79,33 @@ def groups_of(data: pd.DataFrame, plan: Plan) -> dict[str, Numbers]:
 
 def _as_executed(data: pd.DataFrame, planned: Numbers) -> Numbers:
     """Settings in order of time: stretches of runs of one planned whole plot."""
-    if "start_realtime_ns" not in data.columns:
-        return planned
-    start = pd.to_numeric(data["start_realtime_ns"], errors="coerce").to_numpy(dtype=float)
-    if not np.isfinite(start).all():
+    start = _starts(data)
+    if start is None:
         return planned
     order = np.argsort(start, kind="stable")
     changed = np.diff(planned[order], prepend=planned[order[0]] - 1) != 0
     executed = np.empty_like(planned)
     executed[order] = np.cumsum(changed)
     return executed
+
+
+def _starts(data: pd.DataFrame) -> Values | None:
+    """The starting times of the runs [ns]; None unless all are recorded."""
+    if "start_realtime_ns" not in data.columns:
+        return None
+    start = pd.to_numeric(data["start_realtime_ns"], errors="coerce").to_numpy(dtype=float)
+    return start if np.isfinite(start).all() else None
+
+
+def places_in_time(data: pd.DataFrame, planned: Values) -> Values:
+    """The place of each run in time, from 1; as `planned` unless all starting times are recorded. A run that
+    was repeated has the place of its repetition."""
+    start = _starts(data)
+    if start is None:
+        return planned
+    places = np.empty(len(start))
+    places[np.argsort(start, kind="stable")] = np.arange(1.0, len(start) + 1)
+    return places
 
 
 def means_of(columns: Values, of_run: Numbers) -> Values:
