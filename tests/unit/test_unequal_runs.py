@@ -135,6 +135,11 @@ def test_libraries_do_not_hide_the_order_on_the_disk(tmp_path: Path) -> None:
             "the processors that other programs used",
         ),
         (lambda x: {}, lambda x: {"run_order": round(100 * x)}, "the order of the runs"),
+        (
+            lambda x: {},
+            lambda x: {"times": {"start_realtime_ns": round(1e12 * x)}},
+            "the order of the runs",
+        ),
     ],
 )
 def test_other_causes(

@@ -97,8 +97,17 @@ def _others(outcome: Outcome, run_id: str) -> float | None:
 
 
 def _place(outcome: Outcome, run_id: str) -> float | None:
-    """Place in the order of the runs."""
-    place = outcome.manifest(run_id).get("run_order")
+    """Place in the order in which the runs were made; in that of the plan without all starting times."""
+    if "places in time" not in outcome.memory:
+        runs = outcome.run_ids
+        starts = {
+            r: (outcome.manifest(r).get("times") or {}).get("start_realtime_ns") for r in runs
+        }
+        known = all(isinstance(start, int | float) for start in starts.values())
+        order = sorted(runs, key=lambda r: starts[r]) if known else []
+        outcome.memory["places in time"] = {r: float(at) for at, r in enumerate(order, start=1)}
+    of_run: dict[str, float] = outcome.memory["places in time"]
+    place = of_run.get(run_id, outcome.manifest(run_id).get("run_order"))
     return None if place is None else float(place)
 
 
