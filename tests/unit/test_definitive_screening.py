@@ -57,6 +57,19 @@ def test_linear_terms_are_clear_of_second_order(
     check(request, kind.treatments(request), claim)
 
 
+def test_a_square_is_adjusted_for_its_line() -> None:
+    """No term contains a square: its sums of squares of types II and III are equal, also with lost runs."""
+    plan = make_plan(study(2, SIX))
+    runs = runs_of(plan, lambda x: 5.0 * x["a"] + 3.0 * x["a"] ** 2, 1.0).drop([0, 3, 7])
+    table = effects(runs, plan, "y").set_index("term")
+    squares = [t for t in table.index if square_of(t)]
+    assert len(squares) == 6
+    second, third = (table.loc[squares, c] for c in ("sum_of_squares_2", "sum_of_squares"))
+    assert second.tolist() == pytest.approx(third.tolist())
+    # the square contains its line, which is not adjusted for it
+    assert table.loc["a", "sum_of_squares_2"] != pytest.approx(table.loc["a", "sum_of_squares"])
+
+
 def planted(x: dict[str, int]) -> float:
     """Linear terms of a and b, a square of c, and a product that must affect no linear term."""
     return 100 + 3 * x["a"] - 2 * x["b"] + 4 * x["c"] ** 2 + 2.5 * x["d"] * x["e"]

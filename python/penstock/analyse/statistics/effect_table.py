@@ -306,7 +306,8 @@ def _types(rows: list[dict[str, Any]], fit: Fit) -> None:
         )
     if len(terms) > _MOST_TYPE_2:
         return
-    names = [set(t.name.split(":")) for t in terms]
+    # a square contains its factor, not the other way round
+    names = [{*t.name.split(":"), *([t.name] if square_of(t.name) else ())} for t in terms]
     for i, row in enumerate(rows):
         own = list(range(fit.where[i].start, fit.where[i].stop))
         beside = [0, *blocks]
