@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.fit import fitted
 from penstock.analyse.surface.polynomials import trends
+from penstock.analyse.treatments.costs import focal_factor
 from penstock.campaign.analysis import analyse
 from penstock.design.additions.more_levels import coded_of, level_step, numbers_of
 from penstock.design.claims import check
@@ -68,6 +70,15 @@ def test_a_square_is_adjusted_for_its_line() -> None:
     assert second.tolist() == pytest.approx(third.tolist())
     # the square contains its line, which is not adjusted for it
     assert table.loc["a", "sum_of_squares_2"] != pytest.approx(table.loc["a", "sum_of_squares"])
+
+
+def test_a_square_counts_once_for_the_strongest_factor() -> None:
+    """With 8 % of the variation in its square twice, a factor of 30 % was stronger than one of 40 %."""
+    table = pd.DataFrame(
+        {"response": "y", "term": ["a", "b", "a:a"], "variation_share": [30.0, 40.0, 8.0]}
+    )
+    plan = {"factors": [{"name": n, "levels": ["1", "2", "3"]} for n in "ab"]}
+    assert focal_factor(Outcome(Path("x"), plan, {}, None, table, None, None), "y") == "b"
 
 
 def planted(x: dict[str, int]) -> float:

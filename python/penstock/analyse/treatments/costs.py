@@ -253,7 +253,9 @@ def _shares(outcome: Outcome, response: str) -> dict[str, float]:
         columns = (outcome.effects[c].tolist() for c in ("response", "term", "variation_share"))
         for of, term, share in zip(*columns, strict=True):
             if of == response and not pd.isna(share):
-                for factor in str(term).split(":"):
+                for factor in dict.fromkeys(
+                    str(term).split(":")
+                ):  # a square names its factor twice
                     shares[factor] += float(share)
     return shares
 
