@@ -18,6 +18,7 @@ from penstock.analyse.sequential.fraction import fraction_of
 from penstock.analyse.statistics.effect_table import lenth
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.fit import ASSUMED, NOT_ESTIMABLE, Fit
+from penstock.campaign.analysis import headline
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
 from penstock.errors import PenstockError
@@ -152,6 +153,20 @@ def test_runs_without_noise_show_their_effect_alone():
     assert table.index[table["p_holm"] < 0.05].tolist() == ["A"]
     assert table.loc["A", "effect"] == pytest.approx(1034.467)
     assert table.loc["B", "p_value"] == 1.0
+
+
+def test_the_difference_between_passes_is_no_headline():
+    """Passes that drift explain most of the variation: "block" was the largest effect in the JSON."""
+    plan = plan_of(["A", "B"], 4, order="interleaved")
+    passes = {r.run_id: 100.0 * r.replicate for r in plan.rows}
+    draws = np.random.default_rng(1)
+    runs = runs_of(plan, model=lambda coded: 3 * coded["A"] + draws.normal())
+    runs["y"] += runs["run_id"].map(passes)
+    table = effects(runs, plan, "y")
+    assert by_term(table)["variation_share"].idxmax() == "block"
+    names = [row["term"] for row in headline(table)]
+    assert names[0] == "A"
+    assert set(names) == {"A", "B", "A:B"}
 
 
 def test_one_replicate_is_judged_by_lenth():

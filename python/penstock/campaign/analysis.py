@@ -241,7 +241,7 @@ def headline(effects: pd.DataFrame | None, terms: int = 3) -> list[dict[str, Any
     if effects is None or effects.empty:
         return []
     rows = []
-    of_terms = effects[~effects["term"].isin(["residual", "whole_plot", "strip"])]
+    of_terms = effects[~effects["term"].isin(["block", "residual", "whole_plot", "strip"])]
     of_terms = of_terms[of_terms[["effect", "variation_share"]].notna().any(axis=1)]
     for _, group in of_terms.groupby("response", sort=False):
         largest = group.sort_values("variation_share", ascending=False).head(terms)
