@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from penstock.analyse.findings.answer import answer
 from penstock.analyse.findings.finding import SEVERITIES, Finding
@@ -22,11 +23,13 @@ from penstock.analyse.sequential.fraction import half_against_full
 from penstock.analyse.treatments.costs import factor_cost, focal_factor
 from penstock.analyse.treatments.means import ranking
 from penstock.campaign.analysis import analyse
+from penstock.cli import _build
 from penstock.errors import BadInput
 from penstock.text import concise, difference, estimate, percents, quantity, span, times, up_to
 from tests.examples.report import BANDWIDTH, write_example
 from tests.unit.answered_studies import CASES
 from tests.unit.planted_study import Planted
+from tests.unit.recorded_study import record, study_text
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +203,26 @@ def test_half_fraction_is_wrong_for_the_true_interaction(out: Path) -> None:
             assert abs(row["half"] - row["full"]) <= max(
                 row["half_high"] - row["half"], 0.1 * abs(row["full"]) + 1e-9
             )
+
+
+def test_findings_of_single_runs_are_valid_json(tmp_path: Path) -> None:
+    """A cost without an interval was NaN in "analyse --json" and in the evidence of the table."""
+    text = study_text(
+        dict.fromkeys("AB", "{levels: [low, high]}"), "{kind: full, replicates: 1}"
+    ).replace("question: Which?", "question: Does A cost anything?")
+    out = record(tmp_path, text, lambda r: {"y": 10 + 5 * (r.coded["A"] > 0) + r.run_order / 10})
+    (cost,) = by_code(analyse(out, report=False).findings, "cost")
+    assert math.isnan(cost.evidence["cells"][0]["low"])
+    no_nan = lambda name: pytest.fail(name)  # noqa: E731
+    result = CliRunner().invoke(_build(), ["analyse", str(out), "--json"])
+    (row,) = (
+        f
+        for f in json.loads(result.stdout, parse_constant=no_nan)["findings"]
+        if f["code"] == "cost"
+    )
+    assert row["evidence"]["cells"][0]["low"] is None
+    for evidence in pq.read_table(out / "findings.parquet")["evidence"].to_pylist():
+        json.loads(evidence, parse_constant=no_nan)
 
 
 def test_findings_are_written_as_a_table(out: Path) -> None:

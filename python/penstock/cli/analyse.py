@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -92,6 +91,7 @@ def command(
 
 def _study(runs: Path, as_json: bool) -> list[Finding]:
     """Analyse a study and print the result. Raises typer.Exit if it has no answer."""
+    from penstock.analyse.findings.finding import without_nan
     from penstock.campaign.analysis import analyse, headline
 
     progress = functools.partial(print, file=sys.stderr)
@@ -109,7 +109,7 @@ def _study(runs: Path, as_json: bool) -> list[Finding]:
             "notes": result.notes,
             "report": str(result.report) if result.report else None,
         }
-        print(json.dumps(document, default=str))
+        print(json.dumps(without_nan(document), default=str))
     else:
         for line in result.lines(runs):
             print(line)
@@ -124,6 +124,7 @@ def _study(runs: Path, as_json: bool) -> list[Finding]:
 
 
 def _predict(out: Path, settings: list[str], as_json: bool) -> None:
+    from penstock.analyse.findings.finding import without_nan
     from penstock.analyse.outcome import Outcome
     from penstock.analyse.surface.optimum import parse_at, prediction_lines, predictions_at
 
@@ -131,18 +132,13 @@ def _predict(out: Path, settings: list[str], as_json: bool) -> None:
     outcome = Outcome.read(out)
     predictions = [predictions_at(outcome, at) for at in points]
     if as_json:
-        print(json.dumps([_without_nan(row) for rows in predictions for row in rows]))
+        print(json.dumps(without_nan([row for rows in predictions for row in rows])))
         return
     for text, rows in zip(settings, predictions, strict=True):
         if len(predictions) > 1:
             print(text)
         for line in prediction_lines(rows):
             print(line)
-
-
-def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with null in place of NaN and infinity, which JSON lacks."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
 
 
 def _fraction(out: Path, generators: list[str], top: int, as_json: bool) -> None:
@@ -173,6 +169,7 @@ def _trace(runs: Path, as_json: bool) -> list[Finding]:
 
 
 def _analyse_trace(bundle: Path, as_json: bool) -> list[Finding]:
+    from penstock.analyse.findings.finding import without_nan
     from penstock.analyse.traces.traced_run import TracedRun
     from penstock.archive.traces.verdicts import verdicts_of
     from penstock.errors import printable
@@ -193,7 +190,8 @@ def _analyse_trace(bundle: Path, as_json: bool) -> list[Finding]:
     if as_json:
         verdicts = [row.document() | {"path": run.paths.get(row.file_id)} for row in rows]
         findings = [vars(finding) for finding in run_findings]
-        print(json.dumps({"verdicts": verdicts, "findings": findings}, default=str))
+        document = {"verdicts": verdicts, "findings": findings}
+        print(json.dumps(without_nan(document), default=str))
         return run_findings
     closing = run.from_disk(str(run.manifest.get("closing") or ""))
     if closing:

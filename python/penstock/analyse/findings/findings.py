@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.finding import Finding, without_nan
 from penstock.analyse.outcome import Outcome
 from penstock.plugins import STUDY_FINDINGS
 
@@ -109,7 +109,10 @@ def findings(outcome: Outcome | Path | str) -> list[Finding]:
 def findings_table(results: list[Finding]) -> pa.Table:
     """The findings as a table, a column per field of `Finding`; the evidence as JSON."""
     names = ("code", "severity", "statement", "evidence", "what_to_do", "detail", "confidence")
-    rows = [{**asdict(f), "evidence": json.dumps(f.evidence, default=_plain)} for f in results]
+    rows = [
+        {**asdict(f), "evidence": json.dumps(without_nan(f.evidence), default=_plain)}
+        for f in results
+    ]
     return pa.table({n: pa.array([str(r[n]) for r in rows], pa.string()) for n in names})
 
 
