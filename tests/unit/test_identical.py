@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,13 @@ def test_false_positive_rate_of_identical_systems(tmp_path: Path) -> None:
     lines = list(identical_lines(result))
     assert max(map(len, lines)) <= 100
     assert "150 studies of identical treatments" in lines[0]
+
+
+def test_a_plan_without_an_error_has_no_rate_of_single_terms(tmp_path: Path) -> None:
+    """One run of each of two treatments: no term is tested, and the rate was "nan %"."""
+    result = simulated(tmp_path, "{kind: full, replicates: 1}", 2, system=TWO)
+    assert not any("nan" in line for line in identical_lines(result))
+    json.dumps(result.to_json(), allow_nan=False)
 
 
 def test_too_many_false_positives_are_detected(

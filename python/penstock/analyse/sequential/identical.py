@@ -71,7 +71,8 @@ class Rate:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         low, high = self.interval
-        return {**vars(self), "rate": self.rate, "ci_low": low, "ci_high": high}
+        rate = self.rate if self.asked else None
+        return {**vars(self), "rate": rate, "ci_low": low, "ci_high": high}
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,8 @@ def identical_lines(result: Identical) -> Iterator[str]:
     )
     width = max(len(r.name) for r in result.rates)
     for one in result.rates:
+        if not one.asked:  # without an error no term is tested
+            continue
         low, high = one.interval
         yield (
             f"  {one.name:<{width}}  {100 * one.rate:5.1f} %  (95 % interval {100 * low:.1f} to "
