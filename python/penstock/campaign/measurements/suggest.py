@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from penstock.analyse.statistics.scale import LINEAR, LOG, SCALE_TEXTS
 from penstock.archive.catalogue import Catalogue, index_path
 from penstock.design.show import paragraph
 from penstock.errors import BadInput
 from penstock.host.probe.facts import host_facts
-from penstock.text import counted, listed, term_text
+from penstock.text import counted, listed, ratio_text, term_text
 
 #: maximum ratio of memory sizes of similar hosts
 _WITHIN = 1.25
@@ -87,21 +88,34 @@ def _lines(suggested: list[Suggestion]) -> Iterator[str]:
         yield paragraph(
             f"{one.factor}: {listed(one.levels)}. "
             + (
-                f"It mattered in {one.mattered} of {counted(one.studies, 'study', 'studies')}, for at most "
-                f"{one.share:.0f} % of the variation."
+                f"It mattered in {one.mattered} of {counted(one.studies, 'study', 'studies')}"
+                f"{f', for at most {one.share:.0f} % of the variation' * (one.share > 0)}."
                 if one.mattered
                 else f"No effect in {counted(one.studies, 'study', 'studies')}."
             )
         )
         for row in one.evidence[:3]:
+            amount = ", ".join(filter(None, (_effect(row), _share(row))))
             yield (
-                f"    {row['study_id']}: {term_text(row['term'])} on {row['response']}, effect "
-                + (
-                    f"{row['effect']:.4g}, {row['variation_share']:.1f} % ({row['out']})"
-                    if row["effect"] is not None
-                    else f"{row['variation_share']:.1f} % ({row['out']})"
-                )
+                f"    {row['study_id']}: {term_text(row['term'])} on {row['response']}"
+                f"{f', {amount}' * bool(amount)} ({row['out']})"
             )
+
+
+def _effect(row: Mapping[str, Any]) -> str:
+    """The effect of a term, on logarithms as a ratio; empty for a term of several levels."""
+    if row["effect"] is None:
+        return ""
+    if row["scale"] == LOG:
+        return f"ratio {ratio_text(row['effect'])}"
+    scale = "" if row["scale"] == LINEAR else f" on the scale of {SCALE_TEXTS[row['scale']]}"
+    return f"effect {row['effect']:.4g}{scale}"
+
+
+def _share(row: Mapping[str, Any]) -> str:
+    """The share of the variation; empty if a study has none, as with lost treatments."""
+    share = row["variation_share"]
+    return "" if share is None else f"{share:.1f} % of the variation"
 
 
 def _series(kernel: Any) -> str:
@@ -150,8 +164,11 @@ def _add(
                         name: None if pd.isna(row[name]) else row[name]
                         for name in ("response", "term", "effect", "variation_share", "p_holm")
                     },
+                    "scale": str(row.get("scale") or LINEAR),
                 }
             )
-            suggestion.share = max(suggestion.share, float(row["variation_share"] or 0))
+            suggestion.share = max(
+                suggestion.share, suggestion.evidence[-1]["variation_share"] or 0
+            )
     for one in by_factor.values():
         one.evidence.sort(key=lambda r: -(r["variation_share"] or 0))
