@@ -512,3 +512,27 @@ def test_simgrid_pstate_selects_the_speed() -> None:
     hosts = '<host id="a" speed="4Gf,1Gf" pstate="1"/><host id="b" speed="2Gf"/>'
     speeds = [h.get("speed", 1.0) for h in simgrid(text.format(hosts)).document["hosts"]]
     assert speeds == [0.5, 1.0]
+
+
+OWN_LINKS = """<platform version="4.1"><zone id="z" routing="Full"><zone id="c" routing="Cluster">
+<host id="a" speed="1Gf"/><host id="b" speed="1Gf"/>
+<link id="la" bandwidth="125MBps" latency="50us" sharing_policy="SPLITDUPLEX"/>
+<link id="lb" bandwidth="1GBps" latency="%s"/>
+<host_link id="a" up="la_UP" down="la_DOWN"/><host_link id="b" up="lb" down="lb"/>
+<backbone id="bb" bandwidth="2.25GBps" latency="500us"/></zone>%s</zone></platform>"""
+
+
+def test_own_links_and_backbone_of_simgrid_delay() -> None:
+    for last, apart in (("50us", 600e-6), ("2ms", 2550e-6)):
+        imported = simgrid(OWN_LINKS % (last, ""))
+        assert imported.left_out == []
+        assert imported.document["network"]["fabric"] == "18000 Mbit/s"
+        network = spec_of(imported).networks[0]
+        assert network.delays[("a-0", "b-0")] == pytest.approx(apart)
+        assert network.delays[("b-0", "a-0")] == pytest.approx(apart)
+
+
+def test_own_links_of_simgrid_do_not_delay_other_hosts() -> None:
+    other = '<zone id="d"><host id="c" speed="1Gf"/></zone>'
+    delays = spec_of(simgrid(OWN_LINKS % ("50us", other))).networks[0].delays
+    assert delays == {("a-0", "b-0"): pytest.approx(600e-6), ("b-0", "a-0"): pytest.approx(600e-6)}

@@ -106,6 +106,8 @@ class _Reader:
         self.routed: set[tuple[str, str]] = set()
         self.routes: list[tuple[str, str, float, int]] = []
         self.fabric: list[float] = []
+        #: of each zone with one link per host: latencies of backbone, and up and down of each node [s]
+        self.ports: list[tuple[float, dict[str, tuple[float, float]]]] = []
         #: rates of routes from a host to itself [bit/s]
         self.loops: list[float] = []
 
@@ -142,6 +144,7 @@ class _Reader:
 
     def zone(self, zone: Element) -> None:
         routing = zone.attributes.get("routing", "Full")
+        ports: dict[str, tuple[float, float]] = {}
         for element in zone.children:
             if element.tag == "host":
                 self.host(element)
@@ -150,10 +153,12 @@ class _Reader:
             elif element.tag in _OTHER_PASSES | _IGNORED:
                 continue
             elif element.tag == "host_link":
-                self.host_link(element)
+                self.host_link(element, ports)
             else:
                 reason = _UNSUPPORTED.get(element.tag, "no equivalent in a platform file")
                 self.omit(element, f"<{element.tag}>: {reason}")
+        if ports:
+            self.ports.append((self.backbone(zone), ports))
         if zone.tag != "platform" and routing in ("Vivaldi", "Wifi", "WIFI"):
             self.omit(zone, f"routing {routing}: delays by coordinates or radio")
         if routing in ("Floyd", "Dijkstra", "DijkstraCache"):
@@ -322,13 +327,38 @@ class _Reader:
             raise mistake(self.path, element.line, f"radical {text!r}", "each number once")
         return sum(last - first + 1 for first, last in ranges)
 
-    def host_link(self, element: Element) -> None:
+    def host_link(self, element: Element, ports: dict[str, tuple[float, float]]) -> None:
+        """Rates of a host's own link; its latencies are added to `ports`."""
         original = element.attributes.get("id", "")
         group = self.groups.get(self.nodes.get(original, "")[:-2])
         if group is None:
             raise mistake(self.path, element.line, f"host_link of {original!r}", "a host before it")
         up, down = (self.named(element, element.attributes.get(k, "")) for k in ("up", "down"))
         group["network"] = {"out": bit_rate(up.bits), "in": bit_rate(down.bits)}
+        ports[self.nodes[original]] = (up.latency_s, down.latency_s)
+
+    def backbone(self, zone: Element) -> float:
+        """Latency of the link between the hosts of a zone, 0 without one; its rate limits all of them."""
+        backbones = zone.all("backbone")
+        if not backbones:
+            return 0.0
+        link = self.links[backbones[0].attributes.get("id", "")]
+        if link.shared:
+            self.fabric.append(link.bits)
+        return link.latency_s
+
+    def port_delays(self) -> None:
+        """Delays between hosts with own links: up, backbone, and down."""
+        for between_s, ports in self.ports:
+            distinct = set(ports.values())
+            if len(distinct) == 1 and len(ports) == len(self.groups) and not self.matrix:
+                ((out, into),) = distinct
+                self.matrix["*"] = {"*": seconds(out + between_s + into)}
+                continue
+            for a, (out, _) in ports.items():
+                for b, (_, into) in ports.items():
+                    if a != b:
+                        self.matrix.setdefault(a, {}).setdefault(b, seconds(out + between_s + into))
 
     def named(self, element: Element, name: str) -> _Link:
         if name not in self.links:
@@ -389,6 +419,7 @@ class _Reader:
             if widest and "network" not in group:
                 group["network"] = {"bandwidth": bit_rate(widest)}
         self.losses()
+        self.port_delays()
         disks = any("storage" in group for group in self.groups.values())
         loopback = bit_rate(min(self.loops)) if self.loops else "2 GB/s"
         network: dict[str, Any] = {"bandwidth": self.most(), "loopback": loopback}
