@@ -123,6 +123,21 @@ def test_clusters_and_zones_of_simgrid() -> None:
             '<route src="a.x.org" dst="c"><link_ctn id="ab"/></route>',
             "links that several routes share (ab)",
         ),
+        (
+            '<cluster id="k" radical="0-3" speed="1f" bw="1MBps" lat="0" sharing_policy="SHARED"/>',
+            "cluster k: sharing_policy SHARED",
+        ),
+        (
+            '<cluster id="k" radical="0-3" speed="1f" bw="8MBps" lat="0" bb_bw="1MBps" '
+            'bb_lat="0" bb_sharing_policy="FATPIPE"/>',
+            "cluster k: bb_bw of each transfer, below",
+        ),
+        ('<host id="d" speed="1Gf" availability="0.5"/>', "host d: availability 0.5"),
+        ('<link id="w" bandwidth="1MBps" state="OFF"/>', "link w: state OFF"),
+        (
+            '<host id="d" speed="1Gf"><mount storageId="s" name="/"/></host>',
+            "host d: <mount>: storages of SimGrid 3",
+        ),
     ],
 )
 def test_omitted_parts_of_simgrid_are_listed(inside: str, message: str) -> None:
@@ -536,3 +551,12 @@ def test_own_links_of_simgrid_do_not_delay_other_hosts() -> None:
     other = '<zone id="d"><host id="c" speed="1Gf"/></zone>'
     delays = spec_of(simgrid(OWN_LINKS % ("50us", other))).networks[0].delays
     assert delays == {("a-0", "b-0"): pytest.approx(600e-6), ("b-0", "a-0"): pytest.approx(600e-6)}
+
+
+def test_simgrid_backbone_that_is_not_shared_is_no_fabric() -> None:
+    imported = simgrid(
+        """<platform version="4"><zone id="z"><cluster id="c" radical="0-7" speed="1Gf" bw="1GBps"
+        lat="1us" bb_bw="2GBps" bb_lat="1us" bb_sharing_policy="FATPIPE"/></zone></platform>"""
+    )
+    assert imported.left_out == []
+    assert "fabric" not in imported.document["network"]

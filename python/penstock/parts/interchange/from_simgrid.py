@@ -64,6 +64,8 @@ _UNSUPPORTED = {
     "bypassZoneRoute": "routes around others",
     "bypassASroute": "routes around others",
 }
+#: constant states of SimGrid 3, and their values without an effect
+_STATES = {"availability": ("1", "1.0"), "state": ("ON",)}
 _PROFILES = tuple(
     f"{what}_{kind}"
     for what in ("availability", "state", "bandwidth", "latency", "speed")
@@ -219,6 +221,10 @@ class _Reader:
         if changing:
             names = ", ".join(changing)
             self.omit(element, f"{what}: {names}; a schedule can be written by hand")
+        for key, without_effect in _STATES.items():
+            value = element.attributes.get(key, without_effect[0])
+            if value.strip().upper() not in without_effect:
+                self.omit(element, f"{what}: {key} {value}; a node is up, with its full speed")
 
     def host(self, element: Element) -> None:
         original = element.attributes.get("id", "")
@@ -233,6 +239,10 @@ class _Reader:
         self.nodes[original] = f"{name}-0"
         self.speeds[name] = speed
         self.disks(group, element)
+        for child in element.children:
+            if child.tag not in ("disk", "prop"):
+                reason = _UNSUPPORTED.get(child.tag, "no equivalent in a platform file")
+                self.omit(child, f"host {original}: <{child.tag}>: {reason}")
 
     def cores(self, element: Element) -> int:
         text = element.attributes.get("core", "1")
@@ -308,9 +318,28 @@ class _Reader:
         if "bb_lat" in element.attributes:
             across += self.value(element, "bb_lat", _TIMES, 1.0)
         if "bb_bw" in element.attributes:
-            self.fabric.append(self.value(element, "bb_bw", _BITS, 8.0))
+            self.cluster_backbone(element, bits)
+        policy = element.attributes.get("sharing_policy", "SPLITDUPLEX").upper()
+        if policy not in ("SPLITDUPLEX", "FULLDUPLEX"):
+            self.omit(
+                element,
+                f"cluster {original}: sharing_policy {policy}; a node has a rate in each direction",
+            )
+        self.profiles(element, f"cluster {original}")
         self.matrix.setdefault(f"{name}-*", {})[f"{name}-*"] = seconds(across)
         self.links[f"{original} "] = _Link(bits, latency, False)
+
+    def cluster_backbone(self, element: Element, node_bits: float) -> None:
+        """The rate that all transfers in a cluster share, or with FATPIPE the limit of each of them."""
+        bits = self.value(element, "bb_bw", _BITS, 8.0)
+        if element.attributes.get("bb_sharing_policy", "SHARED").upper() == "SHARED":
+            self.fabric.append(bits)
+        elif bits < node_bits:
+            name = element.attributes.get("id", "")
+            self.omit(
+                element,
+                f"cluster {name}: bb_bw of each transfer, below the bw of a node; a node has one rate",
+            )
 
     def radical(self, element: Element) -> int:
         text = element.attributes.get("radical", "")
