@@ -560,3 +560,15 @@ def test_simgrid_backbone_that_is_not_shared_is_no_fabric() -> None:
     )
     assert imported.left_out == []
     assert "fabric" not in imported.document["network"]
+
+
+def test_simgrid_hosts_behind_routers_are_listed() -> None:
+    imported = simgrid(
+        """<platform version="4.1"><zone id="z" routing="Full"><host id="a" speed="1Gf"/>
+        <host id="b" speed="1Gf"/><router id="r"/><link id="l" bandwidth="10MBps" latency="9ms"/>
+        <route src="a" dst="r"><link_ctn id="l"/></route><route src="b" dst="r"><link_ctn id="l"/></route>
+        </zone></platform>"""
+    )
+    assert any("hosts without a route between hosts (a, b)" in line for line in imported.left_out)
+    single = '<platform version="4"><zone id="z"><host id="a" speed="1Gf"/></zone></platform>'
+    assert simgrid(single).left_out == []

@@ -447,6 +447,7 @@ class _Reader:
             widest = self.widest.get(f"{name}-0") or self.widest.get(f"{name}-*")
             if widest and "network" not in group:
                 group["network"] = {"bandwidth": bit_rate(widest)}
+        self.unconnected()
         self.losses()
         self.port_delays()
         disks = any("storage" in group for group in self.groups.values())
@@ -485,6 +486,16 @@ class _Reader:
             for group in document["hosts"]:
                 group.pop("roles", None)
         return Foreign(document, self.omitted)
+
+    def unconnected(self) -> None:
+        """Report hosts without a route: their rate is that of the widest one, their delays are 0."""
+        alone = [name for name, group in self.groups.items() if "network" not in group]
+        if alone and len(self.groups) > 1:
+            named = ", ".join(alone[:5]) + (f" and {len(alone) - 5} more" if len(alone) > 5 else "")
+            self.omitted.append(
+                f"hosts without a route between hosts ({named}): read with a rate of {self.most()} "
+                "and without delays"
+            )
 
     def losses(self) -> None:
         """Report shared links and narrow routes, which separate links per node cannot express."""
