@@ -15,6 +15,7 @@ from penstock.spec.store import Roles
 
 UP: dict[str, Any] = {"servers": [{"node": "n-0", "up": True}, {"node": "n-1", "up": False}]}
 DOWN: dict[str, Any] = {"servers": [{"node": "n-0", "up": False}, {"node": "n-1", "up": False}]}
+BOTH_UP: dict[str, Any] = {"servers": [{"node": "n-0", "up": True}, {"node": "n-1", "up": True}]}
 SILENT: dict[str, Any] = {"trouble": "timed out", "servers": []}
 
 
@@ -73,6 +74,7 @@ class RemoteReplies(Replies):
     [
         pytest.param([UP, UP, DOWN], [["n-0"]], id="one more"),
         pytest.param([UP, SILENT], [["n-0"]], id="the engine itself"),
+        pytest.param([BOTH_UP, UP, UP, DOWN], [["n-1"], ["n-1", "n-0"]], id="one after the other"),
     ],
 )
 def test_dead_servers_on_other_hosts(
@@ -83,7 +85,8 @@ def test_dead_servers_on_other_hosts(
 
     def died(names: Sequence[str], nodes: Sequence[str]) -> None:
         dead.append(list(nodes))
-        noticed.set()
+        if len(dead) == len(deaths):
+            noticed.set()
 
     with hang_guard.watched_servers(cast(Store, RemoteReplies(*replies)), died):
         assert noticed.wait(30)

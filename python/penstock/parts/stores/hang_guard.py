@@ -98,7 +98,7 @@ def _servers_by_engine(
     store: Store, died: Callable[[Sequence[str], Sequence[str]], None]
 ) -> Iterator[None]:
     """As `watched_servers`, for servers on other hosts, whose processes are not seen: by the engine alone."""
-    over, before = threading.Event(), servers_down(store)
+    over, before, dead = threading.Event(), servers_down(store), dict[str, None]()
 
     def look() -> None:
         nonlocal before
@@ -106,7 +106,8 @@ def _servers_by_engine(
             down = servers_down(store)
             nodes = store.roles.managers if down == ALL else sorted(down - before)
             if nodes:
-                died([f"{node}: its server" for node in nodes], nodes)
+                dead.update(dict.fromkeys(nodes))
+                died([f"{node}: its server" for node in dead], list(dead))
             before = down
 
     with _watching(look, over):
