@@ -57,6 +57,24 @@ def test_many_small_files_share_a_sentence() -> None:
     assert "ask for more per call" not in sentence
 
 
+def test_files_that_grow_or_are_read_in_part_are_not_read_once_or_often() -> None:
+    every = paths(FILES)
+    some = dict.fromkeys(range(1, 21), 0)
+    written = once_each(FILES, "write")
+    for row in written:
+        row["time_ns"] //= 10
+    for rows, sizes in (
+        (once_each(FILES) + written, dict.fromkeys(every, 0)),  # created, then read
+        (once_each(FILES) + written, dict.fromkeys(every, 2_000)),  # appended to, then read
+        (once_each(FILES), dict.fromkeys(every, 0)),  # of procfs
+        (once_each(FILES), dict.fromkeys(every, 10_000) | some),
+        (once_each(FILES), dict.fromkeys(every, 1_000_000)),  # only their first bytes
+    ):
+        sentence = closing_sentence(rows, every, WALL_NS, sizes=sizes)
+        assert sentence.startswith("Reads of 400 small files")
+        assert ", read " not in sentence.partition(";")[0], sentence
+
+
 def test_shares_of_the_run_are_at_most_100_percent() -> None:
     rows = once_each(FILES)
     for wall_ns in (10**6, 10**7, 10**9):

@@ -121,7 +121,9 @@ def closing_sentence(
     top = subjects[0]
     if len(subjects) > 1:
         top = _summed(subjects)
-        sentence = _of_set(subjects, paths, wall_ns, sizes or {})
+        written = {n for row in rows if row["direction"] == "write" for n in row["file_ids"]}
+        of_others = {n: nbytes for n, nbytes in (sizes or {}).items() if n not in written}
+        sentence = _of_set(subjects, paths, wall_ns, of_others)
     elif direction == "sync":
         return _of_flushes(top, paths, total_ns, wall_ns, little) + warning
     else:
@@ -165,7 +167,10 @@ def _of_set(
     wall_ns: int,
     sizes: Mapping[int, int],
 ) -> str:
-    """Sentence on files of equal use, none of which has most of the time."""
+    """Sentence on files of equal use, none of which has most of the time.
+
+    `sizes` [bytes] are those at the first use, of files that were not written.
+    """
     files = file_set(rows, paths)
     word = _NOUNS.get(files.direction, files.direction)
     if rows[0].get("basis") == FAULTS:
@@ -176,9 +181,14 @@ def _of_set(
     if files.kind not in ("", "insufficient"):
         sentence += f", {files.kind}"
     listed_sizes = [sizes[number] for row in rows for number in row["file_ids"] if number in sizes]
-    if files.direction == "read" and len(listed_sizes) == files.files:
-        times = files.nbytes / max(sum(listed_sizes), 1)
-        if times <= _ONCE:
+    grown = any(  # since the first use, or of procfs, which has no sizes
+        row.get("done_bytes", 0) and not any(sizes.get(number) for number in row["file_ids"])
+        for row in rows
+    )
+    compared = len(listed_sizes) == files.files and any(listed_sizes) and not grown
+    if files.direction == "read" and compared:
+        times = files.nbytes / sum(listed_sizes)
+        if 1 / _ONCE <= times <= _ONCE:
             sentence += ", read once"
         elif times >= _AGAIN:
             sentence += f", read {times:.1f} times"
