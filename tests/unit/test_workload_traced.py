@@ -38,8 +38,12 @@ def bundle(
     lost: int = 0,
     cpu_ms: float | None = None,
     top: str = "/data/",
+    renames: list[tuple[float, str, str, str]] | None = None,
 ) -> Path:
-    """A bundle of one run with these calls; files are below `top` unless their name begins with a slash."""
+    """A bundle of one run with these calls; files are below `top` unless their name begins with a slash.
+
+    `a#2` is a second file of the path `a`. `renames`: time [ms], file, kind and new name.
+    """
     names = list(dict.fromkeys(call[3] for call in calls))
     rows = [
         {
@@ -67,7 +71,7 @@ def bundle(
             "dev_minor": 1,
             "inode": i + 100,
             "generation": 0,
-            "path": name if name.startswith("/") else top + name,
+            "path": name if name.startswith("/") else top + name.partition("#")[0],
             "size_bytes": (sizes or {}).get(name, 0),
             "disk_id": None,
         }
@@ -93,6 +97,20 @@ def bundle(
         )
         writer.write_table("files", table)
         writer.write_table("clocks", pa.Table.from_pylist([clock]))
+        if renames is not None:
+            rows = [
+                {"file_id": i + 1, "t_ns": 0, "kind": "first", "path": files[i]["path"]}
+                for i in range(len(names))
+            ] + [
+                {
+                    "file_id": names.index(name) + 1,
+                    "t_ns": int(at * MS),
+                    "kind": kind,
+                    "path": top + new,
+                }
+                for at, name, kind, new in renames
+            ]
+            writer.write_table("file_names", pa.Table.from_pylist(rows))
         if cpu_ms is not None:
             samples = [
                 {
@@ -529,3 +547,40 @@ def test_a_broken_bundle_is_refused(tmp_path: Path) -> None:
 def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         traced_workload([bundle(tmp_path / "T", CHAIN)], **options)
+
+
+def test_a_later_run_reads_the_last_file_of_a_path(tmp_path: Path) -> None:
+    first = bundle(
+        tmp_path / "first",
+        [(2, 3, 1, "a", "write", 0, 10), (5, 6, 2, "a#2", "write", 0, 200)],
+    )
+    second = bundle(tmp_path / "second", [(2, 3, 9, "a", "read", 0, 200)], {"a": 200}, real_ms=100)
+    workload = traced_workload([first, second], names=["first", "second"])
+    check_both(workload)
+    assert workload.file_sizes == {"a": 10, "a#2": 200}
+    assert operations_of(workload, "second/p1") == [("open", "a#2"), ("read", "a#2", 0, 200)]
+    assert workload.tasks[2].after == ("first/p2",)
+
+
+def test_a_later_run_reads_a_renamed_file(tmp_path: Path) -> None:
+    writes: list[Call] = [
+        (2, 3, 1, "a.tmp", "write", 0, 10),
+        (5, 6, 2, "a.tmp#2", "write", 0, 200),
+        (7, 8, 3, "b", "write", 0, 7),
+    ]
+    renames = [
+        (4.0, "a.tmp", "rename", "a"),
+        (6.5, "a.tmp", "unlink", "a"),
+        (6.5, "a.tmp#2", "rename", "a"),
+        (8.5, "b", "unlink", "b"),
+    ]
+    first = bundle(tmp_path / "first", writes, renames=renames)
+    reads: list[Call] = [(2, 3, 9, "a", "read", 0, 200), (4, 5, 9, "b", "read", 0, 7)]
+    second = bundle(tmp_path / "second", reads, {"a": 200, "b": 7}, real_ms=100)
+    # in whatever order the runs are named
+    for paths, names in (([first, second], ["1", "2"]), ([second, first], ["2", "1"])):
+        workload = traced_workload(paths, names=names)
+        check_both(workload)
+        reader = next(task for task in workload.tasks if task.stage == "2")
+        assert reader.after == ("1/p2",)
+        assert {f.name for f in workload.files if f.preloaded} == {"b#2"}

@@ -6,7 +6,7 @@ computations on events are vectorised.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -94,7 +94,9 @@ def read_steps(
             notes.append(f"{path.name}: {lost} events were lost; bytes and times are too small")
         notes += _omitted(bundle)
     events = pd.concat(frames, ignore_index=True)
-    in_scope = _files(pd.concat(files, ignore_index=True), under, notes)
+    names = {number: _renames(Bundle.open(path)) for number, path in enumerate(paths)}
+    in_time = dict(sorted(names.items(), key=lambda run: starts[run[0]]))
+    in_scope = _files(pd.concat(files, ignore_index=True), in_time, under, notes)
     number_of = in_scope.set_index(["run", "file_id"])["file"]
     for number, path in enumerate(paths):
         own_ids = in_scope.loc[in_scope["run"] == number, "file_id"]
@@ -197,9 +199,22 @@ def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFr
     return frame, files, int(start) + shift
 
 
-def _files(files: pd.DataFrame, under: Sequence[str], notes: list[str]) -> pd.DataFrame:
-    """Numbered files in scope; a path is one file across runs, but several files of a path in one run are
-    distinct."""
+def _renames(bundle: Bundle) -> pd.DataFrame:
+    """Names that files got and lost, in order of time."""
+    columns = ["file_id", "kind", "path", "t_ns"]
+    if "file_names" not in bundle.tables:
+        return pd.DataFrame(columns=columns)
+    return bundle.table("file_names", columns).to_pandas().sort_values("t_ns", kind="stable")
+
+
+def _files(
+    files: pd.DataFrame, renames: Mapping[int, pd.DataFrame], under: Sequence[str], notes: list[str]
+) -> pd.DataFrame:
+    """Numbered files in scope.
+
+    Several files of a path in one run are distinct. The first one in a run is the file that had the path at
+    the end of the run before; `renames` has the names of each run, in order of the runs' starts.
+    """
     path = files["path"].fillna("").astype(str)
     if under:
         scope = np.logical_or.reduce([_below(path, str(PurePosixPath(d))) for d in under])
@@ -209,15 +224,53 @@ def _files(files: pd.DataFrame, under: Sequence[str], notes: list[str]) -> pd.Da
         scope = ~np.logical_or.reduce([_below(path, d) for d in SYSTEM])
         scope &= (path != "").to_numpy()
     in_scope = files[scope].copy()
-    again = in_scope.groupby(["run", "path"]).cumcount()
-    in_scope["path"] = in_scope["path"].where(
-        again == 0, in_scope["path"] + "#" + (again + 1).astype(str)
-    )
-    in_scope["file"] = pd.factorize(in_scope["path"])[0]
+    _number(in_scope, renames)
     omitted = len(files) - len(in_scope)
     if omitted and not under:
         notes.append(f"{omitted} files of the system are left out")
     return in_scope
+
+
+def _number(files: pd.DataFrame, renames: Mapping[int, pd.DataFrame]) -> None:
+    """Number the files across runs; those that had the path of another one are called `path#2`, …"""
+    bearers: dict[str, int] = {}
+    names: dict[str, int] = {}
+    numbers = np.zeros(len(files), dtype=np.int64)
+    run, file_id = files["run"].to_numpy(), files["file_id"].tolist()
+    paths = files["path"].fillna("").tolist()
+    for one, renamed in renames.items():
+        before, by_id = dict(bearers), dict[int, int]()
+        for row in np.flatnonzero(run == one).tolist():
+            path = name = paths[row]
+            number = before.pop(path, -1)
+            if number < 0:
+                count = 1
+                while name in names:
+                    count += 1
+                    name = f"{path}#{count}"
+                number = names[name] = len(names)
+            numbers[row] = by_id[file_id[row]] = bearers[path] = number
+        _rename(bearers, by_id, renamed)
+    files["file"] = numbers
+    files["path"] = np.array(list(names), dtype=object)[numbers] if len(files) else paths
+
+
+def _rename(bearers: dict[str, int], by_id: Mapping[int, int], renamed: pd.DataFrame) -> None:
+    """Bring the files by path up to date with the names that they got and lost in a run."""
+    last: dict[int, str] = {}
+    for file_id, kind, path in zip(
+        *(renamed[c].tolist() for c in ("file_id", "kind", "path")), strict=True
+    ):
+        number = by_id.get(file_id)
+        if number is None or path is None:
+            continue
+        if kind == "unlink":
+            if bearers.get(path) == number:
+                del bearers[path]
+            continue
+        if kind == "rename" and bearers.get(last.get(number, "")) == number:
+            del bearers[last[number]]
+        bearers[path], last[number] = number, path
 
 
 def _below(path: pd.Series[str], top: str) -> np.ndarray[Any, Any]:
