@@ -39,10 +39,12 @@ def bundle(
     cpu_ms: float | None = None,
     top: str = "/data/",
     renames: list[tuple[float, str, str, str]] | None = None,
+    threads: list[tuple[int, int, float]] | None = None,
 ) -> Path:
     """A bundle of one run with these calls; files are below `top` unless their name begins with a slash.
 
-    `a#2` is a second file of the path `a`. `renames`: time [ms], file, kind and new name.
+    `a#2` is a second file of the path `a`. `renames`: time [ms], file, kind and new name; `threads`: thread,
+    process and start [ms].
     """
     names = list(dict.fromkeys(call[3] for call in calls))
     rows = [
@@ -97,6 +99,12 @@ def bundle(
         )
         writer.write_table("files", table)
         writer.write_table("clocks", pa.Table.from_pylist([clock]))
+        if threads is not None:
+            begun = [
+                {"tid": tid, "pid": pid, "program": "x", "started_ns": int(at * MS)}
+                for tid, pid, at in threads
+            ]
+            writer.write_table("threads", pa.Table.from_pylist(begun))
         if renames is not None:
             rows = [
                 {"file_id": i + 1, "t_ns": 0, "kind": "first", "path": files[i]["path"]}
@@ -584,3 +592,19 @@ def test_a_later_run_reads_a_renamed_file(tmp_path: Path) -> None:
         reader = next(task for task in workload.tasks if task.stage == "2")
         assert reader.after == ("1/p2",)
         assert {f.name for f in workload.files if f.preloaded} == {"b#2"}
+
+
+def test_a_process_number_that_is_used_again_is_another_task(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        (2, 3, 7, "a", "write", 0, 10),
+        (4, 5, 8, "x", "write", 0, 10),
+        (6, 7, 7, "b", "write", 0, 10),
+    ]
+    once = [(7, 7, 0.5), (7, 7, 0.5), (8, 8, 0.0)]  # two programs of one process
+    for threads, tasks in ((once, 2), ([*once, (7, 7, 5.5)], 3)):
+        for per in ("process", "thread"):
+            path = bundle(tmp_path / f"{tasks}-{per}", calls, threads=threads)
+            workload = traced_workload([path], per=per)
+            check_both(workload)
+            assert len(workload.tasks) == tasks
+    assert operations_of(workload, "p3") == [("write", "b", 0, 10)]

@@ -184,7 +184,7 @@ def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFr
     frame = pd.DataFrame(
         {
             "run": run,
-            "task": 0 if per == "command" else events["pid" if per == "process" else "tid"],
+            "task": _tasks(bundle, events, per),
             "t_ns": events["t_ns"].to_numpy() + shift,
             "latency_ns": events["latency_ns"].to_numpy(),
             "write": (events["direction"].astype(str) == "write").to_numpy().astype(np.int8),
@@ -197,6 +197,30 @@ def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFr
     files = files[files["size_bytes"].notna() | files["file_id"].isin(events["file_id"])].copy()
     files["run"] = run
     return frame, files, int(start) + shift
+
+
+def _tasks(bundle: Bundle, events: pd.DataFrame, per: str) -> np.ndarray[Any, Any]:
+    """Task of each event: its process or thread. Numbers that the kernel used again are distinct tasks."""
+    if per == "command":
+        return np.zeros(len(events), dtype=np.int64)
+    name = "pid" if per == "process" else "tid"
+    tasks = events[name].to_numpy().astype(np.int64)
+    path = bundle.path / "threads.parquet"
+    if not path.exists() or "started_ns" not in pq.read_schema(path).names:
+        return tasks
+    threads = bundle.table("threads", ["tid", "pid", "started_ns"]).to_pandas()
+    if per == "process":  # it begins with its first thread
+        threads = threads[threads["tid"] == threads["pid"]]
+    starts = threads[["tid", "started_ns"]].dropna().astype("int64").drop_duplicates()
+    starts = starts.sort_values("started_ns", kind="stable")
+    starts["earlier"] = starts.groupby("tid").cumcount()
+    if not starts["earlier"].any():
+        return tasks
+    calls = pd.DataFrame({"tid": tasks, "t_ns": events["t_ns"].to_numpy()})
+    calls = calls.sort_values("t_ns", kind="stable")
+    begun = pd.merge_asof(calls, starts, left_on="t_ns", right_on="started_ns", by="tid")
+    tasks[calls.index] += begun["earlier"].fillna(0).to_numpy().astype(np.int64) << 32
+    return tasks
 
 
 def _renames(bundle: Bundle) -> pd.DataFrame:
