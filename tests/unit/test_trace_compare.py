@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from penstock.analyse.traces.trace_compare import Comparison, Run, compare_runs, match_files
+from penstock.archive.traces.trace_tables import TraceTables
 from penstock.errors import BadInput
+from penstock.observe.trace.replay import distance_of
 from tests.examples.trace import Row, event, write_bundle
 from tests.support import commands
 
@@ -117,6 +119,22 @@ def test_the_class_of_the_calls_takes_precedence(tmp_path: Path) -> None:
     assert row.a is not None
     assert row.b is not None
     assert (row.a["class"], row.b["class"]) == ("consecutive", "hot-set")
+
+
+def test_ranges_mapped_around_faults_are_no_requests(tmp_path: Path) -> None:
+    for name, around in (("a", False), ("b", True)):
+        rows = []
+        for row in reads(200, 50_000, 1, op="fault_read"):
+            rows.append(row)
+            if around:
+                mapped = {"op": "fault_around", "size_bytes": 65536, "done_bytes": 65536}
+                rows.append({**row, **mapped, "latency_ns": 0})
+        write_bundle(tmp_path / name, rows, patterns=verdict("random", 200))
+    (row,) = compared(tmp_path / "a", tmp_path / "b").differences
+    assert row.a is not None
+    assert row.a == row.b
+    assert row.b["p50_ns"] > 0
+    assert distance_of(TraceTables(tmp_path / "a"), TraceTables(tmp_path / "b")).mean == 0
 
 
 def test_runs_without_events_are_compared_by_counts(tmp_path: Path) -> None:

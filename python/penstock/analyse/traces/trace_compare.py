@@ -47,8 +47,10 @@ _LEAST = 20
 _SUMS = """
 SELECT file_id, direction, count(*) requests, sum(done_bytes)::BIGINT bytes,
        sum(latency_ns)::BIGINT time_ns
-FROM io_events WHERE direction IN ('read', 'write', 'sync') GROUP BY ALL
+FROM io_events WHERE direction IN ('read', 'write', 'sync') {accesses} GROUP BY ALL
 """
+#: without ranges that the kernel mapped around a fault: they took no time, and include its page
+_ACCESSES = "AND op NOT LIKE 'fault_around%'"
 #: flushes without recorded events
 _FLUSHES = f"""
 SELECT file_id, sum(calls)::BIGINT requests, sum(time_ns)::BIGINT time_ns
@@ -59,7 +61,7 @@ SPOKEN = {"read": "reads", "write": "writes", "sync": "flushes"}
 _LATENCIES = """
 SELECT latency_ns FROM (
   SELECT * FROM (SELECT t_ns, latency_ns FROM io_events WHERE file_id IN (SELECT unnest(?))
-    AND direction = ?)
+    AND direction = ? {accesses})
   USING SAMPLE reservoir({n} ROWS) REPEATABLE (7)
 ) ORDER BY t_ns
 """
@@ -162,7 +164,7 @@ class Run:
 
     def _sums(self, verdicts: list[Verdict]) -> dict[tuple[int, str], Side]:
         if self.events:
-            rows = self._query("io_events", _SUMS)
+            rows = self._query("io_events", _SUMS.format(accesses=self._accesses))
         else:
             rows = [
                 {
@@ -183,6 +185,11 @@ class Run:
             for name in ("requests", "bytes", "time_ns"):
                 side[name] += int(row[name] or 0)
         return sums
+
+    @property
+    def _accesses(self) -> str:
+        """SQL condition for accesses of the program."""
+        return _ACCESSES if self.tables.has("io_events", "op") else ""
 
     def _query(self, table: str, query: str) -> list[dict[str, Any]]:
         try:
@@ -210,7 +217,7 @@ class Run:
         """At most 4000 latencies [ns], sampled evenly, in order of time; empty without events."""
         if not self.events:
             return np.empty(0)
-        query = _LATENCIES.format(n=_SAMPLE)
+        query = _LATENCIES.format(n=_SAMPLE, accesses=self._accesses)
         members = [number for number, first in self.first_of.items() if first == file_id]
         sample = self.tables.arrays(query, [members or [file_id], direction])
         return np.asarray(sample["latency_ns"], np.float64)

@@ -120,11 +120,13 @@ def requests_of(
 ) -> Requests:
     """Reads and writes of a bundle for the distance; `files` maps the selected ones to new numbers.
 
-    Page faults are excluded if `replayable`, since fio has none.
+    Page faults are excluded if `replayable`, since fio has none. Ranges that the kernel mapped around a fault
+    are no requests.
     """
+    omitted = "fault_" if replayable else "fault_around"
     ways = np.full(256, 2, np.int64)
     for op, (number, way) in rows.operations.items():
-        if way in ("read", "write") and not (replayable and op.startswith("fault_")):
+        if way in ("read", "write") and not op.startswith(omitted):
             ways[number] = int(way == "write")
     requests = Requests()
     numbers = np.array(sorted(files), np.int64) if files is not None else None
