@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import math
 import re
 import textwrap
@@ -324,6 +325,11 @@ def like(name: str, names: Sequence[str], most: int = 3) -> list[str]:
     similar = difflib.get_close_matches(name, names, n=most, cutoff=0.6)
     containing = [n for n in names if parts and all(part in n.casefold() for part in parts)]
     return list(dict.fromkeys([*similar, *containing]))[:most]
+
+
+def matches_pattern(name: str, pattern: str) -> bool:
+    """True if a name matches a pattern with `*` and `?`; brackets, which names may contain, are literal."""
+    return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
 def shortened(name: str, most: int = 60) -> str:

@@ -130,6 +130,8 @@ def test_measures_of_a_trace(run: Bundle, source: str, unit: str, expected: floa
     ("source", "message"),
     [
         ("{trace: requests, file: c.wt}", "found no traced file that matches c.wt"),
+        # brackets are part of a name
+        (r"{trace: requests, file: '[ab].wt'}", r"found no traced file that matches \[ab\].wt"),
         ("{trace: consecutive_share, file: b.wt, direction: write}", "found no write request"),
         ("{trace: p99_latency, file: b.wt, direction: write}", "found no write request"),
     ],

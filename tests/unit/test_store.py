@@ -132,6 +132,10 @@ def test_patterns_of_kept_files() -> None:
     assert matches("results/a", ["/results/*"])
     assert not matches("other/results", ["results/*"])
     assert not matches("a", [])
+    # brackets are part of names
+    assert matches("out/a[1].csv", ["out/a[1].csv"])
+    assert matches("out[2]/a", ["out[2]/*"])
+    assert not matches("out/a1.csv", ["out/a[1].csv"])
 
 
 def test_tags_are_untaken_until_an_engine_has_taken_them() -> None:

@@ -5,7 +5,6 @@ pyarrow is imported in functions: study files are read without it.
 
 from __future__ import annotations
 
-import fnmatch
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import PenstockError, printable
 from penstock.spec.study import ResponseSource
 from penstock.spec.units import convert
+from penstock.text import matches_pattern
 
 if TYPE_CHECKING:
     from penstock.archive.bundle import Bundle
@@ -120,7 +120,7 @@ def _matching(bundle: Bundle, pattern: str) -> set[int]:
     matching = {
         number
         for number, path in named
-        if any(fnmatch.fnmatchcase(text, pattern) for text in (path, path.rpartition("/")[2]))
+        if any(matches_pattern(text, pattern) for text in (path, path.rpartition("/")[2]))
     }
     if not matching:
         raise PenstockError(

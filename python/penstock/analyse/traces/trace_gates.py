@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 from penstock.analyse.traces.trace_compare import Run
 from penstock.analyse.treatments.compared import Gate
 from penstock.errors import BadInput, printable
-from penstock.text import signed_percent
+from penstock.text import matches_pattern, signed_percent
 
 #: quantities of a gate: directions, and the summed quantity
 _SUMS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -91,4 +90,4 @@ def _sum(run: Run, metric: str, pattern: str | None) -> int:
 
 def _matches(pattern: str, path: str) -> bool:
     names = (path, path.rpartition("/")[2])
-    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
+    return any(matches_pattern(name, pattern) for name in names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import os
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 from penstock.errors import BadInput, PenstockError
 from penstock.parts.stores.files import Files
 from penstock.spec.store import StoreSpec
+from penstock.text import matches_pattern
 
 #: paths per command line
 _TOGETHER = 200
@@ -133,7 +133,7 @@ def matches(path: str, patterns: Sequence[str]) -> bool:
     """True if a path within the store, or a directory above it, matches one of the patterns."""
     above = [path, *(str(p) for p in PurePosixPath(path).parents if str(p) != ".")]
     stripped = [p.strip("/") for p in patterns]
-    return any(fnmatch.fnmatchcase(one, p) for one in above for p in stripped)
+    return any(matches_pattern(one, p) for one in above for p in stripped)
 
 
 def listing(store: StagedStore, node: str | None = None) -> dict[str, tuple[int, str]]:
