@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput, PenstockError
+from penstock.parts.stores import tag_watch
 from penstock.parts.stores.deployment import deployment
 from penstock.parts.stores.engines import packages
 from penstock.parts.stores.engines.directory import Directory
@@ -15,9 +16,10 @@ from penstock.parts.stores.engines.moosefs import MooseFS
 from penstock.parts.stores.hints import Placement, attribute, checked
 from penstock.parts.stores.staging import matches
 from penstock.parts.stores.store import check, ready, with_privileges
-from penstock.parts.stores.tags import TAKEN, digest, own, untaken
+from penstock.parts.stores.tag_watch import TagWatch
+from penstock.parts.stores.tags import TAKEN, Tagged, digest, own, untaken
 from penstock.platform.hosts import load_platform
-from penstock.spec.store import DEFAULT_ENGINE, Extent, Roles, StoreSpec
+from penstock.spec.store import DEFAULT_ENGINE, Extent, Roles, StoreSpec, refused
 
 PLATFORM = """
 penstock_platform: 1
@@ -164,3 +166,15 @@ def test_an_engine_that_cannot_watch_is_refused() -> None:
 
 def test_an_extent_in_json() -> None:
     assert Extent(0, 5, ("n",)).to_dict() == {"offset_bytes": 0, "length_bytes": 5, "nodes": ["n"]}
+
+
+def test_every_refused_hint_of_a_program_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = TagWatch(lambda: None)  # type: ignore[arg-type, return-value]
+    for n in [*range(300), 0]:
+        watch._remember([Tagged(f"/s/run/f{n}", "Replication", "9", refused("too many"))])
+    report = watch.report()
+    assert (report["refusals"], report["forgotten"]) == (301, 0)
+    assert {one["path"] for one in report["refused"]} == {f"/s/run/f{n}" for n in range(300)}
+    monkeypatch.setattr(tag_watch, "_MOST_REFUSED", 300)
+    watch._remember([Tagged("/s/run/g", "Replication", "9", refused("too many"))])
+    assert watch.report()["forgotten"] == 1

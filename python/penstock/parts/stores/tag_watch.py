@@ -11,7 +11,6 @@ import contextlib
 import os
 import stat
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,8 +29,8 @@ from penstock.spec.store import Roles, StoreSpec, refused
 _PATIENCE_S = 20.0
 #: longest wait for another command's lock of the store [s]
 _LOCK_S = 5.0
-#: recorded refusals
-_MOST_REFUSED = 100
+#: recorded refusals: a run predicts its workflow without them
+_MOST_REFUSED = 10_000
 _MOST_WAITING = 1000
 
 
@@ -69,7 +68,9 @@ class TagWatch:
         self._waiting = 0
         self._taken = 0
         self._refusals = 0
-        self._refused: deque[Tagged] = deque(maxlen=_MOST_REFUSED)
+        self._forgotten = 0
+        #: by path and key
+        self._refused: dict[tuple[str, str], Tagged] = {}
 
     def hold(self) -> None:
         """Intercept opens of every client's mount, including new ones."""
@@ -99,9 +100,9 @@ class TagWatch:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def report(self) -> dict[str, Any]:
-        """JSON values: numbers of `taken` tags and `refusals`, and the last `refused`."""
-        refusals = [t.to_dict() for t in list(self._refused)]
-        return {"taken": self._taken, "refusals": self._refusals, "refused": refusals}
+        """JSON values: numbers of `taken` tags and `refusals`, the `refused` ones, and those `forgotten`."""
+        counts = {"taken": self._taken, "refusals": self._refusals, "forgotten": self._forgotten}
+        return {**counts, "refused": [t.to_dict() for t in list(self._refused.values())]}
 
     def _read(self, name: str, node: RunningNode, opens: PendingOpens) -> None:
         for pending in opens:
@@ -163,7 +164,11 @@ class TagWatch:
         for one in results:
             if one.support.how == "refused":
                 self._refusals += 1
-                self._refused.append(one)
+                self._refused.pop((one.path, one.key), None)
+                self._refused[one.path, one.key] = one
+                if len(self._refused) > _MOST_REFUSED:
+                    del self._refused[next(iter(self._refused))]
+                    self._forgotten += 1
             else:
                 self._taken += 1
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from penstock.parts.stores.staging import Staged
     from penstock.parts.stores.store import Store
 
+#: refused hints of programs in the text of `store status`
+_MOST_REFUSALS = 100
+
 app = typer.Typer(help="A real shared store on virtual nodes.", no_args_is_help=True)
 
 _STORE = typer.Option(None, "--store", "-s", help="Name of the store (default: the only one).")
@@ -299,7 +302,8 @@ def _watched(watch: Mapping[str, Any]) -> str:
     """Lines about the hints that programs set."""
     if "trouble" in watch:
         return f"hints that programs set are not taken up: {watch['trouble']}"
-    refused = [f"  {t['path']}: {t['key']}={t['value']}: {t['why']}" for t in watch["refused"]]
+    last = watch["refused"][-_MOST_REFUSALS:]
+    refused = [f"  {t['path']}: {t['key']}={t['value']}: {t['why']}" for t in last]
     counts = f"{watch['taken']} taken up, {watch['refusals']} refused"
     return "\n".join([f"hints that programs set: {counts}", *refused])
 

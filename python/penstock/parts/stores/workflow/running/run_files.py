@@ -79,10 +79,15 @@ class RunFiles:
         return any(tags_of(self.hints.get(name)) for name in names)
 
     def take_refusals(self) -> None:
-        """Collect refused hints of tasks. PenstockError if the store applies none."""
+        """Collect refused hints of tasks. PenstockError if the store applies none, or did not record all."""
         watch = self._store.status().get("watch") or {"trouble": "nothing watches for them"}
         if "trouble" in watch:
             raise PenstockError(f"hints that tasks set are not taken up: {watch['trouble']}")
+        if watch.get("forgotten"):
+            raise PenstockError(
+                f"the store has no record of {watch['forgotten']:,} hints of tasks that it refused; "
+                "expected fewer refusals, or a new store for each run"
+            )
         names = {f"/{self.at(name)}": name for name in self.paths}
         for one in watch["refused"]:
             name = names.get(one["path"].removeprefix(self._store.spec.mount))
