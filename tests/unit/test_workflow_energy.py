@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from penstock.host.probe.meter import find_meter
-from penstock.parts.stores.workflow.energy import Reading, busy
+from penstock.host.probe.meter import Meter, find_meter
+from penstock.parts.stores.workflow import energy
+from penstock.parts.stores.workflow.energy import Reading, busy, metered
 
 S = 1_000_000_000
 
@@ -42,3 +46,37 @@ def test_overflow_of_a_rapl_counter(tmp_path: Path) -> None:
     before = meter.counts()
     (zone / "energy_uj").write_text("2000000\n")
     assert meter.joules(before, meter.counts()) == pytest.approx(3.0)
+
+
+def test_counters_that_overflow_several_times_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counter:
+        """60 % of the range of 10 J from one read to the next."""
+
+        reads = 0
+
+        def read_text(self) -> str:
+            self.reads += 1
+            return f"{6_000_000 * self.reads % 10_000_000}\n"
+
+    counter: Any = Counter()
+    meter = Meter("packages", counters=((counter, 10_000_000),))
+    monkeypatch.setattr(energy, "find_meter", lambda: (meter, ""))
+    monkeypatch.setattr(energy, "_EVERY_S", 0.001)
+    cluster: Any = SimpleNamespace(status=list)
+    with metered(cluster) as readings:
+        while counter.reads < 10:
+            time.sleep(0.001)
+    assert readings.real == ("packages", pytest.approx(6.0 * (counter.reads - 1)))
+
+
+def test_a_meter_that_becomes_unreadable_has_no_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "energy_uj"
+    path.write_text("5\n")
+    meter = Meter("packages", counters=((path, 10_000_000),))
+    monkeypatch.setattr(energy, "find_meter", lambda: (meter, ""))
+    cluster: Any = SimpleNamespace(status=list)
+    with metered(cluster) as readings:
+        path.unlink()
+    assert readings.real is None

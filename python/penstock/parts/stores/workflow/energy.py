@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.errors import PenstockError
-from penstock.host.probe.meter import find_meter
+from penstock.host.probe.meter import Meter, find_meter
 from penstock.parts.prediction.queue_network.energy import Energy, run_energy
 from penstock.parts.stores.workflow.running.executed import Executed
 from penstock.platform.hosts import Platform
@@ -50,9 +50,11 @@ def metered(cluster: Cluster) -> Iterator[Readings]:
     """Read at the start and end of the block, and while it runs."""
     readings, over = Readings(), threading.Event()
     meter, _ = find_meter()
-    before = meter.counts() if meter is not None else None
+    real = _Total(meter) if meter is not None and meter.counters else None
 
     def read() -> None:
+        if real is not None:
+            real.read()
         with suppress(PenstockError):  # a dead node has no further readings
             for row in cluster.status():
                 readings.nodes.setdefault(row["name"], []).append(_reading(row))
@@ -70,8 +72,27 @@ def metered(cluster: Cluster) -> Iterator[Readings]:
         over.set()
         reader.join()
         read()
-        if meter is not None and before:
-            readings.real = (meter.what, meter.joules(before, meter.counts()))
+        if real is not None and real.complete:
+            readings.real = (real.meter.what, real.joules)
+
+
+class _Total:
+    """Energy since the start by a meter whose counters may wrap around once between two reads."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter, self.joules, self.complete = meter, 0.0, True
+        self._counts: list[int] | None = None
+
+    def read(self) -> None:
+        """Add the energy since the last read."""
+        try:
+            counts = self.meter.counts()
+        except (OSError, ValueError):
+            self.complete = False
+            return
+        if self._counts is not None:
+            self.joules += self.meter.joules(self._counts, counts)
+        self._counts = counts
 
 
 def _reading(row: Mapping[str, Any]) -> Reading:
