@@ -687,6 +687,22 @@ def test_latency_matrix_adds_its_mean_to_the_network_latency() -> None:
     assert platform(one_way).lower()["fabric"]["latency_s"] == pytest.approx(0.003)
 
 
+def test_different_latencies_of_a_matrix_are_noted() -> None:
+    load = workload([task("w0", write("f", 1 << 20))])
+
+    def notes(matrix: str, hosts: int = 1) -> str:
+        text = EMULATED.replace("2 GB/s}", f"2 GB/s, matrix: {matrix}}}")
+        text = text.replace("group: app, count: 1", f"group: app, count: {hosts}")
+        reasons = predict(load, platform(text), seeds=1).applies.reasons
+        return " ".join(r.text for r in reasons)
+
+    unequal = "latencies of 0 ns to 4 ms between pairs of hosts; it has their mean"
+    assert unequal in notes("{app-0: {store-0: 4ms}}", 2)
+    assert "latencies of 1 ms to 4 ms" in notes("{'*': {'*': 1ms}, app-0: {store-0: 4ms}}")
+    assert "between pairs" not in notes("{app-0: {store-0: 4ms}}")
+    assert "between pairs" not in notes("{'*': {'*': 4ms}}", 2)
+
+
 def test_parts_missing_from_the_prediction_are_listed() -> None:
     prediction = predict(workload([task("w0", write("f", 1 << 20))]), platform(EMULATED), seeds=1)
     reasons = " ".join(r.text for r in prediction.applies.reasons)

@@ -23,6 +23,8 @@ from penstock.spec.machine import (
     NetworkPart,
     WireFile,
 )
+from penstock.spec.units import parse_duration
+from penstock.text import duration
 
 _Wire = TypeVar("_Wire", bound=WireFile)
 
@@ -105,6 +107,7 @@ def not_predicted(platform: Platform) -> list[str]:
     impairments = [k for k in keys if any(getattr(link, k, None) is not None for link in links)]
     if impairments:
         texts.append(f"the network's {', '.join(impairments)}")
+    texts += _unequal_latencies(platform)
     if file.networks:
         texts.append(f"the networks {', '.join(n.name for n in file.networks)}")
     features = {
@@ -116,3 +119,18 @@ def not_predicted(platform: Platform) -> list[str]:
         count = len(file.schedule)
         texts.append(f"the schedule ({count} change{'s' * (count != 1)})")
     return [f"not in the prediction: {text}" for text in texts]
+
+
+def _unequal_latencies(platform: Platform) -> list[str]:
+    """A text if pairs of hosts have different latencies, of which a prediction has the mean."""
+    matrix = platform.file.network.matrix or {}
+    stated = {
+        (a, b): parse_duration(text) for a, peers in matrix.items() for b, text in peers.items()
+    }
+    latencies = set(stated.values())
+    if ("*", "*") not in stated and len(platform.hosts) > 2:
+        latencies.add(0.0)  # of the other pairs
+    if len(latencies) < 2:
+        return []
+    low, high = (duration(1e9 * s) for s in (min(latencies), max(latencies)))
+    return [f"latencies of {low} to {high} between pairs of hosts; it has their mean"]
