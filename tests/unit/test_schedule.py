@@ -11,7 +11,7 @@ import pytest
 
 from penstock.emulate.schedule.show import rows, svg, text
 from penstock.errors import BadInput
-from penstock.platform.schedule import for_disk, read_schedule
+from penstock.platform.schedule import check_of_one_disk, for_disk, read_schedule
 from penstock.spec.cluster import Event
 
 
@@ -276,3 +276,20 @@ schedule:
     path.write_text(template % "limits.read: 3")
     with pytest.raises(BadInput, match=r"p.yaml:11:.*unit"):
         load_platform(path)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("[{at: 1s, disk: a, full: true}, {at: 2s, memory: 1GiB}]", "found changes of memory"),
+        ("[{at: 1s, limits.read: 1MB/s, latency: 5ms}]", "found changes of network"),
+        ("[{at: 1s, disk: a, full: true}, {at: 2s, disk: b, full: true}]", "the disks a, b"),
+    ],
+)
+def test_one_disk_makes_no_changes_of_others(tmp_path: Path, source: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        check_of_one_disk(read(tmp_path, source))
+
+
+def test_one_disk_needs_no_name(tmp_path: Path) -> None:
+    check_of_one_disk(read(tmp_path, "[{at: 1s, disk: a, full: true}, {at: 2s, full: false}]"))

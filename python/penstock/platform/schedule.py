@@ -187,6 +187,19 @@ def _beneath(key: str, seen: Mapping[tuple[Any, ...], int]) -> set[str]:
     return {k[-1] for k in seen if str(k[-1]).startswith(f"{key}.")}
 
 
+def check_of_one_disk(events: Sequence[Event]) -> None:
+    """Raise BadInput for changes of nodes and networks, and of disks with different names."""
+    others = sorted({event.resource for event in events if event.resource != "disk"})
+    if others:
+        actual = " and ".join(others)
+        raise BadInput(f"the schedule: found changes of {actual}; expected changes of one disk")
+    names = sorted({event.name for event in events if event.name is not None})
+    if len(names) > 1:
+        raise BadInput(
+            f"the schedule: found changes of the disks {', '.join(names)}; expected those of one disk"
+        )
+
+
 #: parts of a condition that are passed to the disk server unchanged
 _BOUND = ("metric", "above", "below")
 

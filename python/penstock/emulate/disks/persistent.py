@@ -26,7 +26,7 @@ from penstock.host.journal.journal import Entry, Journal
 from penstock.host.processes.daemon import Daemon, connect
 from penstock.host.processes.processes import Identity, users_of
 from penstock.host.storage.mounts import mounts_at
-from penstock.platform.schedule import for_disk
+from penstock.platform.schedule import check_of_one_disk, for_disk
 from penstock.profile.honour import SMALL_BYTES
 from penstock.profile.load import load_profile
 from penstock.profile.model import StorageProfile, native
@@ -141,6 +141,7 @@ def change(
 
 def schedule(mount: Path, events: list[Event], *, replace: bool = False) -> int:
     """Schedule events of the disk at `mount`, counted from now, in its server; returns their number."""
+    check_of_one_disk(events)
     server, disk = _served_at(mount, Journal())
     planned = for_disk(events, time.monotonic_ns())
     if not planned:
