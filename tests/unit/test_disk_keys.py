@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.emulate.cluster.change_arguments import changes_of
+from penstock.emulate.disks import persistent
 from penstock.errors import BadInput
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.disk_keys import GROUPS, OF_DISKS, patch_of
@@ -199,3 +200,12 @@ def test_the_disk_server_has_the_same_keys() -> None:
         assert match is not None
         keys |= set(re.findall(r'"(\w+)"', match[1]))
     assert keys == {path[0] for path, _ in OF_DISKS.values()}
+
+
+def test_time_scale_without_a_profile_is_refused(tmp_path: Path) -> None:
+    for change in (
+        lambda: persistent.change(tmp_path, {"limits": {"read_bps": 1e6}}, time_scale=4),
+        lambda: persistent.up("none", tmp_path, tmp_path, time_scale=4),
+    ):
+        with pytest.raises(BadInput, match="time scale: found 4 without a profile"):
+            change()

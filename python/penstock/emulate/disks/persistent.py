@@ -122,7 +122,9 @@ def change(
     Returns planned_ns, applied_ns, verified_ns, asked and found.
     """
     requested, journal = dict(patch), Journal()
-    if profile is not None:
+    if profile is None:
+        _check_unscaled(time_scale)
+    else:
         requested["profile"] = json.loads(_served(profile, time_scale, journal)[0])
     server, disk = _served_at(mount, journal)
     if "power_cut" in requested:
@@ -304,9 +306,18 @@ def daemon_disks(daemon: Daemon) -> list[dict[str, Any]]:
 def _served(profile: str, time_scale: float, journal: Journal) -> tuple[str, list[str]]:
     """JSON of a profile, scaled, and warnings. Raises BadInput if it is faster than this host."""
     if profile == NO_PROFILE:
+        _check_unscaled(time_scale)
         return json.dumps(INSTANT_PROFILE), []
     served = _scaled(profile, time_scale)
     return served, refuse_too_fast([StorageProfile.from_json(served)], journal)
+
+
+def _check_unscaled(time_scale: float) -> None:
+    """Raise BadInput for a time scale without a profile, which it would not change."""
+    if time_scale != 1.0:
+        raise BadInput(
+            f"time scale: found {time_scale:g} without a profile; expected a profile, which it makes slower"
+        )
 
 
 def _scaled(profile: str, time_scale: float) -> str:
