@@ -99,6 +99,23 @@ def test_invalid_commands_are_named(tmp_path: Path) -> None:
         read_workload(path)
 
 
+def test_arguments_that_are_no_texts_are_refused(tmp_path: Path) -> None:
+    text = """
+schema: penstock/workload/1
+tasks:
+  - {name: t, operations: [{op: compute, seconds: 0}], command: {program: sort, arguments: [ARGUMENTS]}}
+"""
+    path = tmp_path / "w.yaml"
+    for argument, shown in (("true", "true"), ("1.10", "1.1")):
+        path.write_text(text.replace("ARGUMENTS", f"-k, {argument}"))
+        with pytest.raises(BadInput, match=rf":4:\d+: found {shown}; expected a text in quotes"):
+            read_workload(path)
+    path.write_text(text.replace("ARGUMENTS", "-k, 2, '1.10', 'true'"))
+    command = read_workload(path).tasks[0].command
+    assert command is not None
+    assert command.arguments == ("-k", "2", "1.10", "true")
+
+
 def test_all_absent_programs_and_inputs_are_one_error(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as error:
         inputs_on_host(FLOW, tmp_path)

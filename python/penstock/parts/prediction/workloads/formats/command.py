@@ -37,6 +37,11 @@ def command_of(
         place = (*path, "command", "arguments")
         document.mistake(place, shown(arguments), f"a list of texts as `arguments` of {whose}")
         return None
+    for k, one in enumerate(arguments):
+        # YAML reads 1.10 as 1.1
+        if isinstance(one, bool) or (isinstance(one, float) and document.source is not None):
+            place = (*path, "command", "arguments", k)
+            document.mistake(place, shown(one), f"a text in quotes, an argument of {whose}")
     texts = tuple(str(one) for one in arguments)
     size = sum(len(one.encode(errors="surrogatepass")) + 1 for one in texts)
     if len(texts) > _MOST_ARGUMENTS or size > _MOST_BYTES:
