@@ -23,7 +23,10 @@ MOST_OUTPUT = 64 << 20
 def run(
     argv: list[str], timeout_s: float, stdin: str = "", env: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """Status (None: killed after a timeout) and output of a command; `stdin`: its input, in base64."""
+    """Status (None: killed after a timeout) and output of a command; `stdin`: its input, in base64.
+
+    `too_long`: more than MOST_OUTPUT was printed.
+    """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as content:
         content.write(base64.b64decode(stdin))
         content.seek(0)
@@ -43,7 +46,9 @@ def run(
             process.wait()
             status = None
         out.seek(0)
-        return {"status": status, "output": out.read(MOST_OUTPUT + 1).decode(errors="replace")}
+        raw = out.read(MOST_OUTPUT + 1)
+        output = raw.decode(errors="replace")  # fewer characters than bytes
+        return {"status": status, "output": output, "too_long": len(raw) > MOST_OUTPUT}
 
 
 def kind(path: str) -> list[Any] | None:

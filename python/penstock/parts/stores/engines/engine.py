@@ -131,7 +131,7 @@ class Site:
         )
         if done["status"] != 0:
             raise _failed(node, argv, what, done["status"], done["output"])
-        if len(done["output"]) > MOST_OUTPUT:
+        if done["too_long"]:
             raise _too_much()
         return str(done["output"])
 
