@@ -16,6 +16,8 @@ from typing import Any, cast
 import pytest
 
 from penstock.emulate.cluster.cluster import RunningNode
+from penstock.parts.stores import node_agent
+from penstock.parts.stores.node_processes import MOST_OUTPUT, Output
 from penstock.parts.stores.node_script import node_script
 from penstock.parts.stores.workflow.execute import AGENT
 from penstock.parts.stores.workflow.running.node_agents import Answers, NodeAgent
@@ -149,3 +151,22 @@ def test_times_of_a_killed_task_are_in_the_local_clock(agent: Agent) -> None:
     reply = answer(agent)
     now_ns = time.monotonic_ns()
     assert now_ns - 2 * ahead_ns < reply["forked_ns"] <= reply["ended_ns"] <= now_ns - ahead_ns
+
+
+def test_output_of_a_request_that_is_too_long_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_agent, "MOST_OUTPUT", 12)
+    assert not node_agent.run(["printf", "é" * 6], 10.0)["too_long"]
+    # 7 characters, 14 bytes
+    assert node_agent.run(["printf", "é" * 7], 10.0)["too_long"]
+
+
+def test_character_at_the_border_of_both_halves_of_an_output_is_kept() -> None:
+    reads, writes = os.pipe()
+    text = "a" * (MOST_OUTPUT // 2 - 1) + "é" + "b"
+    with open(writes, "wb") as pipe:
+        pipe.write(text.encode())
+    output = Output(reads)
+    while output.take():
+        pass
+    os.close(reads)
+    assert output.text() == text

@@ -89,5 +89,7 @@ class Output:
 
     def text(self) -> str:
         """The retained output, with a note of what is not."""
-        gap = f"\n[{self._dropped} bytes omitted]\n" if self._dropped else ""
+        if not self._dropped:  # the border may be inside a character
+            return (self._head + self._tail).decode(errors="replace")
+        gap = f"\n[{self._dropped} bytes omitted]\n"
         return self._head.decode(errors="replace") + gap + self._tail.decode(errors="replace")
