@@ -11,7 +11,7 @@ import pytest
 
 from penstock.host.probe.meter import Meter, find_meter
 from penstock.parts.stores.workflow import energy
-from penstock.parts.stores.workflow.energy import Reading, busy, metered
+from penstock.parts.stores.workflow.energy import Reading, Readings, busy, host_energy_of, metered
 
 S = 1_000_000_000
 
@@ -66,7 +66,8 @@ def test_counters_that_overflow_several_times_in_a_run(monkeypatch: pytest.Monke
     with metered(cluster) as readings:
         while counter.reads < 10:
             time.sleep(0.001)
-    assert readings.real == ("packages", pytest.approx(6.0 * (counter.reads - 1)))
+    assert readings.host_scope == "packages"
+    assert readings.host[-1][1] == pytest.approx(6.0 * (counter.reads - 1))
 
 
 def test_a_meter_that_becomes_unreadable_has_no_result(
@@ -79,4 +80,14 @@ def test_a_meter_that_becomes_unreadable_has_no_result(
     cluster: Any = SimpleNamespace(status=list)
     with metered(cluster) as readings:
         path.unlink()
-    assert readings.real is None
+    assert readings.host == []
+
+
+def test_energy_of_the_host_is_that_of_the_tasks_only() -> None:
+    """10 W for 5 s of copies, then 100 W for 10 s of tasks, then 10 W."""
+    readings = Readings(
+        host=[(0, 0.0), (5 * S, 50.0), (15 * S, 1050.0), (20 * S, 1100.0)], host_scope="packages"
+    )
+    run: Any = SimpleNamespace(begin_ns=5 * S, makespan_s=10.0)
+    assert host_energy_of(run, readings) == ("packages", pytest.approx(1000.0))
+    assert host_energy_of(run, Readings()) is None

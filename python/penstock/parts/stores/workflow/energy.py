@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.errors import PenstockError
 from penstock.host.probe.meter import Meter, find_meter
@@ -38,11 +40,12 @@ class Reading:
 
 @dataclass
 class Readings:
-    """Readings by node, and the concurrent reading of this host's own meter (None without one)."""
+    """Readings by node, and of this host's own meter (none without one): time [ns] and joules until then."""
 
     nodes: dict[str, list[Reading]] = field(default_factory=dict)
-    #: real meter: its scope, joules
-    real: tuple[str, float] | None = None
+    host: list[tuple[int, float]] = field(default_factory=list)
+    #: part of the host that its meter measures
+    host_scope: str = ""
 
 
 @contextmanager
@@ -50,11 +53,11 @@ def metered(cluster: Cluster) -> Iterator[Readings]:
     """Read at the start and end of the block, and while it runs."""
     readings, over = Readings(), threading.Event()
     meter, _ = find_meter()
-    real = _Total(meter) if meter is not None and meter.counters else None
+    total = _Total(meter) if meter is not None and meter.counters else None
 
     def read() -> None:
-        if real is not None:
-            real.read()
+        if total is not None:
+            total.read()
         with suppress(PenstockError):  # a dead node has no further readings
             for row in cluster.status():
                 readings.nodes.setdefault(row["name"], []).append(_reading(row))
@@ -72,16 +75,18 @@ def metered(cluster: Cluster) -> Iterator[Readings]:
         over.set()
         reader.join()
         read()
-        if real is not None and real.complete:
-            readings.real = (real.meter.what, real.joules)
+        if total is not None and total.complete:
+            readings.host, readings.host_scope = total.rows, total.meter.what
 
 
 class _Total:
     """Energy since the start by a meter whose counters may wrap around once between two reads."""
 
     def __init__(self, meter: Meter) -> None:
-        self.meter, self.joules, self.complete = meter, 0.0, True
-        self._counts: list[int] | None = None
+        self.meter, self.complete = meter, True
+        #: time [ns], and joules until then
+        self.rows: list[tuple[int, float]] = []
+        self._counts: list[int] = []
 
     def read(self) -> None:
         """Add the energy since the last read."""
@@ -90,9 +95,24 @@ class _Total:
         except (OSError, ValueError):
             self.complete = False
             return
-        if self._counts is not None:
-            self.joules += self.meter.joules(self._counts, counts)
+        before = self.rows[-1][1] if self.rows else 0.0
+        joules = self.meter.joules(self._counts, counts) if self._counts else 0.0
+        self.rows.append((time.monotonic_ns(), before + joules))
         self._counts = counts
+
+
+def host_energy_of(run: Executed, readings: Readings) -> tuple[str, float] | None:
+    """Scope of this host's meter, and joules from the first dispatch to the end of the last task.
+
+    None without a meter. Power is uniform between readings. Copies of inputs before and of results after it
+    do not count.
+    """
+    if len(readings.host) < 2:
+        return None
+    times, joules = zip(*readings.host, strict=True)
+    ends = [run.begin_ns, run.begin_ns + round(1e9 * run.makespan_s)]
+    first, last = np.interp(ends, times, joules)
+    return readings.host_scope, float(last - first)
 
 
 def _reading(row: Mapping[str, Any]) -> Reading:

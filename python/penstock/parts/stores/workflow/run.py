@@ -20,7 +20,7 @@ from penstock.parts.stores.hang_guard import ALL, servers_down
 from penstock.parts.stores.lock import changing
 from penstock.parts.stores.store import Store, check, refused_parameters, up_already
 from penstock.parts.stores.workflow.benefit import Decision, chosen_hints
-from penstock.parts.stores.workflow.energy import Readings, energy_of, metered
+from penstock.parts.stores.workflow.energy import Readings, energy_of, host_energy_of, metered
 from penstock.parts.stores.workflow.execute import execute
 from penstock.parts.stores.workflow.features import require_executable, uses_set_xattr
 from penstock.parts.stores.workflow.hints import derived, without
@@ -263,7 +263,8 @@ def run_once(
     if run.earlier:  # the meters have seen a part of it only
         return
     result.energy.extend([] if energy is None else [energy])
-    result.real.extend([] if readings.real is None else [readings.real])
+    of_host = host_energy_of(run, readings)
+    result.real.extend([] if of_host is None else [of_host])
 
 
 def _model_s(plan: Plan) -> float | None:
