@@ -703,6 +703,22 @@ def test_different_latencies_of_a_matrix_are_noted() -> None:
     assert "between pairs" not in notes("{'*': {'*': 4ms}}", 2)
 
 
+def test_hosts_without_power_or_price_are_noted_beside_others() -> None:
+    load = workload([task("w0", write("f", 1 << 20))])
+
+    def notes(*overrides: str) -> str:
+        reasons = predict(load, platform(EMULATED, *overrides), seeds=1).applies.reasons
+        return " ".join(r.text for r in reasons)
+
+    power, price = "{idle: 50 W, app: 90 W}", "0.10 EUR/h"
+    some = notes(f"hosts.app.power={power}", f"hosts.app.price={price}")
+    assert "not in the prediction: the energy of store" in some
+    assert "not in the prediction: the price of store" in some
+    for complete in (notes(), notes(f"power={power}", f"price={price}")):
+        assert "the energy of" not in complete
+        assert "the price of" not in complete
+
+
 def test_parts_missing_from_the_prediction_are_listed() -> None:
     prediction = predict(workload([task("w0", write("f", 1 << 20))]), platform(EMULATED), seeds=1)
     reasons = " ".join(r.text for r in prediction.applies.reasons)

@@ -115,6 +115,7 @@ def not_predicted(platform: Platform) -> list[str]:
     }
     if features:
         texts.append(f"features of the disks {', '.join(sorted(features))}")
+    texts += _without_amounts(platform)
     if file.schedule:
         count = len(file.schedule)
         texts.append(f"the schedule ({count} change{'s' * (count != 1)})")
@@ -134,3 +135,18 @@ def _unequal_latencies(platform: Platform) -> list[str]:
         return []
     low, high = (duration(1e9 * s) for s in (min(latencies), max(latencies)))
     return [f"latencies of {low} to {high} between pairs of hosts; it has their mean"]
+
+
+def _without_amounts(platform: Platform) -> list[str]:
+    """Texts on hosts without power or price on a platform where others have them."""
+    texts = []
+    for what, amounts, roles in (
+        ("energy", platform.power, {"client", "storage"}),
+        ("price", platform.price, {"client", "storage", "manager"}),
+    ):
+        groups = dict.fromkeys(
+            h.group for h in platform.hosts if h.roles & roles and h.name not in amounts
+        )
+        if amounts and groups:
+            texts.append(f"the {what} of {', '.join(groups)}, for which the platform has none")
+    return texts
