@@ -546,3 +546,11 @@ def test_flushes_of_a_disk_count_in_its_time(
     show(trace)
     flush = next(line for line in capsys.readouterr().out.splitlines() if " flush " in line)
     assert flush.split() == ["/d/x", "flush", "100", "400", "ms", "4", "ms", "each"]
+
+
+@pytest.mark.parametrize("size", [-1, 1 << 31, 3 << 30])
+def test_calls_of_impossible_sizes_are_refused(tmp_path: Path, size: int) -> None:
+    call = {"t_ns": 1, "op": "pread64", "file": "/d/x"}
+    Recording.of_calls(tmp_path, [{**call, "size_bytes": (1 << 31) - 1}], {"format": "mine"})
+    with pytest.raises(BadInput, match=r"/d/x: found .* bytes; expected 0 to 2,147,483,647"):
+        Recording.of_calls(tmp_path, [{**call, "size_bytes": size}], {"format": "mine"})

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import BadInput
 from penstock.observe.trace.capture.events import EVENT, NUMBERS
 
 Row = dict[str, Any]
 
 #: fields of a call besides its time, file and operation
 _FIELDS = ("offset_bytes", "size_bytes", "latency_ns", "tid")
+#: most bytes of a record of the spool
+_MOST_BYTES = (1 << 31) - 1
 
 
 @dataclass
@@ -41,14 +44,18 @@ class Recording:
         """A recording of calls, in any order, with its spool in `folder`.
 
         Each has `t_ns`, `op` (as in `io_events`: `read`, `pwrite64`, `fsync`, …) and `file`, a path;
-        `offset_bytes`, `size_bytes` (0 for a flush), `latency_ns` and `tid`, or 0. KeyError for another `op`.
+        `offset_bytes`, `size_bytes` (0 for a flush), `latency_ns` and `tid`, or 0. KeyError for another `op`,
+        BadInput for a size that no call has.
         """
         numbers: dict[str, int] = {}
         names: dict[int, Row] = {}
         rows = sorted(calls, key=lambda call: call["t_ns"])
         records = np.zeros(len(rows), EVENT)
         for record, call in zip(records, rows, strict=True):
-            tid = call.get("tid", 0)
+            tid, size = call.get("tid", 0), call.get("size_bytes", 0)
+            if not 0 <= size <= _MOST_BYTES:
+                expected = f"0 to {_MOST_BYTES:,}, the most that one call moves"
+                raise BadInput(f"{call['file']}: found {size:,} bytes; expected {expected}")
             names.setdefault(tid, {"pid": tid, "tid": tid, "name": "", "first_ns": call["t_ns"]})
             record["t_ns"], record["op"] = call["t_ns"], NUMBERS[call["op"]]
             record["file_id"] = numbers.setdefault(call["file"], len(numbers) + 1)
