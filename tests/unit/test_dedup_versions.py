@@ -106,3 +106,10 @@ def test_presets_are_possible() -> None:
 def test_impossible_plans_are_refused(change: str, similarity: float, chunk: int) -> None:
     with pytest.raises(BadInput, match=r"found .*expected"):
         VersionPlan(SIZE, 1, (similarity, similarity), change, chunk)
+
+
+def test_versions_that_grow_without_end_are_refused() -> None:
+    VersionPlan(SIZE, 3, (0.5, 0.5), "insert", CHUNK)
+    VersionPlan(SIZE, 10_000, (1.0, 1.0), "insert", CHUNK)
+    with pytest.raises(BadInput, match=r"found 5 versions .* expected fewer, or more similar ones"):
+        VersionPlan(SIZE, 5, (0.01, 0.5), "insert", CHUNK)

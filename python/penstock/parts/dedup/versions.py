@@ -6,6 +6,7 @@ version replaces, inserts or deletes extents of the previous one, so that its sh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,12 @@ class VersionPlan:
         if self.size_bytes // self.chunk_bytes > _MOST_EXTENTS:
             raise BadInput(
                 f"chunk: found more than {_MOST_EXTENTS} in a file; expected larger ones"
+            )
+        growth = -math.log(least) * (self.versions - 1) if self.change == "insert" else 0.0
+        if growth > math.log(_MOST_EXTENTS * self.chunk_bytes / self.size_bytes):
+            raise BadInput(
+                f"similarity: found {self.versions} versions with inserted bytes and {least:g}, "
+                f"the last of more than {_MOST_EXTENTS} chunks; expected fewer, or more similar ones"
             )
 
 
