@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput
+from penstock.parts.prediction.exploration.space.expression import parse_constraint
 from penstock.parts.prediction.exploration.space.space import make_space, parse_axis
 from penstock.parts.prediction.exploration.space.space_file import read_space_file
 
@@ -51,6 +52,33 @@ def test_split_sets_two_groups() -> None:
     assert len(several.levels) == 9 + 15
     assert several.stepwise
     assert not several.ordered
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("network.latency=500us,2ms", [0.0005, 0.002]),
+        ("network.bandwidth=100 Mbit/s,1 Gbit/s", [12.5e6, 125e6]),
+        ("power.frequency=800 MHz,1.2 GHz", [0.8e9, 1.2e9]),
+        ("store.chunk=512KiB,1MiB", [524288.0, 1048576.0]),
+        ("hosts.a.storage.profile=4K-disk,8K-disk", [None, None]),
+    ],
+)
+def test_levels_are_numbers_in_base_units(text: str, numbers: list[float | None]) -> None:
+    axis = parse_axis(text)
+    assert [level.magnitude for level in axis.levels] == pytest.approx(numbers)
+    assert axis.ordered == (None not in numbers)
+
+
+def test_constraint_on_an_axis_has_its_units() -> None:
+    key = "network.latency"
+    constraint = parse_constraint(f"{key} <= 2 ms", keys=(key,))
+    levels = parse_axis(f"{key}=500us,2ms,1s").levels
+    assert [constraint.holds({key: level.magnitude or 0.0}) for level in levels] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_numbers_and_candidates_are_inverse() -> None:

@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from penstock.spec.source import read_value
-from penstock.spec.units import parse_size
+from penstock.spec.units import parse_quantity, parse_size
 
 #: more levels on one axis are assumed to be a mistake
 MOST_LEVELS = 1000
@@ -102,7 +102,7 @@ def show(level: Any) -> str:
 
 
 def magnitude(level: Any) -> float | None:
-    """Number of a level (bytes for sizes, else the number as written), None for a name."""
+    """Number of a level in the base unit of its kind, as in expressions: bytes, seconds; None for a name."""
     if isinstance(level, bool) or level is None:
         return None
     if isinstance(level, (int, float)):
@@ -110,8 +110,13 @@ def magnitude(level: Any) -> float | None:
     parsed = quantity(str(level))
     if parsed is None:
         return None
-    size = parsed.size
-    return float(parsed.number) if size is None else float(size)
+    if not parsed.unit:
+        return float(parsed.number)
+    try:
+        number, unit = parse_quantity(str(level))
+    except ValueError:
+        return None
+    return float(parsed.size if parsed.size is not None else number * unit.factor)
 
 
 def _range(part: str) -> list[Any]:
