@@ -25,6 +25,8 @@ KEYS = ("hosts.app.count",)
     [
         ("cost<=2 EUR", False),
         ("cost <= 3EUR", True),
+        ("cost <= 3 GBP", True),
+        ("cost <= 2 CHF", False),
         ("makespan<=10min", True),
         ("makespan_s < 1.5 min and hosts <= 10", False),
         ("energy <= 1 kWh", True),

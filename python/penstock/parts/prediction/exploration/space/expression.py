@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.spec.names import listed, suggestion
 from penstock.spec.source import Position
+from penstock.spec.units import CURRENCIES
 
 Values = Mapping[str, float]
 _Compiled = Callable[[Values], float]
@@ -38,12 +39,13 @@ _UNITS = (
     | {"J": 1.0, "kJ": 1e3, "MJ": 1e6, "Wh": 3600.0, "kWh": 3.6e6}
     | {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
     | {"KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
-    | {"EUR": 1.0, "USD": 1.0, "%": 0.01}
+    | dict.fromkeys(CURRENCIES, 1.0)
+    | {"%": 0.01}
 )
 _KINDS = {
     "makespan_s": ({"us", "ms", "s", "min", "h", "d"}, "a time"),
     "energy_j": ({"J", "kJ", "MJ", "Wh", "kWh"}, "an energy"),
-    "cost": ({"EUR", "USD"}, "an amount of money"),
+    "cost": (set(CURRENCIES), "an amount of money"),
     "hosts": (set[str](), "a number"),
     "network_bytes": ({u for u in _UNITS if u.endswith("B")}, "a size"),
 }
@@ -182,7 +184,7 @@ def _parse(text: str, at: Position, keys: tuple[str, ...]) -> tuple[ast.expr, Ex
     except _Fault as fault:
         raise at.bad_input(fault.found, fault.expected) from None
     _check_units(units, needs, at)
-    currencies = frozenset(unit for _, unit in units) & {"EUR", "USD"}
+    currencies = frozenset(unit for _, unit in units) & set(CURRENCIES)
     return tree, Expression(text.strip(), frozenset(needs), compiled, currencies)
 
 
