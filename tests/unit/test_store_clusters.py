@@ -13,9 +13,14 @@ from penstock.host.journal.journal import Journal
 from penstock.parts.remote.cluster.coordinator import RemoteCluster
 from penstock.parts.remote.cluster.records import place
 from penstock.parts.remote.running.nodes import ClusterOnHosts
-from penstock.parts.stores.clusters import interrupted, live_cluster, require_one_host
+from penstock.parts.stores.clusters import (
+    digests_of,
+    interrupted,
+    live_cluster,
+    require_one_host,
+)
 from penstock.parts.stores.store import Store, ready, up_already
-from penstock.spec.cluster import ClusterSpec, NodeSpec
+from penstock.spec.cluster import ClusterSpec, LinkSpec, NetworkSpec, NodeSpec
 from penstock.spec.store import Roles, StoreSpec
 from penstock.spec.study import Worker
 from tests.support import commands
@@ -55,6 +60,19 @@ def test_a_store_of_the_same_description_is_up_already() -> None:
     with pytest.raises(BadInput, match="a store lab is up that is another"):
         up_already(NODES, replace(SPEC, kept=()), ROLES)
     assert up_already(replace(NODES, name="other"), SPEC, ROLES) is None
+
+
+def test_a_store_on_nodes_with_other_limits_is_another(cluster: RemoteCluster) -> None:
+    """`workflow run --set` used the running nodes, and the prediction the others."""
+    state = {"phase": "up", "nodes": digests_of(NODES)}
+    Store(ClusterOnHosts(cluster), SPEC, ROLES, state)._keep()
+    assert up_already(NODES, SPEC, ROLES, any_use=True) is not None
+    slower = replace(NODES.nodes[0], links=(LinkSpec(out_bps=1e6),))
+    others = replace(NODES, nodes=(slower, NODES.nodes[1]), networks=(NetworkSpec(delay_s=0.01),))
+    with pytest.raises(
+        BadInput, match="up with other limits, disks or links of nodes, and networks than"
+    ):
+        up_already(others, SPEC, ROLES, any_use=True)
 
 
 def test_a_cluster_whose_command_died_is_interrupted(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from penstock.emulate.cluster.cluster import Cluster, incomplete, registered
 from penstock.emulate.cluster.running_cluster import RunningCluster
+from penstock.emulate.cluster.wire import to_json
 from penstock.errors import BadInput
 from penstock.platform.hosts import Platform
 from penstock.plugins import FUNCTIONS
@@ -16,6 +19,12 @@ from penstock.spec.cluster import ClusterSpec
 #: starts the nodes of a store; they are incomplete until `completed`
 Start = Callable[[ClusterSpec], RunningCluster]
 _NAMES, _CLUSTER, _START = "names-on-hosts", "cluster-on-hosts", "start-on-hosts"
+#: parts of a cluster's description by their names in messages
+_DESCRIBED = {
+    "nodes": "limits, disks or links of nodes",
+    "networks": "networks",
+    "events": "scheduled changes",
+}
 
 
 def live_clusters() -> dict[str, RunningCluster]:
@@ -43,6 +52,18 @@ def require_free(name: str) -> None:
             f"a cluster {name} is up on several hosts already; after `penstock hosts down {name}`, "
             "`penstock store up --hosts` starts it with a store"
         )
+
+
+def digests_of(spec: ClusterSpec) -> dict[str, str]:
+    """Digests of a cluster's nodes, networks and schedule, which tell whether a later description differs."""
+    texts = {part: json.dumps(to_json(getattr(spec, part)), sort_keys=True) for part in _DESCRIBED}
+    return {part: hashlib.sha256(text.encode()).hexdigest() for part, text in texts.items()}
+
+
+def differences(spec: ClusterSpec, digests: Mapping[str, str]) -> list[str]:
+    """Names of the parts of a description that are not those of earlier digests; none without digests."""
+    now = digests_of(spec) if digests else {}
+    return [_DESCRIBED[part] for part, digest in now.items() if digests.get(part) != digest]
 
 
 def require_one_host(cluster: RunningCluster) -> None:

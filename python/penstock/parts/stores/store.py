@@ -20,6 +20,8 @@ from penstock.host.nodes.node_group import NodeGroup
 from penstock.parts.stores.agent_client import Sessions
 from penstock.parts.stores.clusters import (
     Start,
+    differences,
+    digests_of,
     interrupted,
     live_cluster,
     live_clusters,
@@ -94,7 +96,9 @@ class Store:
         else:
             cluster = start(placed)
         try:
-            store = cls.on(cluster, spec, roles, progress=progress, outlive=outlive)
+            store = cls.on(
+                cluster, spec, roles, progress=progress, outlive=outlive, nodes=cluster_spec
+            )
             cluster.completed()
             return store
         except BaseException:
@@ -111,9 +115,14 @@ class Store:
         *,
         progress: Progress | None = None,
         outlive: bool = False,
+        nodes: ClusterSpec | None = None,
     ) -> Store:
-        """Start a store on running nodes. Call `check` and `with_privileges` first."""
-        store = cls(cluster, spec, roles, {"phase": "starting"})
+        """Start a store on running nodes, which were described by `nodes`. Call `check` and
+        `with_privileges` first."""
+        state: dict[str, Any] = {"phase": "starting"}
+        if nodes is not None:
+            state["nodes"] = digests_of(nodes)
+        store = cls(cluster, spec, roles, state)
         if outlive:
             store._keep()
         site = store._site()
@@ -562,7 +571,7 @@ def require_complete(store: Store) -> Store:
 def up_already(
     nodes: ClusterSpec, spec: StoreSpec, roles: Roles, *, any_use: bool = False
 ) -> Store | None:
-    """The running store of the same description. BadInput for another one of that name.
+    """The running store of the same description. BadInput for another one of that name, or on other nodes.
 
     `any_use`: ignore protected files and the watch for tags of programs. An incomplete store of an earlier
     command is stopped.
@@ -584,5 +593,10 @@ def up_already(
     if (store.spec, store.roles) != (spec, roles):
         raise BadInput(
             f"a store {nodes.name} is up that is another; `penstock store down` takes it down"
+        )
+    if others := differences(nodes, store.state.get("nodes", {})):
+        raise BadInput(
+            f"the store {nodes.name} is up with other {', and '.join(others)} than the platform states; "
+            "`penstock store down` takes it down"
         )
     return store
