@@ -78,6 +78,16 @@ def test_options_that_exclude_a_disk_are_refused(
     assert stderr == f"penstock: --disk: cannot be combined with {option}\n"
 
 
+def test_a_resumed_workflow_refuses_other_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has those of its journal."""
+    options = ("--resume", "out", "--retries", "0", "--set", "network.latency=1ms")
+    assert run(monkeypatch, "workflow", "run", *options) == 2
+    error = capsys.readouterr().err
+    assert "--resume: found --set, --retries; expected nothing else" in error
+
+
 def test_errors_with_json_are_an_object(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from penstock.analyse.findings.finding import SEVERITIES
 from penstock.cli.shared import failure
+from penstock.cli.shared.options import names_of_options, set_parameters
 from penstock.errors import BadInput
 from penstock.observe.trace import MODES, RING_BYTES
 from penstock.terminal import say
@@ -186,9 +187,11 @@ def command(
     after `--`. Without a command, Ctrl-C ends the trace. A line written to $PENSTOCK_MARKS begins a phase.
     """
     if disk is not None or exact:
-        unsupported = _set_parameters(context) - _WITH_DISK
+        unsupported = set_parameters(context) - _WITH_DISK
         if disk is not None and unsupported:
-            raise BadInput(f"--disk: cannot be combined with {_options(context, unsupported)}")
+            raise BadInput(
+                f"--disk: cannot be combined with {names_of_options(context, unsupported)}"
+            )
         if argv:
             _check_executable(argv[0])
         raise typer.Exit(_trace_by_disk_log(argv or [], disk, output, exact, as_json))
@@ -297,24 +300,6 @@ def _trace_by_disk_log(
     else:
         show(recording)
     return status
-
-
-def _set_parameters(context: typer.Context) -> set[str]:
-    """Names of the parameters that were set on the command line, whatever their value."""
-    return {
-        name
-        for name in context.params
-        if (source := context.get_parameter_source(name)) is not None and source.name != "DEFAULT"
-    }
-
-
-def _options(context: typer.Context, names: set[str]) -> str:
-    """Long options of parameters, in the order of the help."""
-    return ", ".join(
-        max(parameter.opts, key=len)
-        for parameter in context.command.params
-        if parameter.name in names
-    )
 
 
 def _check_executable(program: str) -> None:

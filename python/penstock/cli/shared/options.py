@@ -38,3 +38,21 @@ def parsed(option: str, text: str, parse: Callable[[str], T]) -> T:
         return parse(text)
     except ValueError as error:
         raise BadInput(f"{option}: found {text!r}; expected {error}") from None
+
+
+def set_parameters(context: typer.Context) -> set[str]:
+    """Names of the parameters that were set on the command line, whatever their value."""
+    return {
+        name
+        for name in context.params
+        if (source := context.get_parameter_source(name)) is not None and source.name != "DEFAULT"
+    }
+
+
+def names_of_options(context: typer.Context, names: set[str]) -> str:
+    """Long options of parameters, in the order of the help."""
+    return ", ".join(
+        max(parameter.opts, key=len)
+        for parameter in context.command.params
+        if parameter.name in names
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli.shared.options import CHANGES
+from penstock.cli.shared.options import CHANGES, names_of_options, set_parameters
 from penstock.errors import BadInput
 from penstock.terminal import plain_table, progress_bar, show
 
@@ -56,6 +56,7 @@ _OF_RUN = ("", "stage"), ("measured s", "least", "most", "predicted s", "from", 
 
 @app.command()
 def run(
+    context: typer.Context,
     workflow: Path | None = typer.Argument(
         None, help="A workflow: penstock's own description, WfFormat, or a traced run."
     ),
@@ -108,15 +109,12 @@ def run(
     from penstock.parts.stores.workflow.running.recovery import Recovery
 
     if resume is not None:
-        if (workflow, platform, output) != (None, None, None):
-            expected = "no other file: the run's own workflow, platform and options apply"
-            raise BadInput(f"--resume: found another file; expected {expected}")
+        _refuse_others(context)
         with progress_bar() as progress:
             _show(resume_workflow(resume, progress), *_OF_RUN, as_json)
         return
     if workflow is None or platform is None:
         raise BadInput("found no workflow, or no --platform; expected both, or --resume")
-    recovery = Recovery(retries, delay_s, keep_going=keep_going)
     options = RunOptions(
         engine=engine,
         repeat=repeat,
@@ -128,7 +126,7 @@ def run(
         inputs=inputs,
         results=results,
         checksums=checksums,
-        recovery=recovery,
+        recovery=Recovery(retries, delay_s, keep_going=keep_going),
     )
     with progress_bar() as progress:
         result = run_workflow(
@@ -188,6 +186,13 @@ def compare(
         )
     numbers = ("measured s", "from", "to", "predicted s", "from", "to")
     _show(result, ("store", "stage"), numbers, as_json)
+
+
+def _refuse_others(context: typer.Context) -> None:
+    """Raise BadInput for options beside --resume that the run already has."""
+    if others := set_parameters(context) - {"resume", "as_json"}:
+        expected = "nothing else: the run's own workflow, platform and options apply"
+        raise BadInput(f"--resume: found {names_of_options(context, others)}; expected {expected}")
 
 
 def _show(
