@@ -24,6 +24,7 @@ from penstock.parts.prediction.black_box.programs import (
 )
 from penstock.parts.prediction.black_box.space import MIB, Space
 from penstock.parts.prediction.black_box.tasks import TaskTime, further_run, with_computing
+from penstock.parts.prediction.learning.learn import points_in
 from penstock.parts.prediction.learning.processor_time import of_command, of_runs
 
 SPACE = Space(
@@ -204,6 +205,34 @@ def test_command_prints_what_an_interval_includes(
     assert answer["model"] == "neighbours"
     assert set(answer["errors"]) == {"tree", "neighbours", "boosted"}
     assert answer["predictions"][0]["high"] == pytest.approx(9.0, rel=0.01)
+
+
+def test_a_stored_model_predicts_with_its_own_learner(
+    model: BlackBoxModel,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It predicted with a tree without --model; options of a measurement had no effect."""
+    values = model.to_dict() | {"chosen": "neighbours"}
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(values))
+
+    def run(*arguments: str) -> int | str | None:
+        monkeypatch.setattr("sys.argv", ["penstock", "learn", str(path), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code
+
+    assert not run("--json")
+    assert json.loads(capsys.readouterr().out)["model"] == "neighbours"
+    assert run("--budget", "1min", "-o", str(tmp_path / "out")) == 2
+    assert "found --budget, --output; expected none of them" in capsys.readouterr().err
+
+
+def test_points_are_those_of_the_budget_and_the_limit() -> None:
+    assert points_in(240.0, 1.5) == points_in(240.0, 1.5, 1000) > 20
+    assert points_in(240.0, 1.5, 20) == points_in(math.inf, 1.5, 20) == 20
 
 
 def test_processor_time_of_commands_and_runs(tmp_path: Path) -> None:

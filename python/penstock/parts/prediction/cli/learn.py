@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli.shared.options import QUIET
+from penstock.cli.shared.options import QUIET, names_of_options, set_parameters
 from penstock.errors import BadInput
 from penstock.spec.units import parse_duration
 from penstock.terminal import say
@@ -26,8 +26,13 @@ if TYPE_CHECKING:
     #: names of points that were not measured, with the reason
     Skipped = tuple[tuple[str, str], ...]
 
+#: parameters that apply to a model of an earlier run
+_OF_MODELS = {"place", "model", "depth", "leaves", "predict", "programs", "as_json", "quiet"}
+_KIND, _LEAVES = "tree", 24
+
 
 def command(
+    context: typer.Context,
     place: Path = typer.Argument(
         ...,
         metavar="DIR|PLATFORM|MODEL",
@@ -51,11 +56,15 @@ def command(
     subsample: bool = typer.Option(
         False, "--subsample", help="Explore first, and omit values that make no difference."
     ),
-    model: str = typer.Option(
-        "tree", "--model", help="Model that predicts: tree, neighbours or boosted."
+    model: str | None = typer.Option(
+        None,
+        "--model",
+        help="Model that predicts: tree, neighbours or boosted (default: tree; of MODEL: its own).",
     ),
     depth: int | None = typer.Option(None, "--depth", min=1, help="Levels of the tree."),
-    leaves: int = typer.Option(24, "--leaves", min=2, max=500, help="Leaves of the tree."),
+    leaves: int | None = typer.Option(
+        None, "--leaves", min=2, max=500, help="Leaves of the tree (default: 24)."
+    ),
     seed: int = typer.Option(1, "--seed", min=0, help="Seed of the choice of points."),
     output: Path | None = typer.Option(
         None, "-o", "--out", "--output", help="Directory of the results (default: ./learn-NAME)."
@@ -80,8 +89,11 @@ def command(
     Given a MODEL (the model.json of an earlier run), nothing is measured. Given a PLATFORM (a .yaml file),
     its nodes and stores are started.
     """
-    _check(model, depth, leaves, predict, programs)
+    _check(model or _KIND, depth, leaves or _LEAVES, predict, programs)
     if place.is_file() and place.suffix not in (".yaml", ".yml"):
+        if others := set_parameters(context) - _OF_MODELS:
+            expected = "none of them with a model, as nothing is measured"
+            raise BadInput(f"found {names_of_options(context, others)}; expected {expected}")
         stored = _stored(place, model, depth, leaves)
         _show(stored, None, (), _predicted(stored, predict, programs), as_json=as_json)
         return
@@ -89,17 +101,18 @@ def command(
     from penstock.parts.prediction.learning.deployment import Ground
 
     cell_s = _duration("--cell", cell, 0.6 if quick else 1.5)
-    budget_s = _duration("--budget", budget, 32.0 if quick else 240.0)
+    default_s = 32.0 if quick else 240.0
+    budget_s = _duration("--budget", budget, default_s if points is None else math.inf)
     request = learn.Wanted(
         ground=Ground(place, _mounts(mount)),
         space=_space(place, space, dimension, quick),
-        points=points or learn.points_in(budget_s, cell_s),
+        points=learn.points_in(budget_s, cell_s, points),
         cell_s=cell_s,
         adaptive=adaptive,
         subsample=subsample,
-        kind=model,
+        kind=model or _KIND,
         depth=depth,
-        leaves=leaves,
+        leaves=leaves or _LEAVES,
         seed=seed,
     )
     out = output or _default_output(place)
@@ -157,14 +170,19 @@ def _predicted(
     return [(text, over_programs(predict(text), score_of)) for text in tasks]
 
 
-def _stored(path: Path, kind: str, depth: int | None, leaves: int) -> BlackBoxModel:
-    """The model of a file, retrained if options of the learner are not the default."""
+def _stored(path: Path, kind: str | None, depth: int | None, leaves: int | None) -> BlackBoxModel:
+    """The model of a file, retrained if options of the learner are given."""
     from penstock.parts.prediction.black_box.model import load_model, retrained
 
     model = load_model(path)
-    if (kind, depth, leaves) == (model.chosen, None, 24):
+    if kind in (None, model.chosen) and depth is None and leaves is None:
         return model
-    return retrained(model, chosen=kind, depth=depth, leaves=leaves)
+    return retrained(
+        model,
+        chosen=kind or model.chosen,
+        depth=depth,
+        leaves=_LEAVES if leaves is None else leaves,
+    )
 
 
 def _space(place: Path, file: Path | None, dimensions: list[str], quick: bool) -> Space:

@@ -80,9 +80,10 @@ class Learning:
     rounds: int = 0
 
 
-def points_in(budget_s: float, cell_s: float) -> int:
-    """Number of points within a time budget."""
-    return max(LEAST_POINTS, int(budget_s / (cell_s + AROUND_S)))
+def points_in(budget_s: float, cell_s: float, most: int | None = None) -> int:
+    """Number of points within a time budget, which may be infinite if there are at `most` as many."""
+    fitting = budget_s / (cell_s + AROUND_S)
+    return max(LEAST_POINTS, int(fitting if most is None else min(fitting, most)))
 
 
 def check_ground(ground: Ground, space: Space, out: Path) -> None:
