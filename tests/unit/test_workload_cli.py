@@ -114,6 +114,12 @@ def test_a_size_model_by_command(tmp_path: Path, workload: Run) -> None:
         (("make", "circus", "-o", "w.json"), "expected pipeline, reduce"),
         (("make", "reduce", "--size", "huge", "-o", "w.json"), "expected small, medium, large"),
         (("make", "reduce", "--compute", "-1", "-o", "w.json"), "compute_s is -1"),
+        (
+            ("make", "montage", "--compute", "5", "-o", "w.json"),
+            "montage: found --compute, without",
+        ),
+        (("make", "checkpoint", "--compute", "5", "-o", "w.json"), "found --compute, without"),
+        (("make", "pipeline", "--rounds", "3", "-o", "w.json"), "expected --width, --file-bytes"),
         (("convert", "ok.json", "-o", "w.json", "--to", "yaml"), "expected penstock or wfformat"),
         (
             ("convert", "ok.json", "-o", "w.json", "--sizes", "lognormal:1"),

@@ -139,6 +139,8 @@ def test_blast_matches_the_published_workload() -> None:
     document = document_of(workload)
     assert document["compute_s"] == 5 * 7 * 2.0
     assert next(file.name for file in workload.files if file.preloaded) == "database"
+    idle = make_workload("blast", "small", {"width": 5, "compute_s": 0.0})
+    assert document_of(idle)["compute_s"] == 0.0
 
 
 #: Costa 2014, Table 3.4: stage, tasks, files, bytes (rounded to two digits, as published)

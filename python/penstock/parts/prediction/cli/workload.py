@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from penstock.cli.shared.options import names_of_options, set_parameters
 from penstock.errors import BadInput
 from penstock.plugins import WORKLOAD_FORMATS
 
@@ -32,6 +33,7 @@ _JSON = typer.Option(False, "--json", help="One JSON object on stdout.")
 
 @app.command("make")
 def make_one(
+    context: typer.Context,
     kind: str = typer.Argument(
         ...,
         help="pipeline, reduce, broadcast, scatter, gather, checkpoint, blast or montage.",
@@ -47,7 +49,7 @@ def make_one(
         None, "--file-bytes", help="Size of the pattern's file in bytes, instead of --size."
     ),
     compute: float = typer.Option(
-        0.0, "--compute", help="Seconds that a task computes (blast: per query, default 1)."
+        None, "--compute", help="Seconds that a task computes (default 0; blast: per query, 1)."
     ),
     launch: float = typer.Option(None, "--launch", help="Seconds to launch a task."),
     stages: int = typer.Option(3, "--stages", min=1, help="pipeline: number of tasks in sequence."),
@@ -76,7 +78,7 @@ def make_one(
     as_json: bool = _JSON,
 ) -> None:
     """Generate a synthetic workload of an access pattern or an application."""
-    from penstock.parts.prediction.workloads.make import make_workload
+    from penstock.parts.prediction.workloads.make import KINDS, make_workload, options_of
 
     options = {
         "chunk_bytes": None if platform is None else _chunk_bytes(platform),
@@ -93,7 +95,26 @@ def make_one(
         "compute_s": compute,
         "launch": launch,
     }
+    if kind in KINDS:
+        _refuse_ineffective(context, kind, options_of(kind))
     _write(make_workload(kind, size, options), output, to, as_json)
+
+
+def _refuse_ineffective(context: typer.Context, kind: str, effective: frozenset[str]) -> None:
+    """Raise BadInput for options that have no effect on a kind."""
+    keys = {"every": "every_s", "compute": "compute_s"}
+    every_kind = {"kind", "output", "size", "platform", "to", "as_json"}
+    others = {
+        name
+        for name in set_parameters(context) - every_kind
+        if keys.get(name, name) not in effective
+    }
+    if others:
+        own = {name for name in context.params if keys.get(name, name) in effective}
+        raise BadInput(
+            f"{kind}: found {names_of_options(context, others)}, without an effect on it; "
+            f"expected {names_of_options(context, own)}"
+        )
 
 
 @app.command("show")

@@ -27,15 +27,23 @@ MOST = {
 }
 
 KINDS = (*PATTERNS, "blast", "montage")
+#: options of the applications, and those of `Shape` that a pattern does not use
+_OPTIONS = {
+    "blast": frozenset(
+        ("width", "file_bytes", "compute_s", "launch", "queries", "replicas", "optimised")
+    ),
+    "montage": frozenset(("width", "launch", "optimised")),
+}
+_WITHOUT = {"checkpoint": {"compute_s", "staged"}}
 
 
 def make_workload(
     kind: str, size: str = "medium", options: Mapping[str, Any] | None = None
 ) -> Workload:
-    """The workload of that name; ignores options that are None or that the kind does not have.
+    """The workload of that name; ignores options that are None or that the kind does not have (`options_of`).
 
-    Options: fields of `Shape`, arguments of the pattern's function; blast and montage take `width`,
-    `file_bytes` (blast: of its database), `compute_s` (blast: of a query), `queries`, `optimised`.
+    Options: fields of `Shape`, arguments of the pattern's function; blast takes `file_bytes` of its database
+    and `compute_s` of a query.
     """
     if kind not in KINDS:
         raise BadInput(f"the workload {kind!r}; expected {', '.join(KINDS)}")
@@ -63,13 +71,21 @@ def make_workload(
     return replace(workload, tasks=tasks)
 
 
+def options_of(kind: str) -> frozenset[str]:
+    """Options of `make_workload` that have an effect on that kind."""
+    if kind in _OPTIONS:
+        return _OPTIONS[kind]
+    own = inspect.signature(PATTERNS[kind]).parameters.keys() - {"shape"}
+    return frozenset({*Shape.__dataclass_fields__, *own} - _WITHOUT.get(kind, set()))
+
+
 def _of_kind(kind: str, size: str, chosen: Mapping[str, Any]) -> Workload:
     if kind == "blast":
         return blast(
             chosen.get("width", 19),
             database_bytes=chosen.get("file_bytes", DATABASE_BYTES[size]),
             queries=chosen.get("queries", 200),
-            query_s=chosen.get("compute_s") or 1.0,
+            query_s=chosen.get("compute_s", 1.0),
             optimised=chosen.get("optimised", False),
             replicas=chosen.get("replicas", 2),
         )
