@@ -509,6 +509,8 @@ def test_measured_runs_are_stored_and_calibrate_later_predictions(
     [
         (("w.json",), 2, "found a workflow; expected --platform"),
         (("study.yaml", "--html", "x.html"), 2, "--html is for workflows"),
+        (("study.yaml", "--level", "0.5"), 2, "--level is for workflows"),
+        (("p.yaml", "--basis", "t01"), 2, "p.yaml: found a study file with --basis"),
         (("w.json", "-p", "none.yaml"), 2, "none.yaml"),
         (("none.json", "-p", "p.yaml"), 2, "none.json"),
         (("w.json", "-p", "p.yaml", "--level", "2"), 2, "between 0 and 1"),

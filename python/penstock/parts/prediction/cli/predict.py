@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.analyse.statistics.prediction_intervals import DRAWS, LEVEL, exact
-from penstock.cli.shared.options import QUIET, SIZE_MODEL
+from penstock.cli.shared.options import QUIET, SIZE_MODEL, names_of_options, set_parameters
 from penstock.errors import BadInput
 from penstock.terminal import table_of
 from penstock.text import percentage
@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 _MOST_ROWS = 40
+#: parameters that apply to a study
+_OF_STUDIES = {"what", "basis", "threads", "as_json", "quiet"}
 
 
 def command(
+    context: typer.Context,
     what: Path = typer.Argument(
         ...,
         metavar="WORKFLOW|STUDY",
@@ -100,19 +103,10 @@ def command(
     Of a study that was not run, only the disks are simulated: programs compute nothing between requests.
     """
     if platform is None:
-        workflow_options = {
-            "--set": overrides,
-            "--measured": measured,
-            "--size-model": size_model,
-            "--calibration": calibration,
-            "--placement": placement,
-            "-o": output,
-            "--html": html,
-            "--perfetto": perfetto,
-        }
-        lost = [name for name, value in workflow_options.items() if value]
-        if lost and not _is_workflow(what):
-            raise BadInput(f"{lost[0]} is for workflows; expected --platform PLATFORM with it")
+        others = set_parameters(context) - _OF_STUDIES
+        if others and not _is_workflow(what):
+            options = names_of_options(context, others)
+            raise BadInput(f"{options} is for workflows; expected --platform PLATFORM with it")
         _study(what, basis, as_json)
         return
     if basis:
@@ -318,6 +312,9 @@ def _study(study: Path, basis: list[str], as_json: bool) -> None:
     elif _is_workflow(study):
         raise BadInput(f"{study}: found a workflow; expected --platform PLATFORM with it")
     elif study.is_file():
+        if basis:
+            expected = "the directory of a finished study, whose traces are used"
+            raise BadInput(f"{study}: found a study file with --basis; expected {expected}")
         planned, _ = as_planned(load_study(study))
         frame = predict_plan(planned)
         speeds = speeds_of(planned, resolvable(planned, treatments_of(make_plan(planned))))
