@@ -240,6 +240,9 @@ def test_the_conflict_verb_prints_the_interval() -> None:
     assert "expected new or old" in str(
         invoke(energy_verb, "--testbed", "new", "-r", "1").exception
     )
+    assert "and no other option" in str(
+        invoke(energy_verb, "--testbed", "new", "--replicas", "3").exception
+    )
     powers = ("--idle", "188 W", "--hash", "223 W", "--io", "216 W")
     for ratio in ("inf", "nan", "1e18"):
         result = invoke(energy_verb, "-r", ratio, *powers)

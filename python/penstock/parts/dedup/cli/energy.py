@@ -20,8 +20,8 @@ def command(
         None, "--hash", help="Power while hashing, measured or the peak, as 290 W."
     ),
     io: str | None = typer.Option(None, "--io", help="Power while sending, as 276.7 W."),
-    replicas: int = typer.Option(
-        1, "--replicas", min=1, help="Storage nodes that store each chunk."
+    replicas: int | None = typer.Option(
+        None, "--replicas", min=1, help="Storage nodes that store each chunk (default: 1)."
     ),
     testbed: str | None = typer.Option(
         None, "--testbed", help="Published machines in place of the other options: new or old."
@@ -33,11 +33,12 @@ def command(
     from penstock.parts.dedup.controller.energy import TESTBEDS, PowerModel
     from penstock.spec.units import parse_power
 
-    values = (ratio, idle, hashing, io)
+    values = (ratio, idle, hashing, io, replicas)
     if testbed is not None:
         if testbed not in TESTBEDS or any(value is not None for value in values):
             names = " or ".join(TESTBEDS)
-            raise BadInput(f"--testbed: found '{testbed}'; expected {names}, and no powers")
+            expected = f"{names}, and no other option"
+            raise BadInput(f"--testbed: found '{testbed}'; expected {expected}")
         bed = TESTBEDS[testbed]
         results = {
             "with the peak power": conflict(bed.power, bed.r),
@@ -52,7 +53,7 @@ def command(
             parsed("--idle", idle, parse_power),
             parsed("--hash", hashing, parse_power),
             parsed("--io", io, parse_power),
-            1 + replicas,
+            1 + (replicas or 1),
         )
         results = {"": conflict(power, ratio)}
     if as_json:
