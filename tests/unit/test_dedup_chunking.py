@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from penstock.errors import BadInput
+from penstock.parts.dedup.cli.dedup import app
 from penstock.parts.dedup.measure import compare
 from penstock.parts.dedup.options import DEFAULT_CHUNKING, MountOptions, native, normal_chunking
 
@@ -96,3 +98,10 @@ def test_names_have_one_form() -> None:
 def test_impossible_options_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(BadInput, match=r"found .*expected"):
         MountOptions(**options)  # type: ignore[arg-type]
+
+
+def test_configurations_need_the_controller(tmp_path: Path) -> None:
+    """They had no effect with a fixed chunking."""
+    place = (str(tmp_path / "store"), str(tmp_path / "mount"))
+    result = CliRunner().invoke(app, ["mount", *place, "--configuration", "off"])
+    assert "--configuration: found off; expected --chunking auto" in str(result.exception)

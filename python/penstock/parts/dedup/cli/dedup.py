@@ -67,6 +67,9 @@ def mount(
     from penstock.parts.dedup import options
     from penstock.parts.dedup.mounts import mount as start
 
+    if configurations and chunking != options.AUTO:
+        expected = f"--chunking {options.AUTO} with it"
+        raise BadInput(f"--configuration: found {configurations[0]}; expected {expected}")
     chosen = options.MountOptions(
         chunking=chunking or options.DEFAULT_CHUNKING,
         hash=hash_name or options.DEFAULT_HASH,
