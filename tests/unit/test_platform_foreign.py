@@ -346,6 +346,8 @@ def test_import_needs_leave_out_to_omit_parts(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "narrower than both their ends" in refused.stderr
     assert not target.exists()
+    ignored = commands.run([*argv, "--profile", "hdd"], capture_output=True, text=True)
+    assert "--profile: found 'hdd'; expected --profile without --from" in ignored.stderr
     imported = commands.run([*argv, "--leave-out"], capture_output=True, text=True)
     assert imported.returncode == 0, imported.stderr
     assert "left out: bandwidth of 1 routes" in imported.stderr

@@ -60,6 +60,9 @@ def import_platform(
 
     base = _base_directory(output, force)
     if foreign is not None:
+        if profile is not None:
+            expected = "--profile without --from; the converted platform states its own storage"
+            raise BadInput(f"--profile: found {profile!r}; expected {expected}")
         _import_foreign(directory, foreign, leave_out, output, base, as_json)
         return
     platform = import_host(directory, base, profile, lambda text: say(f"measuring {text}"))
