@@ -64,6 +64,13 @@ def test_a_description_suffices_to_import_a_table(tmp_path: Path) -> None:
     assert "expected a trace (" in str(refused.exception)
 
 
+def test_options_of_experiments_are_refused_for_a_bundle(tmp_path: Path) -> None:
+    line = ["import", str(tmp_path / "t.csv"), "--metric", "rate", "--unit", "B/s"]
+    refused = CliRunner().invoke(_build(), [*line, "-o", str(tmp_path / "B")])
+    assert isinstance(refused.exception, BadInput)
+    assert "found --metric, --unit; expected none of them for a bundle" in str(refused.exception)
+
+
 def test_decimal_commas(tmp_path: Path) -> None:
     text = "submit;name;rchar;wchar;realtime\n1000;a;1,5;1.234,5;7\n2000;b;1,234;-;8,25\n"
     samples = samples_of(tmp_path / "t.csv", text)

@@ -9,11 +9,16 @@ from typing import Any
 
 import typer
 
-from penstock.cli.shared.options import JSON
+from penstock.cli.shared.options import JSON, names_of_options, set_parameters
 from penstock.plugins import ARCHIVE_FORMATS, METRIC_READERS, TRACE_IMPORTERS
+
+#: parameters that apply to an exported run, and to a new bundle
+_OF_ARCHIVES = {"files", "output", "as_json"}
+_OF_BUNDLES = _OF_ARCHIVES | {"form", "base_run", "description"}
 
 
 def command(
+    context: typer.Context,
     files: list[Path] = typer.Argument(
         metavar="FILE",
         help="A FILE.tar.zst of `penstock export`; a trace (for blktrace all its files, or their common "
@@ -55,6 +60,7 @@ def command(
     from penstock.workload.metrics import reader_of
 
     if len(files) == 1 and (archive := format_of(files[0])) is not None:
+        _refuse_others(context, _OF_ARCHIVES, "an exported run")
         path = archive.unpack(files[0], output)
         print(json.dumps({"path": str(path)}) if as_json else path)
         return
@@ -63,6 +69,7 @@ def command(
             files, output, name, form, base_run, description, (metric, unit), as_json
         )
         return
+    _refuse_others(context, _OF_BUNDLES, "a bundle; --as NAME imports into an experiment")
     if output is None:
         no_format = "" if ARCHIVE_FORMATS else "; no archive format is installed"
         raise BadInput(
@@ -80,6 +87,8 @@ def command(
 
     if base_run is not None:
         raise BadInput("--with: found a trace; expected metrics, which can use another run's clock")
+    if description is not None:
+        raise BadInput("--words: found a trace; expected a table of metrics, which it describes")
     if form is None and len(files) == 1 and files[0].is_file():
         _check_format(files[0])
     recording = import_trace(files, output, form)
@@ -87,6 +96,16 @@ def command(
         print(json.dumps(as_document(recording)))
     else:
         show(recording)
+
+
+def _refuse_others(context: typer.Context, allowed: set[str], what: str) -> None:
+    """Raise BadInput for options that have no effect on an import."""
+    from penstock.errors import BadInput
+
+    if others := set_parameters(context) - allowed:
+        raise BadInput(
+            f"found {names_of_options(context, others)}; expected none of them for {what}"
+        )
 
 
 def _check_format(path: Path) -> None:
