@@ -421,6 +421,28 @@ def test_partial_answers_are_refused(
         reader.read("SELECT v FROM m WHERE time > $start AND time < $end", 0, 10, 1)
 
 
+def test_series_of_several_metrics_stay_apart(
+    store: Experiments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = {kind: Target(kind, kind, "127.0.0.1:1") for kind in ("prometheus", "influxdb")}
+    targets = Targets(servers, {})
+    store.stop(store.start("x", "ada", at_ns=T0), at_ns=T0 + S)
+    result = [
+        {"metric": {"__name__": name, "device": "sda"}, "values": [[T0 / S, value]]}
+        for name, value in (("node_disk_reads", "1"), ("node_disk_writes", "2"))
+    ]
+    matrix = {"data": {"resultType": "matrix", "result": result}}
+    monkeypatch.setattr(Server, "ask", lambda *_, **__: matrix)
+    query = '{__name__=~"node_disk_(reads|writes)"}'
+    rows = text(store, targets, query=query, server="prometheus", labels=["name"])
+    assert rows == "timestamp,node_disk_reads,node_disk_writes\n1700000000,1,2\n"
+    columns = {"name": "disk", "columns": ["time", "busy", "idle"], "values": [[T0, 3, 97]]}
+    monkeypatch.setattr(Server, "ask", lambda *_, **__: {"results": [{"series": [columns]}]})
+    query = "SELECT busy, idle FROM disk WHERE time >= $start AND time <= $end"
+    rows = text(store, targets, query=query, server="influxdb", database="d", labels=["name"])
+    assert rows == "timestamp,disk_busy,disk_idle\n1700000000,3,97\n"
+
+
 def test_non_finite_graphite_values_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInput
@@ -97,14 +98,22 @@ def read(target: Target, question: Question, start_ns: int, end_ns: int) -> Kept
     reply: Kept = reader.read(question.query, start_ns, end_ns, question.step_ns)
     table = reply.points
     same = {n: table[n] for n in table.column_names if n != "metric"}
-    if question.fields_apart:  # its fields stay apart
-        fields = table["metric"].combine_chunks().dictionary_decode().to_pylist()
-        texts = table["labels"].combine_chunks().dictionary_decode().to_pylist()
-        same["labels"] = [
-            canonical_labels({**labels_of(t), "field": f})
-            for t, f in zip(texts, fields, strict=True)
-        ]
+    texts, names = (
+        table[n].combine_chunks().dictionary_decode().to_pylist() for n in ("labels", "metric")
+    )
+    different = dict.fromkeys(zip(texts, names, strict=True))
+    if question.fields_apart or len(different) > len(set(texts)):
+        # its fields, or series of several metrics, stay apart
+        label = "field" if question.fields_apart else _unused_label(texts)
+        named = {(t, n): canonical_labels({**labels_of(t), label: n}) for t, n in different}
+        same["labels"] = [named[pair] for pair in zip(texts, names, strict=True)]
     return replace(reply, points=points(metric=[question.metric] * table.num_rows, **same))
+
+
+def _unused_label(texts: Iterable[str]) -> str:
+    """A label for the names of series that none of these labels has."""
+    used = {label for text in set(texts) for label in labels_of(text)}
+    return next(label for n in count() if (label := f"name{n or ''}") not in used)
 
 
 def _url(target: Target) -> str:
