@@ -443,6 +443,21 @@ def test_series_of_several_metrics_stay_apart(
     assert rows == "timestamp,disk_busy,disk_idle\n1700000000,3,97\n"
 
 
+def test_integers_of_influxdb_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [9007199254740993, 1, 0.5, 18446744073709551615]
+    series = {
+        "name": "m",
+        "columns": ["time", "v"],
+        "values": [[t, v] for t, v in enumerate(values)],
+    }
+    monkeypatch.setattr(Server, "ask", lambda *_, **__: {"results": [{"series": [series]}]})
+    reader = METRIC_SERVERS.load("influxdb")("http://127.0.0.1:1", {"database": "x"})
+    query = "SELECT v FROM m WHERE time > $start AND time < $end"
+    rows = sorted(reader.read(query, 0, 10, 1).points.to_pylist(), key=lambda r: r["utc_ns"])
+    assert [r["integer"] for r in rows] == [9007199254740993, None, None, None]
+    assert [r["float"] for r in rows] == [None, 1.0, 0.5, 2.0**64]
+
+
 def test_non_finite_graphite_values_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

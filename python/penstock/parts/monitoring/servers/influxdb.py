@@ -17,6 +17,9 @@ from penstock.parts.monitoring.collectors.collector import only, setting
 from penstock.parts.monitoring.experiments.points import canonical_labels, points
 from penstock.parts.monitoring.servers.reader import Kept, Server, check_window
 
+#: integers up to this size are exact as floats
+_EXACT = 1 << 53
+
 
 class InfluxReader:
     """Reads the result of a query; points have the server's timestamps [ns]."""
@@ -46,7 +49,7 @@ class InfluxReader:
                     if result.get("partial") or series.get("partial"):
                         raise self._server.incomplete("max-row-limit of the server")
                     tables += self._tables(series)
-        except (KeyError, TypeError, AttributeError, ValueError, pa.ArrowException):
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, pa.ArrowException):
             raise self._server.strange("results of series") from None
         table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         return Kept(table, sent, self._server.requests - before)
@@ -65,14 +68,8 @@ class InfluxReader:
             ]
             of_kind: dict[str, list[tuple[int, Any]]] = {}
             for t, value in rows:
-                kind = (
-                    "boolean"
-                    if isinstance(value, bool)
-                    else "text"
-                    if isinstance(value, str)
-                    else "float"
-                )
-                of_kind.setdefault(kind, []).append((t, value))
+                kind, converted = _typed(value)
+                of_kind.setdefault(kind, []).append((t, converted))
             metric = series["name"] if name == "value" else f"{series['name']}_{name}"
             for kind, pairs in of_kind.items():
                 values: dict[str, Any] = {kind: [v for _, v in pairs]}
@@ -85,3 +82,17 @@ class InfluxReader:
                     )
                 )
         return tables
+
+
+def _typed(value: Any) -> tuple[str, Any]:
+    """Column of a value among `points.VALUES`, and the value for it.
+
+    JSON does not tell integers from floats: an integer is one if a float cannot represent it.
+    """
+    if isinstance(value, bool):
+        return "boolean", value
+    if isinstance(value, str):
+        return "text", value
+    if isinstance(value, int) and _EXACT < abs(value) < 1 << 63:
+        return "integer", value
+    return "float", float(value)
