@@ -458,6 +458,24 @@ def test_integers_of_influxdb_are_exact(monkeypatch: pytest.MonkeyPatch) -> None
     assert [r["float"] for r in rows] == [None, 1.0, 0.5, 2.0**64]
 
 
+def test_graphite_series_of_one_name_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answered(*names: tuple[str, str]) -> list[dict[str, Any]]:
+        tagged = [{"target": target, "tags": {"name": name}} for target, name in names]
+        return [{**s, "datapoints": [[float(n), 1]]} for n, s in enumerate(tagged)]
+
+    reader = METRIC_SERVERS.load("graphite")("http://127.0.0.1:1", {})
+    reply = answered(("a", "a"), ("keepLastValue(a)", "a"))
+    monkeypatch.setattr(Server, "ask", lambda *_, **__: reply)
+    table = reader.read("group(a,keepLastValue(a))", 0, 9 * S, S).points
+    assert table["labels"].to_pylist() == [
+        '{"name":"a"}',
+        '{"name":"a","target":"keepLastValue(a)"}',
+    ]
+    monkeypatch.setattr(Server, "ask", lambda *_, **__: answered(*[("x", "x")] * 3))
+    with pytest.raises(BadInput, match=r"found several series 'x' for .*expected different names"):
+        reader.read('alias(servers.*.cpu,"x")', 0, 9 * S, S)
+
+
 def test_non_finite_graphite_values_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

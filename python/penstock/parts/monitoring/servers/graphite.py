@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.errors import BadInput
 from penstock.parts.monitoring.collectors.collector import only
 from penstock.parts.monitoring.experiments.points import canonical_labels, points
 from penstock.parts.monitoring.servers.reader import Kept, Server, check_window
@@ -36,6 +37,7 @@ class GraphiteReader:
         form = {"target": query, "from": str(first), "until": str(last), "format": "json"}
         answer = self._server.ask("/render", **form)
         tables = [points(metric=[])]
+        names: set[str] = set()
         try:
             for series in answer:
                 rows = [
@@ -48,10 +50,19 @@ class GraphiteReader:
                 name = tags.pop("name", series["target"])
                 if name != query:
                     tags["name"] = name
+                # functions such as keepLastValue change the target but not the tags
+                if canonical_labels(tags) in names:
+                    tags["target"] = str(series["target"])
+                if (labels := canonical_labels(tags)) in names:
+                    raise BadInput(
+                        f"{self._server.url}: found several series {series['target']!r} for {query!r}; "
+                        "expected different names, such as those of aliasByNode"
+                    )
+                names.add(labels)
                 tables.append(
                     points(
                         metric=[str(name)[:500]] * len(rows),
-                        labels=canonical_labels(tags),
+                        labels=labels,
                         utc_ns=[t for t, _ in rows],
                         float=[v for _, v in rows],
                     )
