@@ -406,6 +406,14 @@ SERIES = {"name": "m", "values": [[1]]}
         ),
         (
             "prometheus",
+            {
+                "data": {"resultType": "matrix", "result": []},
+                "warnings": ["receive series from store-1: deadline exceeded"],
+            },
+            r"found a part of the answer \(receive series from store-1",
+        ),
+        (
+            "prometheus",
             {"data": {"resultType": "matrix", "result": [{"metric": {}, "histograms": [[1, {}]]}]}},
             "found native histograms",
         ),
@@ -474,6 +482,14 @@ def test_graphite_series_of_one_name_stay_apart(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Server, "ask", lambda *_, **__: answered(*[("x", "x")] * 3))
     with pytest.raises(BadInput, match=r"found several series 'x' for .*expected different names"):
         reader.read('alias(servers.*.cpu,"x")', 0, 9 * S, S)
+
+
+def test_remarks_on_a_query_are_no_partial_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    remark = "PromQL info: metric might not be a counter"
+    answer = {"data": {"resultType": "matrix", "result": []}, "warnings": [remark]}
+    monkeypatch.setattr(Server, "ask", lambda *_, **__: answer)
+    reader = METRIC_SERVERS.load("prometheus")("http://127.0.0.1:1", {})
+    assert reader.read("rate(m[5s])", 0, S, S).points.num_rows == 0
 
 
 def test_non_finite_graphite_values_are_dropped(

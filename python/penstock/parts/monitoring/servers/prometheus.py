@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import BadInput
+from penstock.errors import BadInput, printable
 from penstock.parts.monitoring.collectors.collector import only
 from penstock.parts.monitoring.collectors.columns import unit_of
 from penstock.parts.monitoring.experiments.points import canonical_labels, points
@@ -79,6 +79,11 @@ class PrometheusReader:
             raise self._server.strange("a matrix of series") from None
         if answer.get("isPartial"):
             raise self._server.incomplete("a storage node of the server that did not answer")
+        # such as those of Thanos, and of remote storage; remarks on the query itself begin with PromQL
+        warnings = answer.get("warnings") or []
+        reasons = [str(w) for w in warnings if not str(w).startswith("PromQL ")]
+        if reasons:
+            raise self._server.incomplete(printable(reasons[0][:200]))
         if not isinstance(result, list):
             raise self._server.strange("a list of series")
         return result
