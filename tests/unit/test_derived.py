@@ -11,13 +11,15 @@ import pandas as pd
 import pytest
 
 from penstock.archive.bundle import Bundle
+from penstock.archive.catalogue import local_user
 from penstock.archive.series.expression import FUNCTIONS, derived
 from penstock.archive.series.grid import on_grid
 from penstock.archive.series.series import Recorded, Series
 from penstock.errors import BadInput
 from penstock.parts.monitoring.experiments.accounting import verdict
 from penstock.parts.monitoring.experiments.experiments import Experiments
-from tests.unit.shared_runs import made, own_store, penstock, refused
+from penstock.parts.monitoring.experiments.points import Batch, points
+from tests.unit.shared_runs import T0, made, own_store, penstock, refused
 
 X = np.arange(20.0)
 RNG = np.random.default_rng(5)
@@ -227,6 +229,26 @@ def test_metrics_are_listed_and_similar_names_suggested(
     chosen = ("plot", "x", "lines", "-s", 'disk_busy{node="n2"}', "-o", "fig.svg")
     assert penstock(*chosen).exit_code == 0
     assert set(pd.read_csv("fig.data.csv")["series"]) == {"disk_busy n2"}
+
+
+def test_json_of_texts_truth_values_and_long_integers(store: Experiments) -> None:
+    values = {"text": ["1.10", "x, y"], "boolean": [True, False], "integer": [2**53 + 1, 7]}
+    running = store.start("x", local_user(), at_ns=T0)
+    for number, (kind, column) in enumerate(values.items()):
+        table = points(metric=kind, utc_ns=[T0, T0 + 10**9], **{kind: column})
+        store.sink(running).write(Batch("test", number, table))
+    store.stop(running, at_ns=T0 + 2 * 10**9)
+    for kind, column in values.items():
+        result = penstock("monitor", "get", "x", "-m", kind, "--type", "duration", "--json")
+        answer = json.loads(result.stdout)
+        assert answer["columns"] == ["duration", kind]
+        assert answer["rows"] == [[0.0, column[0]], [1.0, column[1]]]
+        assert [type(value) for _, value in answer["rows"]] in ([str] * 2, [bool] * 2, [int, float])
+    none = made(store, "y", {("m", ""): ([0.0], [1.0])}, phases={"late": (10, 20)})
+    assert none.phases
+    result = penstock("monitor", "get", "y", "-m", "m", "--phase", "late", "--json")
+    assert json.loads(result.stdout)["columns"] == ["timestamp", "m"]
+    assert json.loads(result.stdout)["rows"] == []
 
 
 def test_a_complete_series_is_plotted_despite_a_partial_one(store: Experiments) -> None:

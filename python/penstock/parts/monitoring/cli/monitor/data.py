@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +17,9 @@ from penstock.terminal import say
 
 if TYPE_CHECKING:
     from penstock.parts.monitoring.outbox.pushing import Pushed
+
+#: integers up to this size are exact as floats
+_EXACT = 1 << 53
 
 
 @app.command()
@@ -71,12 +73,19 @@ def get(
         options["clocks"] = "corrected"
     if as_json and (form != "csv" or output is not None):
         raise BadInput("found --json with --format or -o; expected one of them")
-    answer = opened(server).get(name, {k: v for k, v in options.items() if v is not None})
-    parts = answer.parts
+    options = {k: v for k, v in options.items() if v is not None}
+    client = opened(server)
     if as_json:
+        answer = client.get(name, {**options, "format": "jsonl"})
+        table = _as_rows(b"".join(answer.parts))
+        if not table["rows"]:  # only CSV has the columns of an empty table
+            header = b"".join(client.get(name, options).parts).decode()
+            table["columns"] = next(csv.reader(io.StringIO(header)))
         lacking = [] if partial else list(answer.verdict.lines)
-        print(json.dumps({"metric": metric, **_as_rows(b"".join(parts)), "incomplete": lacking}))
+        print(json.dumps({"metric": metric, **table, "incomplete": lacking}))
         return
+    answer = client.get(name, options)
+    parts = answer.parts
     for line in [] if partial else answer.verdict.lines:
         say(line)
     if output is None:
@@ -122,14 +131,18 @@ def _some(values: list[str]) -> str:
 
 
 def _as_rows(text: bytes) -> dict[str, Any]:
-    """A CSV as `columns` and `rows` of numbers; null where there is no value."""
-    columns, *rows = csv.reader(io.StringIO(text.decode()))
-    return {"columns": columns, "rows": [[_number(cell) for cell in row] for row in rows]}
+    """JSON Lines as `columns` and `rows` of values; null where there is no value."""
+    pairs = [
+        json.loads(line, object_pairs_hook=list, parse_int=_number) for line in text.splitlines()
+    ]
+    columns = [name for name, _ in pairs[0]] if pairs else []
+    return {"columns": columns, "rows": [[value for _, value in row] for row in pairs]}
 
 
-def _number(cell: str) -> float | None:
-    value = float(cell or "nan")
-    return value if math.isfinite(value) else None
+def _number(digits: str) -> float | int:
+    """An integer as a float, if that is exact."""
+    value = int(digits)
+    return value if abs(value) > _EXACT else float(value)
 
 
 @app.command()
