@@ -597,3 +597,25 @@ def test_decimal_commas_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="found '1,5'; expected numbers with a decimal point"):
         next(batches_of(table["v"], metric="v", labels={}))
     assert next(batches_of(table["name"], metric="n", labels={})).points.num_rows == 2
+
+
+def test_times_of_tables_are_nanoseconds_or_have_a_zone(tmp_path: Path) -> None:
+    def first_time(content: str) -> int:
+        (tmp_path / "t.csv").write_text(f"at,v\n{content},5\n")
+        table = read_table(tmp_path / "t.csv")
+        (batch,) = batches_of(table["v"], metric="v", labels={}, utc_ns=table["at"])
+        time: int = batch.points["utc_ns"][0].as_py()
+        return time
+
+    ns = 1_767_323_045 * 10**9
+    assert first_time(str(ns)) == first_time("2026-01-02T03:04:05Z") == ns
+    assert first_time("2026-01-02T04:04:05+01:00") == ns
+    for wrong in ("2026-01-02T03:04:05", "2026-01-02", "03:04:05"):
+        with pytest.raises(BadInput, match="in column utc_ns; expected"):
+            first_time(wrong)
+    for unit in ("s", "us"):
+        times = pa.chunked_array([pa.array([ns]).cast(pa.timestamp("ns", "UTC"))])
+        converted = times.cast(pa.timestamp(unit, "UTC"))
+        assert points(metric="m", utc_ns=converted, float=[1.0])["utc_ns"].to_pylist() == [ns]
+        with pytest.raises(BadInput, match="in column integer; expected integers"):
+            points(metric="m", utc_ns=[ns], integer=converted)

@@ -194,7 +194,8 @@ def points(
 ) -> pa.Table:
     """A table of points from columns: lists, NumPy or Arrow arrays of one length.
 
-    A single text for `metric`, `labels` or `unit` is that of all rows. Raises BadInput where they do not fit.
+    A single text for `metric`, `labels` or `unit` is that of all rows; times may be time stamps of Arrow with
+    a zone. Raises BadInput where they do not fit.
     """
     raw = {
         "metric": metric,
@@ -216,7 +217,8 @@ def points(
     columns = []
     for field in POINTS:
         try:
-            columns.append(_column(raw[field.name], field.type, rows))
+            values = _without_clock(raw[field.name], field)
+            columns.append(_column(values, field.type, rows))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise BadInput(f"found {error} in column {field.name}; expected {field.type}") from None
     return pa.table(columns, schema=POINTS)
@@ -272,6 +274,24 @@ def values_of(table: pa.Table, kind: str) -> pa.ChunkedArray:
         others = [table[v].cast(pa.string()) for v in VALUES if v != "text"]
         values = pc.coalesce(values, *others)
     return values
+
+
+def _without_clock(values: Any, field: pa.Field) -> Any:
+    """Time stamps of Arrow as ns since 1970 UTC; other values unchanged.
+
+    Arrow would convert any temporal value to a number of its own unit. BadInput for those without a zone, and
+    in other columns.
+    """
+    arrow = isinstance(values, pa.Array | pa.ChunkedArray)
+    if not arrow or field.type != pa.int64() or not pa.types.is_temporal(values.type):
+        return values
+    kind = values.type
+    if field.name != "utc_ns" or not pa.types.is_timestamp(kind) or kind.tz is None:
+        raise BadInput(
+            f"found {kind} in column {field.name}; expected integers, as times ns since 1970 or time stamps "
+            "with a zone"
+        )
+    return values.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())
 
 
 def _column(values: Any, kind: pa.DataType, rows: int) -> pa.Array | pa.ChunkedArray:
