@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import penstock
@@ -188,6 +189,17 @@ def test_a_sequence_keeps_its_indices_with_and_without_times(store: Experiments)
         assert {(r["kind"], r["verdict"]) for r in series} == {("sequence", "complete")}
 
 
+def test_times_of_numpy_and_pandas_are_converted_to_nanoseconds(store: Experiments) -> None:
+    ns = 1_700_000_000_123_000_000
+    times = (np.datetime64(ns, "ns"), np.datetime64(ns // 10**6, "ms"), pd.DatetimeIndex([ns]))
+    times = (*times, pd.DatetimeIndex([ns]).as_unit("us"), float(ns // 10**9) * 1e9)
+    with penstock.experiment("x") as x:
+        for n, time in enumerate(times):
+            x.record(f"m{n}", 1.0, time)
+    recorded = [rows(store, "x", f"m{n}")[0][0] for n in range(len(times))]
+    assert recorded == [ns] * 4 + [1_700_000_000 * 10**9]
+
+
 def test_values_may_be_changed_after_they_were_recorded(store: Experiments) -> None:
     values = np.arange(3.0)
     with penstock.experiment("x", every_s=math.inf) as x:
@@ -205,6 +217,11 @@ def test_wrong_arguments_are_refused_at_once(store: Experiments, options: dict[s
             (lambda: x.record("m", [1, 2], [1]), "found 2 values and 1 of utc_ns"),
             (lambda: x.record("m", 1, index=-1), "found an index below 0"),
             (lambda: x.record("m", np.uint64(1 << 63)), "expected integers below"),
+            # seconds since 1970
+            (lambda: x.record("m", 1, 1_700_000_000.25), "expected times in ns since 1970 UTC"),
+            (lambda: x.record("m", 1, np.datetime64("NaT")), "expected times in ns since 1970 UTC"),
+            (lambda: x.record("m", 1, index=0.5), "expected numbers from 0"),
+            (lambda: x.record("m", 1, index=np.datetime64(1, "s")), "expected numbers from 0"),
         ):
             with pytest.raises(BadInput, match=message):
                 wrong()

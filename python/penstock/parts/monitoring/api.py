@@ -12,6 +12,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.archive.series.incomplete import PartialData
 from penstock.errors import BadInput, PenstockError
@@ -76,9 +77,7 @@ class Recording:
         if utc_ns is None and index is None:
             utc_ns = time.time_ns()
         columns = {"utc_ns": utc_ns, "index": index}
-        places = {
-            k: np.atleast_1d(np.array(v, np.int64)) for k, v in columns.items() if v is not None
-        }
+        places = {k: _positions(k, v) for k, v in columns.items() if v is not None}
         if {len(p) for p in places.values()} != {len(many)}:
             lengths = ", ".join(f"{len(p)} of {k}" for k, p in places.items())
             raise BadInput(f"found {len(many)} values and {lengths}; expected as many")
@@ -90,6 +89,24 @@ class Recording:
         table = table_of(series, [(many, *places.values())])
         self._client.write(self.name, Batch(self._source, self._number, table))
         self._number += 1
+
+
+def _positions(name: str, values: Any) -> npt.NDArray[np.int64]:
+    """A copy of times [ns since 1970 UTC] or indices. BadInput unless they are whole numbers, or times of
+    NumPy, which are UTC."""
+    array = np.atleast_1d(np.asarray(values))
+    if name == "utc_ns" and array.dtype.kind == "M" and not np.isnat(array).any():
+        array = array.astype("datetime64[ns]").astype(np.int64)
+    whole = array.dtype.kind == "i" or (
+        array.dtype.kind in "uf"
+        and bool(((array == np.trunc(array)) & (np.abs(array) < 2.0**63)).all())
+    )
+    if not whole:
+        shown = "times in ns since 1970 UTC" if name == "utc_ns" else "numbers from 0"
+        raise BadInput(
+            f"found {name} of {array.dtype} that are not whole numbers; expected {shown}"
+        )
+    return array.astype(np.int64)
 
 
 @contextlib.contextmanager
