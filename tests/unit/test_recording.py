@@ -226,7 +226,13 @@ def test_wrong_arguments_are_refused_at_once(store: Experiments, options: dict[s
             with pytest.raises(BadInput, match=message):
                 wrong()
         x.record("m", 1)
-    assert len(rows(store, "x", "m")) == 1
+        with pytest.raises(BadInput, match="m: found unit 'ms'; expected '', as before"):
+            x.record("m", 2, unit="ms")
+        with pytest.raises(BadInput, match=r"m: found axes \('index',\); expected \('utc_ns',\)"):
+            x.record("m", 2, index=0)
+        x.record("m", 2, unit="ms", labels={"of": "another series"})
+    series = store.recorded(store.find("x", None)).series.to_pylist()
+    assert [(r["unit"], r["stored"]) for r in series] == [("ms", 1), ("", 1)]
     for interval in (0, -1.0, math.nan):
         with (
             pytest.raises(BadInput, match="expected more than 0"),

@@ -36,6 +36,8 @@ class Recording:
         self._source = source
         self._number = 0
         self._buffered = buffered
+        #: unit and axes by metric and labels
+        self._recorded: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {}
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -82,13 +84,23 @@ class Recording:
             lengths = ", ".join(f"{len(p)} of {k}" for k, p in places.items())
             raise BadInput(f"found {len(many)} values and {lengths}; expected as many")
         kind = kinds[many.dtype.kind]
-        series = Series(metric, canonical_labels(labels or {}), unit, kind, tuple(places))
+        label_text = canonical_labels(labels or {})
+        series = Series(metric, label_text, unit, kind, tuple(places))
+        earlier = self._recorded.get((metric, label_text), (unit, series.axes))
+        for what, actual, expected in zip(
+            ("unit", "axes"), (unit, series.axes), earlier, strict=True
+        ):
+            if actual != expected:
+                raise BadInput(
+                    f"{metric}: found {what} {actual!r}; expected {expected!r}, as before"
+                )
         if self._buffered is not None:
             self._buffered.add(series, many, *places.values())
-            return
-        table = table_of(series, [(many, *places.values())])
-        self._client.write(self.name, Batch(self._source, self._number, table))
-        self._number += 1
+        else:
+            table = table_of(series, [(many, *places.values())])
+            self._client.write(self.name, Batch(self._source, self._number, table))
+            self._number += 1
+        self._recorded[metric, label_text] = unit, series.axes
 
 
 def _positions(name: str, values: Any) -> npt.NDArray[np.int64]:
