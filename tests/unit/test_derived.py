@@ -317,6 +317,18 @@ def test_a_derived_series_is_stored_with_its_expression(store: Experiments) -> N
     )
 
 
+def test_several_results_for_one_node_are_not_stored_as_one(store: Experiments) -> None:
+    times = np.arange(30.0)
+    made(
+        store,
+        "x",
+        {("disk_reads", "n1"): (times, times), ("disk_writes", "n1"): (times, 2 * times)},
+    )
+    message = "d: found 2 series of n1; expected one, such as their sum"
+    assert message in refused("monitor", "derive", "x", 'd=rate("disk_*")')
+    assert penstock("monitor", "derive", "x", 'd=rate(sum("disk_*"))').exit_code == 0
+
+
 def test_a_running_experiment_has_no_derived_series(store: Experiments) -> None:
     from penstock.archive.catalogue import local_user
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.schemas import TABLES
 from penstock.archive.series.expression import derived
 from penstock.archive.series.series import Recorded, Series
-from penstock.errors import BadInput
+from penstock.errors import BadInput, printable
 
 TABLE = "derived"
 _SCHEMA = TABLES[TABLE].arrow
@@ -25,7 +26,7 @@ def keep(
     """Compute a series from those of a bundle and store it there; one of that name is replaced.
 
     `recorded` are the bundle's series. BadInput as for `derived`, for a sequence, or for the name of a
-    recorded series.
+    recorded series, or several results for one node.
     """
     if recorded.axis != "time" or recorded.start_utc_ns is None:
         raise BadInput(
@@ -38,6 +39,13 @@ def keep(
     # a replaced series is not an input of its replacement
     others = [s for s in recorded.series if s.quantity != name or name not in before]
     computed = derived(Recorded(others, start_utc_ns=recorded.start_utc_ns), name, expression, unit)
+    nodes = Counter(s.node for s in computed.series)
+    for node, count in nodes.items():
+        if count > 1:  # they would be stored as one
+            raise BadInput(
+                f"{name}: found {count} series of {printable(node) or 'no node'}; expected one, such as "
+                "their sum, or a name or label that selects it"
+            )
     tables = [] if stored is None else [stored.filter(pc.not_equal(stored["metric"], name))]
     tables += [_table(s, name, expression, recorded.start_utc_ns) for s in computed.series]
     table = pa.concat_tables(tables)
