@@ -180,6 +180,43 @@ def test_a_reset_counter_has_no_rate() -> None:
     assert value(frame, "disk", "vda", "read_rate") == [3e6]
 
 
+@pytest.mark.parametrize(
+    ("label", "hosts"),
+    [
+        ("exported_instance", ["a:9100", "b:9100"]),
+        ("cluster", ["prom:9090 (a:9100)", "prom:9090 (b:9100)"]),
+    ],
+)
+def test_hosts_behind_one_target_stay_apart(label: str, hosts: list[str]) -> None:
+    # as of a federation: fails if the counters of one host replace those of the other
+    rows = []
+    for host in ("a:9100", "b:9100"):
+        for r in node_exporter(host):
+            labels = {**json.loads(r["labels"]), "instance": "prom:9090", label: host}
+            rows.append({**r, "labels": canonical_labels(labels)})
+    rows[-1]["values"] = [20e9, 20e9]  # the size of a file system of the second
+    frame = uses(rows)
+    assert sorted(set(frame["host"])) == hosts
+    for host, free in zip(hosts, ([40.0, 30.0], [20.0, 15.0]), strict=True):
+        of_host = frame[frame["host"] == host]
+        assert value(of_host, "cpu", "all", "busy") == pytest.approx([50.0], abs=1e-9)
+        assert value(of_host, "disk", "sda", "busy") == pytest.approx([37.0], abs=1e-9)
+        assert value(of_host, "network", "eth0", "used") == pytest.approx([40.0], abs=1e-9)
+        assert value(of_host, "filesystem", "/", "free share") == free
+
+
+def test_file_systems_of_one_mount_point_stay_apart() -> None:
+    rows = [
+        row(f"node_filesystem_{what}_bytes", [value], mountpoint="/", device=device, instance="a")
+        for device, free, size in (("rootfs", 1e9, 4e9), ("/dev/vda1", 3e9, 4e9))
+        for what, value in (("avail", free), ("size", size))
+    ]
+    frame = uses([*rows, row("node_load1", [1.0], instance="a")])
+    assert set(frame["host"]) == {"a"}
+    assert value(frame, "filesystem", "/ (rootfs)", "free share") == [25.0]
+    assert value(frame, "filesystem", "/ (/dev/vda1)", "free share") == [75.0]
+
+
 def test_a_link_without_a_speed_has_that_of_the_experiment() -> None:
     rows = [
         row("network_sent_bytes", [0, 5e6], entity="eth0"),

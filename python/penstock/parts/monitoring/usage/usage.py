@@ -7,7 +7,7 @@ node_exporter and of collectd are understood; utilisations are computed from cou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from penstock.parts.monitoring.experiments.recorded import (
     shift_ns,
 )
 from penstock.parts.monitoring.usage.ceph_usage import KIND as CEPH
-from penstock.parts.monitoring.usage.ceph_usage import ceph_uses, entity_of, is_ceph
+from penstock.parts.monitoring.usage.ceph_usage import SHOWN, ceph_uses, entity_of, is_ceph
 from penstock.parts.monitoring.usage.collectd_usage import Seen, counted, seen_by_collectd
 from penstock.parts.monitoring.usage.dashboards import Tenancy
 from penstock.parts.monitoring.usage.foreign import NODE_EXPORTER, Foreign
@@ -50,7 +50,7 @@ LEVELS = {
     ("cgroup", "memory"): ("memory", "used"),
 }
 #: labels that name a host, in order of precedence
-HOST_LABELS = ("host", "instance", "node")
+HOST_LABELS = ("host", "exported_instance", "instance", "node")
 
 #: a host, and the collector of its series; empty for our own sampler
 Origin = tuple[str, str]
@@ -129,12 +129,14 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
     speeds: dict[str, dict[str, float]] = {}
     ceph: dict[tuple[Origin, str], dict[str, pd.DataFrame]] = {}
     collectd: dict[Origin, list[tuple[Seen, pd.DataFrame]]] = {}
-    for row in recorded.series.to_pylist():
+    rows = recorded.series.to_pylist()
+    places = _places(rows)
+    for row in rows:
         frame = by_series.get(row["series_id"])
         if frame is None:
             continue
         labels = labels_of(row["labels"])
-        host = next((labels[k] for k in HOST_LABELS if labels.get(k)), "this host")
+        host, device = places[row["series_id"]]
         metric, source = str(row["metric"]), str(row["source"])
         origin = host, "" if source in OWN else source
         frame = frame.assign(host=host, origin=origin[1], unit=row["unit"])
@@ -153,7 +155,8 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
         elif (seen := seen_by_collectd(metric, labels)) is not None:
             collectd.setdefault((seen.host, origin[1]), []).append((seen, frame))
         elif (one := _sample(metric, labels)) is not None:
-            samples.setdefault(origin, []).append(_sampled(frame, *one))
+            foreign, entity = one
+            samples.setdefault(origin, []).append(_sampled(frame, foreign, f"{entity}{device}"))
     for origin, series in collectd.items():
         for seen, frame in counted(series):
             if seen.foreign.source == CEPH:
@@ -177,6 +180,54 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
             u.rename(columns={"t_ns": "utc_ns"}).assign(host=host, origin=source) for u in uses
         ]
     return _tidy(_apart(pd.concat(frames, ignore_index=True)) if frames else pd.DataFrame())
+
+
+def _places(rows: Sequence[Mapping[str, Any]]) -> dict[int, tuple[str, str]]:
+    """Host of each series by its number, and an addition to its entity.
+
+    Several series of a collector and host may be of the same counter, as those of a federation without
+    labels of hosts: the labels in which they differ then distinguish hosts, or their file systems.
+    """
+    places: dict[int, tuple[str, str]] = {}
+    alike: dict[tuple[Any, ...], list[tuple[int, Mapping[str, str]]]] = {}
+    for row in rows:
+        labels = labels_of(row["labels"])
+        host = next((labels[k] for k in HOST_LABELS if labels.get(k)), "this host")
+        places[row["series_id"]] = host, ""
+        counter = _counter_of(str(row["metric"]), labels)
+        if counter is not None:
+            alike.setdefault((host, row["source"], *counter), []).append((row["series_id"], labels))
+    differing: dict[tuple[str, str, bool], dict[str, None]] = {}
+    for (host, source, kind, *_), members in alike.items():
+        names = sorted({name for _, labels in members for name in labels})
+        differ = [n for n in names if len({labels.get(n, "") for _, labels in members}) > 1]
+        differing.setdefault((host, source, kind == "filesystem"), {}).update(dict.fromkeys(differ))
+    for (host, source, kind, *_), members in alike.items():
+        of_host = differing.get((host, source, False), {})
+        of_device = differing[host, source, True] if kind == "filesystem" else {}
+        for number, labels in members:
+            addition = _listed(labels, [n for n in of_device if n not in of_host])
+            places[number] = f"{host}{_listed(labels, of_host)}", addition
+    return places
+
+
+def _listed(labels: Mapping[str, str], names: Iterable[str]) -> str:
+    """Values of labels in brackets after a name; empty without any."""
+    values = ", ".join(labels[n] for n in names if labels.get(n))
+    return f" ({values})" if values else ""
+
+
+def _counter_of(metric: str, labels: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """Kind, metric and entity of a series that no other of its host has; None for other series."""
+    if is_ceph(metric):
+        shown = any(metric.removesuffix("_sum").removesuffix("_count") in names for names in SHOWN)
+        entity = entity_of(labels)
+        return (CEPH, metric, entity) if shown and entity else None
+    if metric == _LINK_SPEED:
+        return "speed", metric, labels.get("device", "")
+    if (one := _sample(metric, labels)) is not None:
+        return one[0].source, one[0].metric, one[1]
+    return None
 
 
 def _joined(samples: Mapping[Origin, list[pd.DataFrame]]) -> dict[Origin, list[pd.DataFrame]]:
