@@ -217,6 +217,23 @@ def test_file_systems_of_one_mount_point_stay_apart() -> None:
     assert value(frame, "filesystem", "/ (/dev/vda1)", "free share") == [75.0]
 
 
+def test_a_missing_sample_of_one_processor_gives_no_busy_time() -> None:
+    # cpu0 is busy, cpu1 idle since a long time; the second sample of cpu1 is missing
+    rows = []
+    for cpu, state, first in (("0", "user", 0.0), ("1", "idle", 1e6)):
+        for mode in TICKS:
+            values = [first + k if mode == state else first for k in range(4)]
+            rows += [(mode, cpu, k, v) for k, v in enumerate(values) if (cpu, k) != ("1", 1)]
+    table = points(
+        metric="node_cpu_seconds_total",
+        labels=[canonical_labels({"cpu": cpu, "mode": mode}) for mode, cpu, _, _ in rows],
+        utc_ns=[T0 + k * S for _, _, k, _ in rows],
+        float=[v for _, _, _, v in rows],
+    )
+    frame = uses_of_points(recorded([Batch("s", 0, table)], T0, T0 + 10 * S), {})
+    assert value(frame, "cpu", "all", "busy") == pytest.approx([50.0, 50.0])
+
+
 def test_a_link_without_a_speed_has_that_of_the_experiment() -> None:
     rows = [
         row("network_sent_bytes", [0, 5e6], entity="eth0"),

@@ -326,13 +326,24 @@ def _levels(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_all_cpus(samples: pd.DataFrame) -> pd.DataFrame:
-    """Samples with the sum of processors as `all`, if only single ones were reported."""
+    """Samples with the sum of processors as `all`, if only single ones were reported.
+
+    It is the growth since the first sample of each processor, at times with all processors: a sum without
+    one of them would fall, and rise by all of its time afterwards.
+    """
     cpus = samples[(samples["source"] == "cpu") & (samples["unit"] == "s")]
     if cpus.empty or (cpus["entity"] == "all").any():
         return samples
-    total = cpus.groupby(["t_ns", "metric"], as_index=False)["value"].sum()
+    wide = cpus.pivot_table(
+        index="t_ns", columns=["metric", "entity"], values="value", aggfunc="last", observed=True
+    ).sort_index()
+    before, after = wide.ffill(), wide.bfill()
+    lacking = wide.isna() & before.notna() & after.notna()
+    grown = (before - after.iloc[0]).fillna(0.0)[~lacking.any(axis=1)]
+    total = grown.T.groupby(level="metric").sum().T.rename_axis(columns=None).reset_index()
+    rows = total.melt(id_vars="t_ns", var_name="metric", value_name="value")
     named = {"source": "cpu", "entity": "all", "unit": "s", "cumulative": True}
-    every: pd.DataFrame = pd.concat([samples, total.assign(**named)], ignore_index=True)
+    every: pd.DataFrame = pd.concat([samples, rows.assign(**named)], ignore_index=True)
     return every
 
 
