@@ -234,6 +234,18 @@ def test_a_missing_sample_of_one_processor_gives_no_busy_time() -> None:
     assert value(frame, "cpu", "all", "busy") == pytest.approx([50.0, 50.0])
 
 
+def test_bandwidth_needs_both_directions() -> None:
+    frame = uses(
+        [
+            row("disk_read_bytes", [9e6, 1e6, 4e6], entity="vda"),
+            row("disk_written_bytes", [0, 1e6, 2e6], entity="vda"),
+            row("disk_io_time", [1, 1, 1], entity="vda"),
+        ]
+    )
+    (series,) = devices_of(frame).values()
+    assert series.y.tolist() == [4e6]
+
+
 def test_a_link_without_a_speed_has_that_of_the_experiment() -> None:
     rows = [
         row("network_sent_bytes", [0, 5e6], entity="eth0"),

@@ -65,7 +65,11 @@ def devices_of(uses: pd.DataFrame) -> dict[str, Series]:
     several = moved["host"].nunique() > 1
     devices = {}
     for (host, device), rows in moved.groupby(["host", "entity"], sort=True):
-        total = rows.groupby("utc_ns")["value"].sum()
+        # without one of them, as after a reset of its counter, the sum is unknown
+        wide = rows.pivot_table(
+            index="utc_ns", columns="metric", values="value", aggfunc="last", observed=True
+        )
+        total = wide.dropna().sum(axis=1)
         name = f"{host} {device}" if several else str(device)
         at = total.index.to_numpy(np.int64) / 1e9
         devices[name] = Series(name, at, total.to_numpy(float), "B/s", str(host), "bandwidth")
