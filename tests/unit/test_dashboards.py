@@ -380,6 +380,35 @@ def test_a_run_has_phases_hosts_and_metrics_of_its_program() -> None:
     assert list(rows_of(DASHBOARDS["compute"], frame)) == ["a:9100", "this host"]
 
 
+def test_rates_of_a_program_are_converted_by_their_units() -> None:
+    # fails if a rate in bits, or of another quantity, is shown as operations per second
+    units = {
+        "net": "Mbit/s",
+        "fast": "TB/s",
+        "written": "MiB/s",
+        "old": "KB/s",
+        "ops": "op/s",
+        "requests": "requests/min",
+        "commits": "1/s",
+        "cores": "s/s",
+        "many": "Mops/s",
+        "energy": "J/s",
+    }
+    table = points(
+        metric=list(units),
+        utc_ns=[T0] * len(units),
+        float=[6.0] * len(units),
+        unit=list(units.values()),
+    )
+    frame = run_uses(experiment(), recorded([Batch("me", 0, table)], T0, T0 + 10 * S), None)
+    plots = {
+        key: {name: values[1][0] for name, values in lines.items()}
+        for key, lines in of_run(frame).items()
+    }
+    assert plots["bytes"] == {"net": 750e3, "fast": 6e12, "written": 6 * 2.0**20, "old": 6e3}
+    assert plots["operations"] == {"ops": 6.0, "requests": pytest.approx(0.1), "commits": 6.0}
+
+
 def test_a_run_of_a_study_shows_its_quality(tmp_path: Path) -> None:
     monitor = {"samples": 90, "expected": 100, "cpu_ns": 50_000_000}
     manifest = {"run_id": "r001", "receipts": {"monitor": monitor, "trace": {"lost": 0}}}

@@ -6,6 +6,7 @@ certificates of emulated disks, and the cost of observation.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -22,9 +23,12 @@ from penstock.parts.monitoring.experiments.recorded import Recorded, labels_of
 from penstock.parts.monitoring.usage.dashboards import OF_RUN
 from penstock.parts.monitoring.usage.process_usage import of_processes
 from penstock.parts.monitoring.usage.usage import COLUMNS, HOST_LABELS, is_of_host
+from penstock.spec.units import parse_unit
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 _BYTES = re.compile(r"^([kKMG]?)(i?)B/s$")
+#: rates of operations whose words are too short for a unit
+_OPERATIONS = ("op/s", "io/s", "tx/s")
 _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3}
 #: metrics in seconds that are latencies, not elapsed or processor time
 _LATENCY = re.compile(r"(?i)lat|delay|wait|duration|response|rtt|(^|_)p\d\d")
@@ -86,7 +90,13 @@ def _program(metric: str, unit: str) -> tuple[str, str, str, float] | None:
     if (bytes_of := _BYTES.match(unit)) is not None:
         factor = (1024.0 if bytes_of[2] else 1000.0) ** _POWERS[bytes_of[1]]
         return "program", "throughput", "B/s", factor
-    if unit.endswith("/s"):
+    with contextlib.suppress(ValueError):
+        rate = parse_unit(unit)
+        if rate.dimension == "size/time":
+            return "program", "throughput", "B/s", rate.factor
+        if rate.dimension == "1/time" and "/" in unit:
+            return "program", "operations", "1/s", rate.factor
+    if unit in _OPERATIONS:
         return "program", "operations", "1/s", 1.0
     if unit in _SECONDS and _LATENCY.search(metric):
         return "program", "latency", "s", _SECONDS[unit]
