@@ -757,6 +757,17 @@ def test_points_are_binned_and_cut_to_the_range(server: Server) -> None:
     assert ask(server, "query", request)[0]["datapoints"] == [[0.75, (T0 + S) // 10**6]]
 
 
+def test_truth_values_are_drawn_as_numbers(server: Server) -> None:
+    request = {"source": "p", "number": 0, "metric": "up", "utc_ns": [T0, T0 + S]}
+    server.http.post("/exp/flags", json={"utc_time": str(T0 // S)})
+    path = "/api/v1/experiments/flags/points"
+    response = server.http.post(path, json={**request, "boolean": [True, False]})
+    assert response.status_code == 201, response.text
+    query = {"range": RANGE, "targets": [{"target": "up;flags"}]}
+    values = [value for value, _ in ask(server, "query", query)[0]["datapoints"]]
+    assert values == [1.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("path", "query", "status", "message"),
     [

@@ -25,6 +25,7 @@ from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput
 from penstock.parts.monitoring.experiments.experiment import Experiment, Unknown
 from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import numbers_of
 from penstock.parts.monitoring.experiments.timestamps import moment_ns
 from penstock.parts.monitoring.usage.dashboards import (
     DASHBOARDS,
@@ -388,10 +389,9 @@ def _metric(store: Experiments, experiment: Experiment, metric: str) -> list[Lin
         points = recording.points.filter(
             np.asarray(recording.points["series_id"]) == row["series_id"]
         )
-        frame = points.select(["utc_ns", "float", "integer"]).to_pandas()
-        value = frame["float"].fillna(frame["integer"]).astype(float)
         name = metric if row["labels"] == "{}" else f"{metric} {row['labels']}"
-        lines.append(Line(name, frame["utc_ns"].to_numpy(np.int64), value.to_numpy(float)))
+        value = np.asarray(numbers_of(points), float)
+        lines.append(Line(name, np.asarray(points["utc_ns"], np.int64), value))
     return lines
 
 
