@@ -272,6 +272,20 @@ def test_a_target_with_several_instances_keeps_their_labels(honor: bool) -> None
     assert own == {'{"instance":"prom","job":"fed"}'}
 
 
+def test_points_with_times_of_their_target_are_not_one_per_scrape() -> None:
+    """Fails if a scrape that repeats a point lacks one: a federation shows each point until the next."""
+    sink = MemorySink()
+    with exporting(text=FEDERATED) as url:
+        settings = {"targets": [url], "interval_s": 0.05, "own_times": True}
+        scraper = Scraper("s", settings)
+        with at_work(scraper, sink):
+            until(lambda: scraper.targets[0].due >= 4)
+    assert scraper.intake.receipt.refused["duplicate"] >= 9
+    accounts = {a.metric: a for b in sink.batches.values() for a in b.accounts}
+    assert (accounts["up"].interval_ns, accounts["up"].expected) == (None, None)
+    assert accounts["scrape_success"].expected == scraper.targets[0].due
+
+
 @pytest.mark.parametrize("labels", [{"a b": "c"}, {"__name__": "c"}, {"a": 1}, {"a": "\n"}])
 def test_invalid_labels_of_a_target_are_refused(labels: Any) -> None:
     with pytest.raises(BadInput, match=r"^s: found label "):

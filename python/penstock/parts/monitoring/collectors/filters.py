@@ -22,7 +22,7 @@ from penstock.parts.monitoring.collectors.collector import setting
 MOST_PATTERNS = 100
 MOST_PATTERN = 500
 #: series about the scrape itself, which are always stored
-_OWN = frozenset(("scrape_success", "scrape_duration_seconds", "scrape_lateness_seconds"))
+OWN = frozenset(("scrape_success", "scrape_duration_seconds", "scrape_lateness_seconds"))
 
 
 class Choice:
@@ -56,7 +56,7 @@ class Choice:
         )
 
     def _matches(self, metric: str, labels: str) -> bool:
-        if metric in _OWN:
+        if metric in OWN:
             return True
         label_text = ",".join(f'{k}="{v}"' for k, v in json.loads(labels).items())
         series = f"{metric}{{{label_text}}}"

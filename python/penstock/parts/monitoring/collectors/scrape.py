@@ -45,7 +45,7 @@ from penstock.parts.monitoring.collectors.collector import (
     timeout_of,
 )
 from penstock.parts.monitoring.collectors.columns import table_of, unit_of
-from penstock.parts.monitoring.collectors.filters import Choice
+from penstock.parts.monitoring.collectors.filters import OWN, Choice
 from penstock.parts.monitoring.collectors.http_get import HttpConnection
 from penstock.parts.monitoring.experiments.points import MOST_SERIES, Account, Closed, Sink
 
@@ -106,6 +106,8 @@ class Target:
     succeeded: int = 0
     #: time of the first scrape
     begun_ns: int = 0
+    #: True if a scrape had points of an earlier one: with its own times, they are not one per scrape
+    repeats: bool = False
     #: series by metric and labels
     seen: dict[tuple[str, str], Seen] = field(default_factory=dict)
     connection: HttpConnection | None = None
@@ -315,6 +317,7 @@ class Scraper:
         for reason, count in summary["refused"]:
             receipt.refused[reason] += count
             receipt.received += count
+            target.repeats |= own_times and reason == "duplicate"
         for line, problem in summary["told"][:1]:
             self._add_error(f"{target.instance}: line {line}: found {problem}")
         if self._reader.known > self._accounted:
@@ -372,15 +375,19 @@ class Scraper:
 
     def _accounts(self) -> tuple[Account, ...]:
         return tuple(
-            replace(
-                _account(target, metric, labels, seen),
-                # after a restart, scrapes due before it are unknown: the experiment is counted from its start
-                expected=None if self.intake.began_anew else target.due - seen.before,
-                late=target.late,
-            )
+            self._last_account(target, metric, labels, seen)
             for target in self.targets
             for (metric, labels), seen in target.seen.items()
         )
+
+    def _last_account(self, target: Target, metric: str, labels: str, seen: Seen) -> Account:
+        account = replace(_account(target, metric, labels, seen), late=target.late)
+        if target.repeats and metric not in OWN:
+            # as of a federation: the interval of its points is inferred from them
+            return replace(account, interval_ns=None)
+        # after a restart, scrapes due before it are unknown: the experiment is counted from its start
+        expected = None if self.intake.began_anew else target.due - seen.before
+        return replace(account, expected=expected)
 
     async def _get(self, target: Target) -> tuple[bytes, bool]:
         """The metrics of a target, and True if they are OpenMetrics. The connection stays open."""
