@@ -435,7 +435,7 @@ def test_a_receipt_since_an_earlier_one() -> None:
 # ---------------------------------------------------------------- counters
 
 
-SHOWN = "# TYPE served counter\nserved {0}\nrequests_total {0}\nprocess_start_time_seconds {1}\n"
+SHOWN = "#  TYPE\tserved  counter\nserved {0}\nrequests_total {0}\nprocess_start_time_seconds {1}\n"
 
 
 def test_a_restarted_exporter_is_a_reset_and_a_restart(target: Target) -> None:

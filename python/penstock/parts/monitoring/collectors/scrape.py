@@ -63,7 +63,9 @@ GATHERED_S = 0.2
 MOST_TARGETS = 10_000
 #: maximum number of series of all targets
 MOST_SHOWN_SERIES = 2_000_000
-_TYPED = re.compile(rb"^# TYPE ([^\s]{1,500}) (counter|histogram|summary)\s*$", re.MULTILINE)
+_TYPED = re.compile(
+    rb"^[ \t]*#[ \t]+TYPE[ \t]+([^\s]{1,500})[ \t]+(counter|histogram|summary)\s*$", re.MULTILINE
+)
 #: headers of every request, in addition to Host
 _HEADERS = (
     ("User-Agent", "penstock"),
