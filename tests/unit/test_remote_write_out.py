@@ -74,6 +74,34 @@ def test_each_point_arrives_once_under_a_valid_prometheus_name(store: Experiment
     }
 
 
+def test_series_that_differ_in_a_changed_label_stay_apart(store: Experiments) -> None:
+    """Fails if a label replaces another: of two series with one time, a server keeps one."""
+    running = store.start("x", local_user(), at_ns=T0)
+    own = [
+        {"a.b": "1", "a-b": "3"},
+        {"a.b": "2", "a-b": "3"},
+        # points of earlier experiments, fetched from a Prometheus
+        {"penstock_experiment": "old#1", "penstock_source": "s"},
+        {"penstock_experiment": "old#2", "penstock_source": "s"},
+    ]
+    texts = [canonical_labels(labels) for labels in own]
+    table = points(metric="m", labels=texts, utc_ns=[T0] * 4, float=[0.0, 1.0, 2.0, 3.0])
+    store.sink(running).write(Batch("test", 0, table))
+    run = store.stop(running, at_ns=T0 + S).path
+    sink = MemorySink()
+    receiver = RemoteWriteReceiver("r", {"port": 0})
+    with at_work(receiver, sink):
+        assert RemoteWrite(at(receiver)).send(run).points == 4
+    assert not receiver.intake.receipt.refused
+    added = {"penstock_experiment": "x#1", "penstock_source": "test"}
+    assert {r["float"]: json.loads(str(r["labels"])) for r in sink.rows("r")} == {
+        0.0: {"a_b": "3;1", **added},
+        1.0: {"a_b": "3;2", **added},
+        2.0: {"exported_penstock_experiment": "old#1", "exported_penstock_source": "s", **added},
+        3.0: {"exported_penstock_experiment": "old#2", "exported_penstock_source": "s", **added},
+    }
+
+
 def test_requests_are_ordered_by_time_and_bounded(
     store: Experiments, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from penstock.parts.monitoring.experiments.experiment import Experiment
 from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.latest import Newest
 from penstock.parts.monitoring.queries.export import MEDIA, escaped
-from penstock.parts.monitoring.queries.prometheus_names import exposed
+from penstock.parts.monitoring.queries.prometheus_names import exposed, with_added
 from penstock.routes.caller import caller_of
 from penstock.routes.server import Server
 from penstock.version import version
@@ -65,7 +65,7 @@ def _samples(experiment: Experiment, newest: Newest) -> Iterator[tuple[str, _Sam
     yield _START_TIME, (own, experiment.start_ns / 1e9, None)
     for name, (utc_ns, value) in newest.of(experiment.live).items():
         metric, labels = exposed(name._asdict())
-        yield metric, ({**labels, **own}, value, utc_ns)
+        yield metric, (with_added(labels, own), value, utc_ns)
 
 
 def _lines(name: str, samples: list[_Sample]) -> Iterator[str]:

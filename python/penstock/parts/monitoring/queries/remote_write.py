@@ -30,7 +30,7 @@ from penstock.errors import BadInput, NoAnswer, Upstream, printable
 from penstock.parts.monitoring.collectors.http_push import snapped
 from penstock.parts.monitoring.experiments.points import numbers_of
 from penstock.parts.monitoring.experiments.recorded import Recorded, recorded_in, span_of
-from penstock.parts.monitoring.queries.prometheus_names import exposed
+from penstock.parts.monitoring.queries.prometheus_names import exposed, with_added
 from penstock.parts.monitoring.servers.reader import reached
 
 _native: Any = importlib.import_module("penstock._native")
@@ -176,8 +176,9 @@ def _samples(recorded: Recorded, span: tuple[int, int], experiment: str, sent: S
     names = []
     for row in recorded.series.to_pylist():
         metric, labels = exposed(row)
-        changed = {} if metric == row["metric"] else {"penstock_metric": row["metric"]}
-        names.append((metric, {**labels, **changed, "penstock_experiment": experiment}))
+        added = {"penstock_experiment": experiment}
+        added |= {} if metric == row["metric"] else {"penstock_metric": row["metric"]}
+        names.append((metric, with_added(labels, added)))
     points = recorded.points
     values = numbers_of(points)
     timed, numeric = (np.asarray(x) for x in (points["index"].is_null(), values.is_valid()))
