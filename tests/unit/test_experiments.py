@@ -599,7 +599,10 @@ def test_moments_depend_on_no_time_zone(monkeypatch) -> None:
     time.tzset()
     assert moments["UTC"] == moments["Asia/Kolkata"]
     assert moments["UTC"] == [1512056178 * S] * 2 + [1512056178_250_000_000] * 3
-    for invalid in ("2017-11-30T15:36:18", "now", True, "1e400", "nan", "1.0000000001", None):
+    invalid_times = ["2017-11-30T15:36:18", "now", True, "1e400", "nan", "1.0000000001", None]
+    # fractions of a minute and an hour, and a tenth decimal, which would be lost
+    invalid_times += [f"2017-11-30T15{rest}Z" for rest in (":36.5", ".5", ":36:18.0000000001")]
+    for invalid in invalid_times:
         with pytest.raises(BadInput):
             moment_ns(invalid)
 

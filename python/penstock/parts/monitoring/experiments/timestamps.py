@@ -14,7 +14,10 @@ _NS = 10**9
 #: range of an i64 of ns since 1970, and so of every table and format here [s]
 _FIRST_S, _LAST_S = -9_000_000_000, 9_000_000_000
 _REPEAT = re.compile(r"(.+)#([1-9][0-9]{0,8})", re.DOTALL)
-_FRACTION = re.compile(r"(.*T[0-9:]+)[.,]([0-9]{1,9})(.*)", re.DOTALL)
+#: fraction of a second; a time without seconds has none
+_FRACTION = re.compile(
+    r"(.*T[0-9]{2}(?::[0-9]{2}:[0-9]{2}|[0-9]{4}))[.,]([0-9]{1,9})([^0-9.,].*)", re.DOTALL
+)
 
 
 def name_and_repeat(text: str) -> tuple[str, int | None]:
@@ -59,7 +62,8 @@ def _iso_ns(text: str, expected: str) -> int:
         (fraction[1] + fraction[3], fraction[2].ljust(9, "0")) if fraction else (text, "0")
     )
     try:
-        parsed = datetime.fromisoformat(plain)
+        # it takes a fraction of a minute for one of a second, and drops digits of longer ones
+        parsed = None if re.search("[.,]", plain) else datetime.fromisoformat(plain)
     except ValueError:
         parsed = None
     if parsed is None or parsed.tzinfo is None:
