@@ -170,10 +170,12 @@ def planted_spool(place: Path, ticks: int = 40) -> Path:
     values = np.zeros(len(names))
     records = []
     for tick in range(ticks):
-        for series, (_, entity, _, _, cumulative) in enumerate(names):
+        for series, (_, entity, metric, _, cumulative) in enumerate(names):
             step = float(rng.integers(0, 1000))
             values[series] = values[series] + step if cumulative else step
             if entity.startswith("vdb") and tick == 20:
+                values[series] = 0.0
+            if metric in ("read_bytes", "sent_bytes") and tick == 30:  # and no other counter
                 values[series] = 0.0
             records.append(((tick + 1) * SECOND, series, values[series]))
     np.array(records, SAMPLE_DTYPE).tofile(spool)

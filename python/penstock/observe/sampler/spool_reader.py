@@ -226,7 +226,7 @@ class Follower:
     ) -> tuple[list[str], dict[str, Array]]:
         """Entities with the first of the counters, and differences of each (times × entities).
 
-        All are NaN where one of the counters went backwards.
+        A difference is NaN where its counter went backwards.
         """
         metrics = self._number.get(source, {})
         entities = list(metrics.get(counters[0], {}))
@@ -236,10 +236,7 @@ class Follower:
         for counter in counters:
             columns = [metrics.get(counter, {}).get(e, -1) for e in entities]
             delta[counter] = np.diff(padded[:, columns], axis=0)
-        if entities:
-            reset = np.any([d < 0 for d in delta.values()], axis=0)
-            delta = {counter: np.where(reset, np.nan, d) for counter, d in delta.items()}
-        return entities, delta
+        return entities, {counter: np.where(d < 0, np.nan, d) for counter, d in delta.items()}
 
     def _processors(self, wide: Array, put: Any) -> Array | None:
         """Return the ticks of all processors together, by time."""
