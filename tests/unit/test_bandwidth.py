@@ -52,6 +52,15 @@ def test_missing_values_reduce_the_coverage() -> None:
         bwinfo(series, windows=[0])
 
 
+def test_a_sample_may_be_longer_than_a_window() -> None:
+    """Fails with a division by the 0 samples that are due in a minute."""
+    times = np.arange(120.0, 721.0, 120.0)
+    series = Series("sda", times, times / 120, "MB/s")
+    windows = bwinfo(series, windows=[1, 2, 5], step_s=120.0)
+    assert [windows[f"mean{k}min"] for k in (1, 2, 5)] == [6.0, 6.0, 5.0]
+    assert [windows[f"cov{k}min"] for k in (1, 2, 5)] == [1.0, 1.0, 1.0]
+
+
 def test_windows_of_a_sampled_disk_agree_with_transferred_bytes() -> None:
     """Known counters of a disk, sampled slightly early or late, for ten seconds.
 

@@ -122,7 +122,7 @@ def statistics(
         result["insta"] = latest[-1]
     for minutes in windows:
         inside = [rate for at, rate in samples if now_s - 60 * minutes < at <= now_s]
-        due = math.floor(60 * minutes / step_s)
+        due = max(1, math.floor(60 * minutes / step_s))
         there = len(inside) > 0
         result[f"mean{minutes}min"] = math.fsum(inside) / len(inside) if there else None
         result[f"min{minutes}min"] = min(inside) if there else None
