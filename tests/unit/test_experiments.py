@@ -383,6 +383,7 @@ def test_times_are_corrected_to_the_store_s_clock_on_request(store: Experiments)
     table = points(metric="m", utc_ns=times, float=[float(k) for k in range(11)])
     sink.write(Batch("samples", 0, table))
     sink.write(Batch("others", 0, points(metric="n", utc_ns=[T0 + 5], float=[1.0])))
+    sink.write(Batch("of no clock", 0, points(metric="m", index=[0, 1], float=[1.0, 2.0])))
     measured = [
         (times[0], Offset(-ahead_ns[0], 1000, 8)),
         (times[10], Offset(-ahead_ns[1], 1000, 8)),

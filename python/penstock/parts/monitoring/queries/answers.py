@@ -96,7 +96,8 @@ def corrected(tables: Recorded, clock: Recorded, name: str) -> Recorded:
         labels_of(r["labels"]).get("source"): r["series_id"] for r in clock.series.to_pylist()
     }
     numbers = tables.points["series_id"].to_numpy()
-    times = tables.points["utc_ns"].to_numpy(zero_copy_only=False).copy()
+    recorded_ns = tables.points["utc_ns"]
+    times = np.array(recorded_ns.fill_null(0), np.int64)
     measured = False
     for row in tables.series.to_pylist():
         readings = clock.points.filter(
@@ -116,7 +117,9 @@ def corrected(tables: Recorded, clock: Recorded, name: str) -> Recorded:
         )
     column = tables.points.schema.get_field_index("utc_ns")
     field = tables.points.schema.field(column)
-    moved = tables.points.set_column(column, field, pa.array(times, field.type))
+    # points of a sequence may have none
+    corrected_ns = pa.array(times, field.type, mask=np.asarray(recorded_ns.is_null()))
+    moved = tables.points.set_column(column, field, corrected_ns)
     return replace(tables, points=moved)
 
 
