@@ -119,16 +119,20 @@ def test_the_end_of_a_phase_ends_nested_phases(store: Experiments) -> None:
     running = store.start("x", "ada", at_ns=T0)
     store.mark(running, "begin", "load", T0 + 1)
     store.mark(running, "begin", "warm-up", T0 + 2)
+    with pytest.raises(BadInput, match="found an end 2 ns before the begin of load or a phase in"):
+        store.mark(running, "end", "load", T0)
     store.mark(running, "end", "load", T0 + 3)
     with pytest.raises(Taken):
         store.mark(running, "end", "warm-up")
     store.mark(running, "begin", "measure", T0 + 4)
     store.mark(running, "note", "the fan is loud", T0 + 5)
+    store.mark(running, "begin", "late", T0 + 7)
     ended = store.stop(running, at_ns=T0 + 6)
     assert [(p.name, p.start_ns - T0, p.end_ns - T0) for p in ended.phases] == [
         ("load", 1, 3),
         ("load/warm-up", 2, 3),
         ("measure", 4, 6),
+        ("measure/late", 7, 7),
     ]
     assert ended.notes == ((T0 + 5, "the fan is loud"),)
     assert reopened(store).find("x", "ada") == ended

@@ -171,7 +171,9 @@ def phases_of(lines: Iterable[Mapping[str, Any]], end_ns: int | None) -> list[Ph
                 if done[at].name.rpartition("/")[2] == line["name"]:
                     break
     for at in lasting:
-        done[at] = Phase(done[at].name, done[at].start_ns, end_ns)
+        start_ns = done[at].start_ns
+        # it may begin after the experiment's end, as by another clock
+        done[at] = Phase(done[at].name, start_ns, None if end_ns is None else max(start_ns, end_ns))
     return done
 
 

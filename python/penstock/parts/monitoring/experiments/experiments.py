@@ -205,7 +205,7 @@ class Experiments:
         """Begin or end a phase, or add a note; durable when this returns.
 
         A phase begun during another is inside of it; ending one ends those inside. Raises Taken where
-        the experiment has ended, or no such phase lasts.
+        the experiment has ended, or no such phase lasts, BadInput for an end before its begin.
         """
         most = 200 if kind != "note" else _MOST_TEXT
         if not 0 < len(text) <= most or not text.isprintable() or (kind != "note" and "/" in text):
@@ -213,20 +213,27 @@ class Experiments:
                 f"found {printable(text[:80])!r}; expected 1 to {most} printable characters"
                 + ("" if kind == "note" else ", none of them a /")
             )
-        line = {"kind": kind, "name": text, "utc_ns": time.time_ns() if at_ns is None else at_ns}
+        now_ns = time.time_ns() if at_ns is None else at_ns
+        line: dict[str, Any] = {"kind": kind, "name": text, "utc_ns": now_ns}
 
         def right(lines: Lines) -> None:
             if len(lines) >= MOST_MARKS:
                 raise Taken(
                     f"{experiment.name} has {len(lines)} marks; expected {MOST_MARKS} at most"
                 )
-            lasting = [
-                p.name.rpartition("/")[2] for p in phases_of(lines, None) if p.end_ns is None
-            ]
-            if kind == "end" and text not in lasting:
-                raise Taken(
-                    f"no phase {text} lasts; expected one of {', '.join(lasting) or 'none'}"
-                )
+            lasting = [p for p in phases_of(lines, None) if p.end_ns is None]
+            names = [p.name.rpartition("/")[2] for p in lasting]
+            if kind == "end" and text not in names:
+                raise Taken(f"no phase {text} lasts; expected one of {', '.join(names) or 'none'}")
+            if kind == "end":  # with those inside of the last one of that name
+                inside = lasting[len(names) - 1 - names[::-1].index(text) :]
+                begun_ns = max(p.start_ns for p in inside)
+                if at_ns is not None and at_ns < begun_ns:
+                    raise BadInput(
+                        f"found an end {begun_ns - at_ns} ns before the begin of {text} or a phase in it; "
+                        "expected one after it"
+                    )
+                line["utc_ns"] = max(line["utc_ns"], begun_ns)
 
         self._append_mark(experiment, line, right)
         return self._full(self._row_of(experiment))
