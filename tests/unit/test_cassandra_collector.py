@@ -217,3 +217,11 @@ def test_values_of_each_statistic() -> None:
     for name in ("tablestats", "tpstats"):
         with pytest.raises(ValueError, match="no JSON"):
             cassandra.values_of(name, "[" * 100_000)
+
+
+def test_polls_go_on_after_a_failed_write(tmp_path: Path) -> None:
+    sink = MemorySink()
+    sink.fails = 1
+    command = nodetool(tmp_path, "")
+    poller = polled(sink, lambda _: len(sink.batches) >= 2, command=command, statistics=["tpstats"])
+    assert poller.intake.receipt.counted["failed"] == 1

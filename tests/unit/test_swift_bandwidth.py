@@ -27,7 +27,8 @@ from penstock.parts.monitoring.usage.swift_bandwidth import (
     filter_factory,
 )
 from penstock.plugins import COLLECTORS
-from penstock.testing import check_collector
+from penstock.testing import MemorySink, check_collector
+from tests.unit.test_collectors import at_work, exporting, until
 
 MB = 1_000_000
 
@@ -429,3 +430,15 @@ def test_filter_imports_without_penstock() -> None:
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False
     )
     assert result.stdout == "there\n", result.stderr
+
+
+def test_polls_go_on_after_a_failed_write() -> None:
+    sink = MemorySink()
+    sink.fails = 1
+    with exporting(text=b'{"sda": {"insta": 1.5}}') as url:
+        settings = {"servers": [{"url": url.removesuffix("/metrics")}], "interval_s": 0.1}
+        poller = COLLECTORS.load("swift")("s", settings)
+        with at_work(poller, sink):
+            until(lambda: len(sink.batches) >= 2)
+    assert poller.intake.receipt.counted["failed"] == 1
+    assert {r["float"] for r in sink.rows()} == {1.5}

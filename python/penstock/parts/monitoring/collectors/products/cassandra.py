@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import IO, Any
 
-from penstock.errors import BadInput, printable
+from penstock.errors import BadInput, PenstockError, printable
 from penstock.parts.monitoring.collectors.collector import (
     FailedError,
     Intake,
@@ -110,6 +110,8 @@ class CassandraPoller:
                 except Closed as error:
                     receipt.errors.append(str(error))
                     return
+                except PenstockError as error:
+                    receipt.failed(str(error))
 
     async def _run(self, statistic: str) -> str:
         """Output of nodetool. On any error or cancellation, nodetool and its children are killed."""

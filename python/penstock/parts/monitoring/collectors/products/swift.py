@@ -17,7 +17,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.parts.monitoring.collectors.collector import (
     Intake,
     Receipt,
@@ -111,6 +111,8 @@ class SwiftPoller:
             except Closed as error:
                 receipt.errors.append(str(error))
                 return
+            except PenstockError as error:
+                receipt.failed(str(error))
 
     def _get(self, url: str) -> dict[str, float] | str:
         """Rate of each device [MB/s], or an error message."""
