@@ -178,10 +178,13 @@ def test_points_wait_while_the_disk_is_full() -> None:
     with at_work(receiver, sink):
         sink.fails = 2
         with socket.create_connection(receiver.address) as sent:
-            sent.sendall(b"a 1 1700000000\na 2 1700000001\n")
+            sent.sendall(b"a 1 1700000000\nwrong\na 2 1700000001\n")
         until(lambda: receiver.intake.receipt.stored == 2)
-    assert receiver.intake.receipt.counted["not stored at first"] == 2
-    assert not receiver.intake.receipt.refused
+    receipt = receiver.intake.receipt
+    assert receipt.counted["not stored at first"] == 2
+    # fails if the wrong line is counted at each of the three attempts
+    assert (receipt.received, receipt.refused) == (3, {"malformed": 1})
+    assert len(receipt.errors) == 1
     assert [r["float"] for r in sink.rows()] == [1.0, 2.0]
 
 
@@ -396,6 +399,26 @@ def test_a_repeated_numbered_batch_is_stored_once() -> None:
         assert post(influx.address, "/write?db=x", body, **{"X-Penstock-Batch": "fio"})[0] == 400
     assert sink.points("fio").num_rows == 2000
     assert (influx.intake.receipt.stored, influx.intake.receipt.repeated) == (2000, 2)
+    assert influx.intake.receipt.received == 2000
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_a_batch_that_is_sent_again_is_counted_once(numbered: bool) -> None:
+    """Fails if the refused point of a batch is counted at each attempt."""
+    sink = MemorySink()
+    influx = InfluxReceiver("i", {"port": 0})
+    headers = {"X-Penstock-Batch": "fio 0"} if numbered else {}
+    with at_work(influx, sink):
+        sink.fails = 2
+        statuses = [
+            post(influx.address, "/write?db=x", b"a value=1 5\nwrong\n", **headers)[0]
+            for _ in range(3 + numbered)
+        ]
+    assert statuses == [503, 503, 400] + [400] * numbered
+    receipt = influx.intake.receipt
+    assert (receipt.received, receipt.stored, receipt.refused) == (2, 1, {"malformed": 1})
+    events = [e for b in sink.batches.values() for e in b.events if e.kind == "refused"]
+    assert sum(e.count for e in events) == 1
 
 
 def test_remote_clients_need_the_token() -> None:

@@ -222,10 +222,17 @@ class Intake:
     def read_all(self, messages: Sequence[tuple[Any, ...]]) -> list[Read | ValueError]:
         """Read messages and store their points as one batch. Returns the result or error of each."""
         with self._lock:
+            before = self.receipt.copy()
             results = [self._message(self._reader, *message) for message in messages]
             table, unprintable = table_of(self._reader.take(), self._unit)
             self._refuse_unprintable(unprintable, results)
-            self._write(table, self._new_accounts())
+            try:
+                self._write(table, self._new_accounts())
+            except Closed:
+                raise
+            except BaseException:  # the messages are sent, or read, again
+                self._restore(before)
+                raise
             return [result if isinstance(result, ValueError) else result[0] for result in results]
 
     def read_numbered(self, source: str, number: int, protocol: str, *arguments: Any) -> Read:
@@ -238,6 +245,7 @@ class Intake:
         with self._lock:
             self._write(_NONE, immediately=True)  # earlier refusals are not of this message
             reader = native.PointReader(in_order=False)
+            before = self.receipt.copy()
             result = self._message(reader, protocol, *arguments)
             if isinstance(result, ValueError):
                 raise result
@@ -250,7 +258,11 @@ class Intake:
                 accepted = self._sink.write(Batch(source, number, table, accounts, events))
             except BaseException as error:
                 self._dropped(table, error)
+                if not isinstance(error, Closed):
+                    self._restore(before)
                 raise
+            if accepted.duplicate:  # its points were counted
+                self._restore(before)
             self._mark_reported()
             self._count(accepted, 0 if accepted.duplicate else _count_valued(table))
             return result[0]
@@ -342,6 +354,15 @@ class Intake:
                 if number:
                     read.refused["malformed"] += number
                     read.written -= number
+
+    def _restore(self, before: Receipt) -> None:
+        """Undo the counts of messages that are to be counted when they come again."""
+        self.receipt.received = before.received
+        self.receipt.refused = before.refused
+        self.receipt.refused_messages = before.refused_messages
+        self.receipt.errors = before.errors
+        if "exemplars" in self.receipt.counted:
+            self.receipt.counted["exemplars"] = before.counted["exemplars"]
 
     def _dropped(self, table: pa.Table, error: BaseException) -> None:
         """Count points that a sink did not accept: as refused if it never will, else as not received."""
