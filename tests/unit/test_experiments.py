@@ -376,6 +376,22 @@ def test_rows_are_joined_by_time_never_by_position(store: Experiments) -> None:
     assert frame["c"].dropna().index.tolist() == [5, 6, 7]
 
 
+def test_data_of_a_repeated_phase_are_those_of_each_occurrence(store: Experiments) -> None:
+    """Fails if the points between two phases of one name belong to them."""
+    running = store.start("x", "ada", at_ns=T0)
+    times = [T0 + k * S for k in range(10)]
+    table = points(metric="m", utc_ns=times, float=[float(k) for k in range(10)])
+    store.sink(running).write(Batch("s", 0, table))
+    for name, low, high in (("load", 1, 2), ("idle", 3, 5), ("load", 6, 7)):
+        store.mark(running, "begin", name, T0 + low * S)
+        store.mark(running, "end", name, T0 + high * S)
+    store.stop(running, at_ns=T0 + 10 * S)
+    request = {"metric": "m", "phase": "load", "type": "duration"}
+    parts = answer(store, Targets(), "x", "ada", request).parts
+    rows = b"".join(parts).decode().splitlines()
+    assert rows == ["duration,m", "1,1", "2,2", "6,6", "7,7"]
+
+
 def test_times_are_corrected_to_the_store_s_clock_on_request(store: Experiments) -> None:
     """Clock of the sender: 300 ms ahead at the start, 310 ms at the end.
 

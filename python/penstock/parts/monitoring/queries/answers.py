@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,12 +56,14 @@ def answer(
         raise BadInput(f"found format {form!r}; expected one of {', '.join(MEDIA)}")
     if axis not in (None, "timestamp", "duration", "sample"):
         raise BadInput(f"found type {axis!r}; expected timestamp, duration or sample")
-    start_ns, end_ns = window(experiment, options.get("phase"))
+    spans = spans_of(experiment, options.get("phase"))
+    start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
     tables, metric, remote = data_of(store, targets, experiment, options, start_ns, end_ns)
     if options.get("clocks", "recorded") == "corrected":
         tables = corrected(tables, store.recorded(experiment, CLOCK), experiment.name)
     elif options.get("clocks", "recorded") != "recorded":
         raise BadInput(f"found clocks {options['clocks']!r}; expected recorded or corrected")
+    tables = _inside(tables, spans)
     labels, origin_ns = options.get("labels"), experiment.start_ns
     table = joined(tables, metric, start_ns, end_ns, axis=axis, labels=labels, origin_ns=origin_ns)
     if table is None and remote is not None:  # the server answered: it has no series for this query
@@ -123,16 +125,26 @@ def corrected(tables: Recorded, clock: Recorded, name: str) -> Recorded:
     return replace(tables, points=moved)
 
 
-def window(experiment: Experiment, phase: str | None) -> tuple[int, int]:
-    """Start and end of an experiment, or of one of its phases [ns since 1970 UTC]."""
+def spans_of(experiment: Experiment, phase: str | None) -> list[tuple[int, int]]:
+    """Start and end of an experiment, or of each of its phases of one name [ns since 1970 UTC]."""
     end_ns = experiment.end_ns if experiment.end_ns is not None else time.time_ns()
     if phase is None:
-        return experiment.start_ns, end_ns
+        return [(experiment.start_ns, end_ns)]
     named = [p for p in experiment.phases if p.name == phase or p.name.rpartition("/")[2] == phase]
     if not named:
         names = ", ".join(p.name for p in experiment.phases) or "none"
         raise Unknown(f"found no phase {phase!r} in {experiment.name}; expected one of {names}")
-    return named[0].start_ns, named[-1].end_ns or end_ns
+    return [(p.start_ns, p.end_ns or end_ns) for p in named]
+
+
+def _inside(tables: Recorded, spans: Sequence[tuple[int, int]]) -> Recorded:
+    """Without the points between several spans; those of a sequence without times stay."""
+    if len(spans) == 1:
+        return tables
+    column = tables.points["utc_ns"]
+    times = np.asarray(column.fill_null(spans[0][0]), np.int64)
+    inside = np.any([(times >= start_ns) & (times <= end_ns) for start_ns, end_ns in spans], axis=0)
+    return replace(tables, points=tables.points.filter(pa.array(inside)))
 
 
 def data_of(
