@@ -111,6 +111,22 @@ def test_series_are_selected_and_summed_by_labels(expression: str, nodes: list[s
     assert [s.node for s in derived(CPUS, "n", expression).series] == nodes
 
 
+@pytest.mark.parametrize(
+    ("matcher", "paths"),
+    [
+        (r'path=~"/a\\.b"', ["/a.b"]),
+        (r'path=~"/a\.b"', ["/a.b"]),
+        (r'path!~"/a\\.b"', ["/aXb", "\n"]),
+        (r'path="\n"', ["\n"]),
+    ],
+)
+def test_escapes_of_matchers_are_those_of_prometheus(matcher: str, paths: list[str]) -> None:
+    texts = ("/a.b", "/aXb", "\n")
+    every = [Series(f"m {p}", X, TOTAL, node=p, quantity="m", labels={"path": p}) for p in texts]
+    chosen = derived(Recorded(every), "n", f"m{{{matcher}}}").series
+    assert [s.labels["path"] for s in chosen] == paths
+
+
 def test_a_sum_by_label_is_that_of_its_series() -> None:
     idle, iowait, user = derived(CPUS, "n", "sum by (mode) (node_cpu_seconds_total)").series
     for k, total in enumerate((idle, iowait, user)):

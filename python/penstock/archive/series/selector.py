@@ -20,6 +20,8 @@ _MATCHER = re.compile(
     r'(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^",{}\s]+))\s*(?:,|$)'
 )
 
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+
 
 @dataclass(frozen=True)
 class Matcher:
@@ -53,6 +55,11 @@ class Selector:
         )
 
 
+def _unescaped(quoted: str) -> str:
+    """A text in quotation marks, with the escapes of Prometheus."""
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), quoted)
+
+
 @functools.lru_cache
 def selector(text: str) -> Selector:
     """Parse a selector. Raises BadInput for braces with neither a node nor matchers."""
@@ -74,9 +81,10 @@ def selector(text: str) -> Selector:
             raise BadInput(
                 f'found {rest!r} in {{ }}; expected LABEL="VALUE", with one of = != =~ !~'
             )
-        value = one["plain"] if one["quoted"] is None else re.sub(r"\\(.)", r"\1", one["quoted"])
+        value = one["plain"] if one["quoted"] is None else _unescaped(one["quoted"])
         if one["how"] in ("=~", "!~"):
-            value = one["plain"] or one["quoted"]
+            # a pattern has its escapes as in Prometheus, "a\\.b", or plainly, "a\.b"
+            value = one["plain"] or re.sub(r'\\([\\"])', r"\1", one["quoted"])
             try:
                 re.compile(value)
             except re.error as error:
