@@ -97,6 +97,29 @@ def test_local_times_need_a_known_zone(
         metrics.read(path, "sar", {"zone": "Europe/Paris"})
 
 
+def records_of_sar(tmp_path: Path, *hosts: tuple[str, Mapping[str, Any]]) -> pd.DataFrame:
+    stamp = {"date": "2026-06-30", "time": "07:00:00", "utc": 1, "interval": 1}
+    described = [
+        {"nodename": name, "statistics": [{"timestamp": stamp, **record}]} for name, record in hosts
+    ]
+    path = tmp_path / "sar.json"
+    path.write_text(json.dumps({"sysstat": {"hosts": described}}))
+    return metrics.read(path, "sar").samples
+
+
+def test_pressures_of_sar_are_separate_series(tmp_path: Path) -> None:
+    # sar -q PSI
+    pressures = {
+        f"psi-{name}": {"some_avg10": 1.0 + n} for n, name in enumerate(("cpu", "io", "mem"))
+    }
+    rows = records_of_sar(tmp_path, ("h", {"psi": pressures}))
+    assert rows[["entity", "metric", "value", "unit"]].to_numpy().tolist() == [
+        ["cpu", "some_avg10", 1.0, "%"],
+        ["io", "some_avg10", 2.0, "%"],
+        ["memory", "some_avg10", 3.0, "%"],
+    ]
+
+
 def test_units_of_sar(tmp_path: Path) -> None:
     readings = metrics.read(GOLDEN / "sar.json")
     assert not readings.notes

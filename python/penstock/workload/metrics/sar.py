@@ -110,6 +110,8 @@ _OTHERS = (
     (b"<?xml", b"<sysstat", "the output of sadf -x"),
     (b"Linux ", b" CPU)", "the text of sar"),
 )
+#: entities of the groups of pressures, whose metrics have the same names
+_PRESSURES = {"psi-cpu": "cpu", "psi-io": "io", "psi-mem": "memory"}
 _NO_GROUPS = ("timestamp", "restart", "comment")
 
 
@@ -194,6 +196,7 @@ def _host(
                 continue
             for within, entity, metric, value in _numbers(group, content, 0):
                 unit = _unit(within, metric)
+                entity = entity or _PRESSURES.get(within, "")
                 whose = f"{prefix}{entity}" if entity else host_name
                 yield utc_ns, f"sar {group}", whose, metric, unit, value, False
     if clock.note:
