@@ -466,6 +466,18 @@ def test_integers_of_influxdb_are_exact(monkeypatch: pytest.MonkeyPatch) -> None
     assert [r["float"] for r in rows] == [None, 1.0, 0.5, 2.0**64]
 
 
+def test_influxdb_series_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = [
+        {"series": [{"name": "m", "columns": ["time", "mean"], "values": [[1, value]]}]}
+        for value in (1.5, 2.5)
+    ]
+    monkeypatch.setattr(Server, "ask", lambda *_, **__: {"results": results})
+    reader = METRIC_SERVERS.load("influxdb")("http://127.0.0.1:1", {"database": "x"})
+    one = "SELECT mean(v) FROM m WHERE host='{}' AND time > $start AND time < $end"
+    with pytest.raises(BadInput, match=r"found 'm_mean' several times for .*such as those of AS"):
+        reader.read("; ".join(one.format(host) for host in "ab"), 0, 10, 1)
+
+
 def test_graphite_series_of_one_name_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     def answered(*names: tuple[str, str]) -> list[dict[str, Any]]:
         tagged = [{"target": target, "tags": {"name": name}} for target, name in names]

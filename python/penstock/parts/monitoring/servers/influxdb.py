@@ -39,6 +39,7 @@ class InfluxReader:
         sent = query.replace("$start", str(start_ns)).replace("$end", str(end_ns))
         answer = self._server.ask("/query", q=sent, db=self._database, epoch="ns")
         tables = [points(metric=[])]
+        names: set[tuple[str, str]] = set()
         try:
             for result in answer["results"]:
                 if "error" in result:
@@ -48,14 +49,23 @@ class InfluxReader:
                 for series in result.get("series", []):
                     if result.get("partial") or series.get("partial"):
                         raise self._server.incomplete("max-row-limit of the server")
-                    tables += self._tables(series)
+                    of_series = self._tables(series)
+                    new = {(m, labels) for m, labels, _ in of_series}
+                    if new & names:
+                        raise BadInput(
+                            f"{self._server.url}: found {min(new & names)[0]!r} several times for {query!r}; "
+                            "expected different names, such as those of AS"
+                        )
+                    names |= new
+                    tables += [table for _, _, table in of_series]
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError, pa.ArrowException):
             raise self._server.strange("results of series") from None
         table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         return Kept(table, sent, self._server.requests - before)
 
     @staticmethod
-    def _tables(series: Any) -> list[pa.Table]:
+    def _tables(series: Any) -> list[tuple[str, str, pa.Table]]:
+        """Metric, labels and points of each column, and of each kind of its values."""
         names = series["columns"]
         columns = dict(zip(names, zip(*series["values"], strict=True), strict=True))
         tags = {str(k): str(v) for k, v in series.get("tags", {}).items() if v}
@@ -73,14 +83,14 @@ class InfluxReader:
             metric = series["name"] if name == "value" else f"{series['name']}_{name}"
             for kind, pairs in of_kind.items():
                 values: dict[str, Any] = {kind: [v for _, v in pairs]}
-                tables.append(
-                    points(
-                        metric=[metric] * len(pairs),
-                        labels=canonical_labels(tags),
-                        utc_ns=[t for t, _ in pairs],
-                        **values,
-                    )
+                labels = canonical_labels(tags)
+                table = points(
+                    metric=[metric] * len(pairs),
+                    labels=labels,
+                    utc_ns=[t for t, _ in pairs],
+                    **values,
                 )
+                tables.append((metric, labels, table))
         return tables
 
 
