@@ -168,6 +168,44 @@ def test_tables_with_a_column_of_times(tmp_path: Path) -> None:
     assert not [n for n in metrics.read(path).notes if "seconds" in n]
 
 
+@pytest.mark.parametrize(
+    ("head", "rows", "expected", "note"),
+    [
+        (
+            "time,host,cpu",
+            ("0,a,1", "0,b,5", "1,b,6", "1,a,2"),
+            {("a", "cpu", ""): [1.0, 2.0], ("b", "cpu", ""): [5.0, 6.0]},
+            "rows of one time were read as series of host",
+        ),
+        (
+            "time,metric,unit,value",
+            ("0,reads,1/s,1", "0,sent,B/s,5", "1,reads,1/s,2", "1,sent,B/s,6"),
+            {("all", "reads", "1/s"): [1.0, 2.0], ("all", "sent", "B/s"): [5.0, 6.0]},
+            "rows of one time were read as series of metric and unit",
+        ),
+        # one row for each time: the texts are remarks
+        ("time,remark,cpu", ("0,a,1", "1,b,5"), {("all", "cpu", ""): [1.0, 5.0]}, ""),
+        # the texts do not tell the rows of one time apart
+        (
+            "time,op,cpu",
+            ("0,a,1", "0,a,5", "1,b,2"),
+            {("all", "cpu", ""): [1.0, 5.0, 2.0]},
+            "1 values have the time of another value of their series",
+        ),
+    ],
+)
+def test_rows_of_one_time_are_of_several_series(
+    head: str, rows: tuple[str, ...], expected: dict[Any, list[float]], note: str, tmp_path: Path
+) -> None:
+    """Fails if the rows of several hosts, or of several metrics, become one series."""
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([head, *(f"170000000{row}" for row in rows)]) + "\n")
+    imported = metrics.read(path)
+    keys = ["entity", "metric", "unit"]
+    assert {k: v["value"].tolist() for k, v in imported.samples.groupby(keys)} == expected
+    assert [n for n in imported.notes if " of one " in n or " another " in n] == [note] * bool(note)
+
+
 def test_an_ambiguous_number_in_a_table_is_refused() -> None:
     with pytest.raises(BadInput, match="column x: found '1,234'"):
         series_tables.of_csv(b'time,x\n1,"1,234"\n2,"5,678"\n', "t.csv")

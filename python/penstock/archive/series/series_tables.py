@@ -5,17 +5,26 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.archive.completeness import TAKEN
 from penstock.archive.series import delimited
-from penstock.archive.series.series import Array, Axis, Recorded, Series, check_count
+from penstock.archive.series.series import (
+    MOST_SERIES,
+    Array,
+    Axis,
+    Recorded,
+    Series,
+    check_count,
+)
 from penstock.errors import BadInput, printable
 
 #: maximum size of one table
@@ -56,6 +65,8 @@ _PER_BRACKET = _PER_SECOND | {
     for spelling in spellings.split()
 }
 _ENDING = re.compile(rf"[_ ]({'|'.join(_PER_SECOND)})$")
+#: number of entities that may have a single row each
+_FEW_ENTITIES = 100
 #: years 1678 to 2262 in seconds since 1970
 _MOST_S = 2**63 / 1e9
 
@@ -140,7 +151,9 @@ def of_csv(content: bytes, name: str, x: str | None = None) -> Recorded:
 def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
     """Series of a table: `x` or the first time or index column, and numeric columns.
 
-    Rows of several hosts, devices and the like at one time are not separated, but noted.
+    If rows with the same time differ in columns of texts, each combination of these is a series: the texts
+    are its labels, except those of columns `metric` and `unit`. Rows that their
+    texts do not distinguish are one series, and noted.
     """
     frame = frame.rename(columns=str)
     check_count(len(frame.columns), name)
@@ -160,25 +173,34 @@ def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
             notes.append(f"{int(values.isna().sum())} rows without a time were skipped")
     else:
         where = _numbers(values, at, name)
-    others = [c for c in frame.columns if c != at]
-    series = []
-    texts = []
-    for column in others:
+    columns: dict[str, tuple[Array, Any]] = {}
+    for column in (c for c in frame.columns if c != at):
         try:
             y = delimited.numbers_of(frame[column], mark).to_numpy(float)
         except ValueError as error:
             raise BadInput(f"{name}: column {printable(column)}: {error}") from None
         filled = frame[column].notna().to_numpy()
-        if not filled.any() or not np.isfinite(y[filled]).any():
-            texts.append(column)
-            continue
-        notes += delimited.no_numbers(column, frame[column], y)
-        use = filled & np.isfinite(where)
-        order = np.argsort(where[use], kind="stable") if axis != "value" else slice(None)
-        series.append(_of_column(column, where[use][order], y[use][order]))
+        if filled.any() and np.isfinite(y[filled]).any():
+            columns[column] = y, filled & np.isfinite(where)
+            notes += delimited.no_numbers(column, frame[column], y)
+    texts = [c for c in frame.columns if c not in (at, *columns) and frame[c].notna().any()]
+    groups = [] if axis == "value" else _entities(frame, texts, where)
+    if groups:
+        shown = " and ".join(map(printable, texts))
+        notes.append(f"rows of one {printable(at)} were read as series of {shown}")
+    series = []
+    for labels, rows in groups or [({}, np.arange(len(frame)))]:
+        for column, (y, use) in columns.items():
+            chosen = rows[use[rows]]
+            if axis != "value":
+                chosen = chosen[np.argsort(where[chosen], kind="stable")]
+            if len(chosen) or not groups:
+                one = _of_column(column, where[chosen], y[chosen])
+                series.append(_of_entity(one, labels, len(columns) == 1))
+    check_count(len(series), name)
     if not series:
         raise BadInput(f"{name}: found no column of numbers next to {at}; expected one at least")
-    if axis == "time":
+    if axis == "time" and not groups:
         notes += _mixed_rows(frame[texts], where)
     label, unit = _parted(at)
     if pd.api.types.is_timedelta64_dtype(values):
@@ -202,6 +224,49 @@ def _mixed_rows(texts: pd.DataFrame, where: Array) -> list[str]:
         f"{int(same.sum())} rows have the time of another row and differ in {shown}: they are read as one "
         "series (--words with `entity` separates them)"
     ]
+
+
+def _entities(
+    frame: pd.DataFrame, texts: list[str], where: Array
+) -> list[tuple[dict[str, str], npt.NDArray[np.intp]]]:
+    """Texts and rows of each entity of a table that has a row for each of them at each time.
+
+    Empty for a table with one row for each time, and if the texts do not distinguish the rows of a time.
+    """
+    there = np.isfinite(where)
+    if not texts or len(np.unique(where[there])) == there.sum():
+        return []
+    keys = frame[texts].astype(object).fillna("").astype(str)
+    numbers = keys.groupby(texts, sort=False).ngroup().to_numpy()
+    names = keys.drop_duplicates().to_dict("records")
+    placed = pd.DataFrame({"entity": numbers[there], "at": where[there]})
+    most = min(MOST_SERIES, max(_FEW_ENTITIES, len(frame) // 2))
+    if placed.duplicated().any() or len(names) > most:
+        return []
+    order = np.argsort(numbers, kind="stable")
+    parts = np.split(order, np.searchsorted(numbers[order], np.arange(1, len(names))))
+    labels = [{str(k): str(v) for k, v in one.items() if v} for one in names]
+    return list(zip(labels, parts, strict=True))
+
+
+def _of_entity(series: Series, texts: dict[str, str], single: bool) -> Series:
+    """A series with the texts of its entity as labels; `single`: its column is the only one of numbers."""
+    if not texts:
+        return series
+    labels = {name: text for name, text in texts.items() if name not in ("metric", "unit")}
+    metric = texts.get("metric")
+    if metric is not None:
+        column = "" if single else series.name
+        one = _of_column(" ".join(filter(None, [metric, column])), series.x, series.y)
+        series = replace(one, unit=series.unit or one.unit)
+    node = " ".join(filter(None, [series.node, *labels.values()]))
+    return replace(
+        series,
+        name=f"{series.name} {node}".strip(),
+        unit=texts.get("unit", series.unit),
+        node=node,
+        labels={**series.labels, **labels},
+    )
 
 
 def _axis_column(frame: pd.DataFrame, name: str, x: str | None) -> tuple[str, Axis]:

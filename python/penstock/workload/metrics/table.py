@@ -54,4 +54,8 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         notes += delimited.strange_header(path)
     merged = pd.concat(parts, ignore_index=True)
     merged = merged[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]
-    return Readings(samples(merged[merged["value"].notna()]), notes=notes)
+    merged = merged[merged["value"].notna()]
+    again = int(merged.duplicated(["utc_ns", "entity", "metric"]).sum())
+    if again:
+        notes.append(f"{again} values have the time of another value of their series")
+    return Readings(samples(merged), notes=notes)
