@@ -23,6 +23,7 @@ from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.probe.clock_offset import Offset
 from penstock.parts.monitoring.experiments.experiment import Taken, Unknown
 from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.import_series import take_in
 from penstock.parts.monitoring.experiments.points import (
     Account,
     Batch,
@@ -374,6 +375,25 @@ def test_rows_are_joined_by_time_never_by_position(store: Experiments) -> None:
     ]
     frame = pd.read_csv(io.StringIO(text), index_col="duration")
     assert frame["c"].dropna().index.tolist() == [5, 6, 7]
+
+
+def test_a_long_table_over_a_sequence_has_a_series_for_each_node(
+    store: Experiments, tmp_path: Path
+) -> None:
+    """Fails if a node has the values, or the times, of another."""
+    path = tmp_path / "t.csv"
+    path.write_text("sample,duration,node,load\n0,0.5,a,1\n0,0.75,b,5\n1,1.5,a,2\n1,1.75,b,6\n")
+    ended, number, _ = take_in(store, "ada", "x", path)
+    assert number == 4
+    recorded = store.recorded(ended)
+    names = {r["series_id"]: r["metric"] for r in recorded.series.to_pylist()}
+    rows: dict[str, list[tuple[int, int, float]]] = {}
+    for p in recorded.points.to_pylist():
+        rows.setdefault(names[p["series_id"]], []).append((p["index"], p["utc_ns"], p["float"]))
+    assert rows == {
+        "load a": [(0, 500_000_000, 1.0), (1, 1_500_000_000, 2.0)],
+        "load b": [(0, 750_000_000, 5.0), (1, 1_750_000_000, 6.0)],
+    }
 
 
 def test_data_of_a_repeated_phase_are_those_of_each_occurrence(store: Experiments) -> None:

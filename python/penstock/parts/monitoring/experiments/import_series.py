@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock.archive.catalogue import local_user, open_index
 from penstock.archive.series import delimited, series_tables
+from penstock.archive.series.series import Series
 from penstock.errors import BadInput
 from penstock.parts.monitoring.experiments.experiment import Experiment
 from penstock.parts.monitoring.experiments.experiments import Experiments, experiments_home
@@ -117,36 +118,41 @@ def _label(entity: str) -> str:
     return "{}" if entity in ("", "all") else canonical_labels({"entity": entity})
 
 
+def _times_ns(series: Series, path: Path) -> tuple[npt.NDArray[np.int64], bool]:
+    """Times of a column in nanoseconds, and True if they are of UTC, not of the begin of the series."""
+    unit = f" ({series.unit})" if series.unit else ""
+    integers = np.isfinite(series.y).all() and (series.y == np.trunc(series.y)).all()
+    values = pd.Series(series.y.astype(np.int64) if integers else series.y)
+    seconds, start_ns = series_tables.seconds_of(values, series.alias + unit, str(path))
+    return np.round(seconds * _NS).astype(np.int64) + (start_ns or 0), start_ns is not None
+
+
 def _of_sequence(
     path: Path, column: str, metric: str, unit: str
 ) -> tuple[Iterator[Batch], tuple[int, int], list[str]]:
     recorded = series_tables.of_file(path, column)
-    timed = next((s for s in recorded.series if series_tables.names_a_time(s.name)), None)
-    values = [s for s in recorded.series if s is not timed]
+    #: first column of times by node, of several entities in one table
+    timed: dict[str, Series] = {}
+    for s in recorded.series:
+        if series_tables.names_a_time(s.alias):
+            timed.setdefault(s.node, s)
+    values = [s for s in recorded.series if s is not timed.get(s.node)]
     if not values:
         raise BadInput(f"{path}: found no column of values next to {column}; expected one at least")
-    at_ns: npt.NDArray[np.int64] | None = None
-    start_ns: int | None = None
-    span = (0, 0)
-    if timed is not None:
-        unit_of_times = f" ({timed.unit})" if timed.unit else ""
-        whole = np.isfinite(timed.y).all() and (timed.y == np.trunc(timed.y)).all()
-        seconds, start_ns = series_tables.seconds_of(
-            pd.Series(timed.y.astype(np.int64) if whole else timed.y),
-            timed.name + unit_of_times,
-            str(path),
-        )
-        at_ns = np.round(seconds * _NS).astype(np.int64) + (start_ns or 0)
-        first = int(at_ns.min())
-        span = (min(0, first) if start_ns is None else first, int(at_ns.max()))
+    times = {node: _times_ns(s, path) for node, s in timed.items()}
+    at_ns = {node: utc_ns for node, (utc_ns, _) in times.items()}
+    absolute = bool(times) and all(clock for _, clock in times.values())
+    ends = [end for utc_ns in at_ns.values() for end in (int(utc_ns.min()), int(utc_ns.max()))]
+    span = (min(ends if absolute else [0, *ends]), max(ends)) if ends else (0, 0)
 
     def batches() -> Iterator[Batch]:
         for number, s in enumerate(values):
             if len(s.x) > _ROWS * 2:
                 raise BadInput(f"{path}: found {len(s.x)} rows; expected {2 * _ROWS} at most")
-            at = None
-            if timed is not None and at_ns is not None:
-                at = at_ns[np.clip(np.searchsorted(timed.x, s.x), 0, len(at_ns) - 1)]
+            at, node = None, s.node if s.node in timed else ""
+            if node in timed:
+                place = np.searchsorted(timed[node].x, s.x)
+                at = at_ns[node][np.clip(place, 0, len(at_ns[node]) - 1)]
             label = canonical_labels({"entity": s.node or s.quantity}) if metric else "{}"
             yield Batch(
                 "csv",
@@ -161,7 +167,7 @@ def _of_sequence(
                 ),
             )
 
-    notes = ["times are those since the begin: no clock is known"] if start_ns is None else []
+    notes = [] if absolute else ["times are those since the begin: no clock is known"]
     notes += [*delimited.strange_header(path), *recorded.notes]
     return batches(), span, notes
 
