@@ -484,6 +484,20 @@ def test_losses_are_exported_next_to_the_tables(store: Experiments, form: str) -
             assert entry["column"] in head[1:]
 
 
+def test_a_sequence_beside_times_of_its_metric_is_exported(store: Experiments) -> None:
+    """Fails if the series over time replaces the sequence."""
+    experiment = store.start("x", local_user(), at_ns=T0)
+    sequence = points(metric="m", index=[0, 1], float=[5.0, 6.0])
+    store.sink(experiment).write(Batch("a", 0, sequence))
+    store.sink(experiment).write(Batch("b", 0, points(metric="m", utc_ns=[T0], float=[7.0])))
+    store.stop(experiment, at_ns=T0 + S)
+    assert penstock(*"export x csv -o out".split()).exit_code == 0
+    assert Path("out/m.csv").read_text() == f"timestamp,m\n{T0 // S},7\n"
+    assert Path("out/m-2.csv").read_text() == "sample,m\n0,5\n1,6\n"
+    losses = json.loads(Path("out/losses.json").read_text())
+    assert [entry["file"] for entry in losses["series"]] == ["m.csv", "m-2.csv"]
+
+
 def test_each_of_several_runs_has_its_own_losses(store: Experiments) -> None:
     for _ in range(2):
         recorded(store)

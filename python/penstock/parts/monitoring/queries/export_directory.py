@@ -56,8 +56,15 @@ def _written(run: Path, folder: Path, form: Format, axis: Axis | None) -> list[s
         raise BadInput(f"{run}: found {len(metrics)} metrics; expected 1 to {MOST_METRICS}")
     names: list[str] = []
     columns: list[dict[str, Any]] = []
-    for metric in metrics:
-        table = joined(recorded, metric, start, end, axis=axis)
+    kinds = {
+        (r["metric"], r["kind"]) for r in recorded.series.select(["metric", "kind"]).to_pylist()
+    }
+    of_both = [m for m in metrics if {(m, "time"), (m, "sequence")} <= kinds]
+    chosen: list[tuple[str, Axis | None]] = [(metric, axis) for metric in metrics]
+    if axis is None and form == "csv":  # a sequence beside series over time has a table of its own
+        chosen += [(metric, "sample") for metric in of_both]
+    for metric, by in chosen:
+        table = joined(recorded, metric, start, end, axis=by)
         if table is None:
             continue
         stem = re.sub(r"[^A-Za-z0-9._-]", "-", metric).lstrip(".")[:100] or "metric"
