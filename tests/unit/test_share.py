@@ -22,7 +22,13 @@ from penstock.archive.catalogue import local_user
 from penstock.parts.interchange import share
 from penstock.parts.monitoring.experiments.experiment import Experiment
 from penstock.parts.monitoring.experiments.experiments import Experiments
-from penstock.parts.monitoring.experiments.points import Account, Batch, canonical_labels, points
+from penstock.parts.monitoring.experiments.points import (
+    Account,
+    Batch,
+    Event,
+    canonical_labels,
+    points,
+)
 from tests.unit.shared_runs import T0, S, made, own_store, penstock, refused, study
 
 
@@ -482,6 +488,29 @@ def test_losses_are_exported_next_to_the_tables(store: Experiments, form: str) -
         for entry in losses["series"]:
             head = next(csv.reader([Path("out", entry["file"]).read_text().splitlines()[0]]))
             assert entry["column"] in head[1:]
+
+
+def test_refused_data_are_in_the_losses_of_an_export(store: Experiments) -> None:
+    """Fails if they are counted once for each series of their source, or not at all."""
+    experiment = store.start("x", local_user(), at_ns=T0)
+    times = [T0 + k * S for k in range(10)]
+    for number, node in enumerate("abc"):
+        table = points(
+            metric="m", labels=canonical_labels({"n": node}), utc_ns=times, float=[1.0] * 10
+        )
+        events = [Event("refused", T0, T0, detail="malformed", count=2)] if number == 0 else []
+        store.sink(experiment).write(Batch("s", number, table, [], events))
+    refused_messages = Event("refused-messages", T0, T0, detail="unauthorized: no token", count=4)
+    store.sink(experiment).write(Batch("others", 0, points(metric=[]), [], [refused_messages]))
+    store.stop(experiment, at_ns=T0 + 9 * S)
+    assert penstock(*"export x csv -o out".split()).exit_code == 0
+    losses = json.loads(Path("out/losses.json").read_text())
+    assert losses["totals"]["refused"] == 2
+    assert losses["refused"] == {
+        "others": {"points": {}, "messages": {"unauthorized": 4}},
+        "s": {"points": {"malformed": 2}, "messages": {}},
+    }
+    assert losses["verdict"] == "unusable"
 
 
 def test_a_sequence_beside_times_of_its_metric_is_exported(store: Experiments) -> None:

@@ -14,7 +14,12 @@ from typing import Any
 from penstock.archive.bundle import Bundle
 from penstock.archive.completeness import worst
 from penstock.errors import BadInput
-from penstock.parts.monitoring.experiments.recorded import labels_of, recorded_in, span_of
+from penstock.parts.monitoring.experiments.recorded import (
+    labels_of,
+    recorded_in,
+    refusals,
+    span_of,
+)
 from penstock.parts.monitoring.queries.export import Axis, Format, as_bytes, joined
 
 MOST_METRICS = 10_000
@@ -78,8 +83,17 @@ def _written(run: Path, folder: Path, form: Format, axis: Axis | None) -> list[s
         columns += [
             {"file": name, "column": c, **_described(row)} for c, row in table.about.items()
         ]
+    sources = refusals(recorded)
     totals = {key: sum(each[key] or 0 for each in columns) for key in _COUNTS[:-1]}
-    summary = {"verdict": worst(each["verdict"] for each in columns), "totals": totals}
+    # those of a series are all of its source
+    totals["refused"] = sum(sum(one.points.values()) for one in sources.values())
+    verdicts = [each["verdict"] for each in columns] + [one.verdict for one in sources.values()]
+    summary: dict[str, Any] = {"verdict": worst(verdicts), "totals": totals}
+    if sources:
+        summary["refused"] = {
+            source: {"points": dict(one.points), "messages": dict(one.messages)}
+            for source, one in sources.items()
+        }
     text = json.dumps({**summary, "series": columns}, indent=1, ensure_ascii=False)
     (folder / LOSSES).write_text(text + "\n", encoding="utf-8")
     return [*names, LOSSES]
