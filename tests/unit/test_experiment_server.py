@@ -31,7 +31,7 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.catalogue import Catalogue
 from penstock.archive.series.incomplete import of_headers, verdict_of
 from penstock.errors import BadInput
-from penstock.parts.monitoring.experiments.points import points
+from penstock.parts.monitoring.experiments.points import Batch, Event, points
 from penstock.parts.monitoring.experiments.targets import read_targets
 from penstock.parts.monitoring.outbox.client import Patient, Remote
 from tests.support import commands, web
@@ -359,6 +359,23 @@ def test_arrow_and_json_are_equivalent(server: Server) -> None:
         )
         assert response.status_code in (400, 201)
         assert response.status_code == 400 or response.json()["points"] == 2
+
+
+def test_events_of_a_remote_source_are_stored(server: Server) -> None:
+    """Fails if an experiment on a server is complete although its receiver refused messages."""
+    client = Remote(server.url, server.token)
+    client.start("events", at_ns=T0)
+    events = [
+        Event("starting", T0 - 1, T0, detail="the collector starting"),
+        Event("refused-messages", T0, T0, detail="unauthorized: no token", count=3),
+    ]
+    table = points(metric="m", utc_ns=[T0 + 1], float=[1.0])
+    client.write("events", Batch("receiver", 0, table, events=events))
+    answer = server.http.get("/api/v1/experiments/events/series").json()
+    rows = [(g["kind"], g["missing"], g["detail"]) for g in answer["gaps"]]
+    assert ("refused-messages", 3, "unauthorized: no token") in rows
+    assert "starting" in {kind for kind, _, _ in rows}
+    assert answer["verdict"] == "partial"
 
 
 def test_answers_do_not_depend_on_the_server_s_time_zone(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from penstock.parts.monitoring.experiments.points import EventKind
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -98,6 +100,18 @@ class Happened(_Strict):
     end_utc_ns: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
     metric: str | None = Field(default=None, max_length=500)
     detail: str = Field(default="", max_length=1000)
+
+
+class Reported(_Strict):
+    """An event of a source of points, as a client of this program sends it."""
+
+    kind: EventKind
+    utc_ns: int = Field(ge=-(1 << 63), lt=1 << 63)
+    end_utc_ns: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
+    metric: str | None = Field(default=None, max_length=500)
+    labels: str | None = Field(default=None, max_length=4000)
+    detail: str = Field(default="", max_length=2000)
+    count: int = Field(default=0, ge=0, lt=1 << 62)
 
 
 class Push(_Strict):

@@ -45,6 +45,7 @@ from penstock.parts.monitoring.http.experiment_models import (
     ExperimentModel,
     Mark,
     Push,
+    Reported,
     SeriesModel,
     Start,
     Stop,
@@ -52,7 +53,12 @@ from penstock.parts.monitoring.http.experiment_models import (
     Told,
 )
 from penstock.parts.monitoring.http.live_experiments import LiveExperiments
-from penstock.parts.monitoring.outbox.client import ACCOUNTS, NOT_FETCHED, NOT_LISTENING
+from penstock.parts.monitoring.outbox.client import (
+    ACCOUNTS,
+    EVENTS,
+    NOT_FETCHED,
+    NOT_LISTENING,
+)
 from penstock.parts.monitoring.queries import remote_query
 from penstock.parts.monitoring.queries.answers import answer
 from penstock.parts.monitoring.queries.export import MEDIA
@@ -64,6 +70,8 @@ from penstock.routes.spooled import ConcurrencyLimit, SpooledResponse
 PREFIX = "/api/v1/experiments"
 _SMALL_BODY_BYTES = 256 << 10
 _LARGE_BODY_BYTES = 64 << 20
+#: events of one batch
+MOST_EVENTS = 10_000
 _Name = Annotated[
     str, Path(max_length=1000, description="percent-encoded; `x%233` is the third `x`")
 ]
@@ -515,12 +523,24 @@ def _arrow(request: Request, content: bytes) -> Batch:
         raise BadInput(
             f"found {error}; expected an Arrow IPC stream, and source and number"
         ) from None
-    metadata = (table.schema.metadata or {}).get(ACCOUNTS)
-    accounts = _json(metadata if metadata else request.query_params.get("accounts", "[]").encode())
-    if not isinstance(accounts, list) or len(accounts) > MOST_SERIES:
-        raise BadInput(f"found accounts of another form; expected a list of {MOST_SERIES} at most")
-    rows = [_validated(Told, row) for row in accounts]
-    return Batch(request.query_params.get("source", ""), number, table, _accounts(rows))
+    metadata = table.schema.metadata or {}
+    older = request.query_params.get("accounts", "[]").encode()
+    accounts = _listed(metadata.get(ACCOUNTS) or older, "accounts", MOST_SERIES)
+    events = _listed(metadata.get(EVENTS, b"[]"), "events", MOST_EVENTS)
+    return Batch(
+        request.query_params.get("source", ""),
+        number,
+        table,
+        _accounts([_validated(Told, row) for row in accounts]),
+        [Event(**_validated(Reported, row).model_dump()) for row in events],
+    )
+
+
+def _listed(content: bytes, what: str, most: int) -> list[Any]:
+    rows = _json(content)
+    if not isinstance(rows, list) or len(rows) > most:
+        raise BadInput(f"found {what} of another form; expected a list of {most} at most")
+    return rows
 
 
 def _accounts(accounts: Iterable[Told]) -> list[Account]:

@@ -52,6 +52,8 @@ _CLOCK_S = 2.0
 
 #: metadata key of an Arrow stream of points: accounts as JSON; their keys that older servers do not accept
 ACCOUNTS = b"penstock.accounts"
+#: and its events as JSON
+EVENTS = b"penstock.events"
 _NEW = ("since_ns", "counter")
 _T = TypeVar("_T")
 
@@ -308,7 +310,10 @@ class Remote:
     def write(self, name: str, batch: Batch) -> None:
         sink = pa.BufferOutputStream()
         accounts = [_account(a) for a in batch.accounts]
-        table = batch.points.replace_schema_metadata({ACCOUNTS: json.dumps(accounts).encode()})
+        metadata = {ACCOUNTS: json.dumps(accounts).encode()}
+        if batch.events:
+            metadata[EVENTS] = json.dumps([vars(event) for event in batch.events]).encode()
+        table = batch.points.replace_schema_metadata(metadata)
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
         path = f"/api/v1/experiments/{_part(name)}/points?source={_part(batch.source)}&number={batch.number}"
