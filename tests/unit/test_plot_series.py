@@ -157,6 +157,18 @@ def peers(n: int = 100) -> bytes:
     return pd.DataFrame({"timestamp": 1.7e9 + at, **columns}).to_csv(index=False).encode()
 
 
+def test_a_phase_inside_of_several_needs_its_complete_name() -> None:
+    """Fails if the first one is taken for the other."""
+    names = ("load/warm-up", "load", "measure/warm-up", "measure")
+    phases = [Phase(name, float(n), n + 1.0) for n, name in enumerate(names)]
+    recorded = Recorded([Series("m", np.arange(5.0), np.arange(5.0))], phases=phases)
+    assert recorded.within("measure/warm-up").series[0].y.tolist() == [2.0, 3.0]
+    with pytest.raises(BadInput, match="found warm-up; expected one of load/warm-up, measure/warm"):
+        recorded.within("warm-up")
+    again = Recorded([], phases=[Phase("a/load", 0.0, 1.0), Phase("load", 2.0, 3.0)])
+    assert again.phase("load", "--phase").start_s == 2.0
+
+
 def test_hundred_series_are_hundred_curves(tmp_path: Path) -> None:
     recorded = of_csv(peers(), "peers")
     picture = shipped(chart_of("lines", recorded, width="single"), recorded, "fig.svg")[

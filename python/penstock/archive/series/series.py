@@ -133,10 +133,17 @@ class Recorded:
         )
 
     def phase(self, phase: str, option: str) -> Phase:
-        """First phase of a name, with neighbouring phases or without. BadInput with the option's name."""
-        for p in self.phases:
-            if phase in (p.name, p.name.rpartition("/")[2]):
-                return p
+        """First phase of a name, complete or without the phases around it.
+
+        BadInput with the option's name for an unknown name, or an incomplete one of several phases.
+        """
+        named = [p for p in self.phases if p.name == phase]
+        named = named or [p for p in self.phases if p.name.rpartition("/")[2] == phase]
+        names = dict.fromkeys(p.name for p in named)
+        if len(names) > 1:
+            raise BadInput(f"{option}: found {phase}; expected one of {', '.join(names)}")
+        if named:
+            return named[0]
         expected = ", ".join(dict.fromkeys(p.name for p in self.phases)) or "none was recorded"
         raise BadInput(f"{option}: found {phase}; expected one of the run's phases: {expected}")
 

@@ -130,7 +130,8 @@ def spans_of(experiment: Experiment, phase: str | None) -> list[tuple[int, int]]
     end_ns = experiment.end_ns if experiment.end_ns is not None else time.time_ns()
     if phase is None:
         return [(experiment.start_ns, end_ns)]
-    named = [p for p in experiment.phases if p.name == phase or p.name.rpartition("/")[2] == phase]
+    named = [p for p in experiment.phases if p.name == phase]
+    named = named or [p for p in experiment.phases if p.name.rpartition("/")[2] == phase]
     if not named:
         names = ", ".join(p.name for p in experiment.phases) or "none"
         raise Unknown(f"found no phase {phase!r} in {experiment.name}; expected one of {names}")
