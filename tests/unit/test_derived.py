@@ -333,6 +333,14 @@ def test_a_derived_series_is_stored_with_its_expression(store: Experiments) -> N
     )
 
 
+def test_points_outside_of_an_experiment_are_in_no_figure(store: Experiments) -> None:
+    """Fails if a point of another clock is drawn, or in a mean."""
+    times = np.array([-1.0, 0.0, 1.0, 2.0, 3600.0])
+    made(store, "x", {("m", ""): (times, np.array([100.0, 1.0, 2.0, 3.0, 100.0]))}, lasted_s=10)
+    assert penstock(*"plot x lines -s m --partial -o fig.svg".split()).exit_code == 0
+    assert pd.read_csv("fig.data.csv")["y"].tolist() == [1.0, 2.0, 3.0]
+
+
 def test_several_results_for_one_node_are_not_stored_as_one(store: Experiments) -> None:
     times = np.arange(30.0)
     made(

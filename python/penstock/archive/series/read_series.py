@@ -224,6 +224,9 @@ def _points(bundle: Bundle, run: str, group: str, begin: int | None = None) -> R
     timed = bool((kinds == "time").any())
     rows = bundle.table("points").to_pandas()
     rows = rows[rows["series_id"].map(kinds) == ("time" if timed else "sequence")]
+    if timed and (span := _marks_of(bundle)) is not None:
+        # those outside of the experiment are counted, and no part of it
+        rows = rows[rows["utc_ns"].between(*span)]
     value = rows["float"].fillna(rows["integer"]).fillna(rows["boolean"].astype(float))
     rows = rows.assign(_y=value)[value.notna()]
     start = int(rows["utc_ns"].min()) if timed and len(rows) else 0
@@ -246,6 +249,15 @@ def _points(bundle: Bundle, run: str, group: str, begin: int | None = None) -> R
     if timed and begin is None:
         return _with_derived(bundle, series, phases, start, run, group)
     return Recorded(series) if timed else Recorded(series, "index", "number")
+
+
+def _marks_of(bundle: Bundle) -> tuple[int, int] | None:
+    """Start and end of an experiment [ns since 1970]; None for another run."""
+    times = bundle.manifest.get("times") or {}
+    ends = times.get("start_realtime_ns"), times.get("end_realtime_ns")
+    if "experiment" not in bundle.manifest or None in ends:
+        return None
+    return int(ends[0]), int(ends[1])
 
 
 def _of_row(about: pd.Series[Any], x: Array, y: Array, run: str = "", group: str = "") -> Series:
