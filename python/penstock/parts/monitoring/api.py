@@ -109,11 +109,11 @@ def _positions(name: str, values: Any) -> npt.NDArray[np.int64]:
     array = np.atleast_1d(np.asarray(values))
     if name == "utc_ns" and array.dtype.kind == "M" and not np.isnat(array).any():
         array = array.astype("datetime64[ns]").astype(np.int64)
-    whole = array.dtype.kind == "i" or (
+    integral = array.dtype.kind == "i" or (
         array.dtype.kind in "uf"
         and bool(((array == np.trunc(array)) & (np.abs(array) < 2.0**63)).all())
     )
-    if not whole:
+    if not integral:
         shown = "times in ns since 1970 UTC" if name == "utc_ns" else "numbers from 0"
         raise BadInput(
             f"found {name} of {array.dtype} that are not whole numbers; expected {shown}"

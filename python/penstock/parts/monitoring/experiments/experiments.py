@@ -214,7 +214,7 @@ class Experiments:
                 + ("" if kind == "note" else ", none of them a /")
             )
         now_ns = time.time_ns() if at_ns is None else at_ns
-        line: dict[str, Any] = {"kind": kind, "name": text, "utc_ns": now_ns}
+        line = {"kind": kind, "name": text, "utc_ns": now_ns}
 
         def right(lines: Lines) -> None:
             if len(lines) >= MOST_MARKS:
@@ -233,7 +233,7 @@ class Experiments:
                         f"found an end {begun_ns - at_ns} ns before the begin of {text} or a phase in it; "
                         "expected one after it"
                     )
-                line["utc_ns"] = max(line["utc_ns"], begun_ns)
+                line["utc_ns"] = max(now_ns, begun_ns)
 
         self._append_mark(experiment, line, right)
         return self._full(self._row_of(experiment))

@@ -88,13 +88,17 @@ def _written(run: Path, folder: Path, form: Format, axis: Axis | None) -> list[s
     # those of a series are all of its source
     totals["refused"] = sum(sum(one.points.values()) for one in sources.values())
     verdicts = [each["verdict"] for each in columns] + [one.verdict for one in sources.values()]
-    summary: dict[str, Any] = {"verdict": worst(verdicts), "totals": totals}
-    if sources:
-        summary["refused"] = {
-            source: {"points": dict(one.points), "messages": dict(one.messages)}
-            for source, one in sources.items()
-        }
-    text = json.dumps({**summary, "series": columns}, indent=1, ensure_ascii=False)
+    of_sources = {
+        source: {"points": dict(one.points), "messages": dict(one.messages)}
+        for source, one in sources.items()
+    }
+    summary = {
+        "verdict": worst(verdicts),
+        "totals": totals,
+        **({"refused": of_sources} if sources else {}),
+        "series": columns,
+    }
+    text = json.dumps(summary, indent=1, ensure_ascii=False)
     (folder / LOSSES).write_text(text + "\n", encoding="utf-8")
     return [*names, LOSSES]
 
