@@ -314,6 +314,31 @@ def test_tenants_are_the_sum_of_their_nodes() -> None:
     assert names_of(DASHBOARDS["tenants"], tenants().iloc[:2], tenancy) == []
 
 
+def test_a_node_that_ended_counts_no_longer() -> None:
+    # w1 is sampled half a second after w0, until 10 s
+    rows = [
+        {"host": "h", "kind": "cgroup_cpu", "entity": node, "metric": "cores", "unit": "1"}
+        | {"utc_ns": T0 + second * S + shift, "value": 1.0}
+        for node, shift, last in (("w0", 0, 30), ("w1", S // 2, 10))
+        for second in range(last)
+    ]
+    frame = pd.DataFrame(rows)
+    (line,) = next(
+        lines
+        for plot, lines in rows_of(DASHBOARDS["tenants"], frame)[ALL_TENANTS]
+        if plot.key == "cores"
+    )
+    seconds = ((line.utc_ns - T0) / S).tolist()
+    cores = dict(zip(seconds, line.value.tolist(), strict=True))
+    assert (cores[0.5], cores[9.5], cores[10.0], cores[20.0], cores[29.0]) == (
+        2.0,
+        2.0,
+        2.0,
+        1.0,
+        1.0,
+    )
+
+
 def experiment(**more: Any) -> Experiment:
     phases = (Phase("load", T0, T0 + 4 * S), Phase("measure", T0 + 4 * S, None))
     defaults = {"params": {}, "tags": (), "path": Path("none"), "out": "", "run_id": "x"}

@@ -21,6 +21,8 @@ MOST_LINES = 12
 MOST_BESIDE = 4
 _NO_DISK = re.compile(r"^(loop|ram|zram|sr|fd)\d+$")
 _PART = re.compile(r"^(?:(.*\d)p|(.*?[a-z]))\d+$")
+#: intervals for which the last value of an entity is used for others' times
+_LONGEST_HOLD = 5
 ALL_TENANTS, NO_TENANT = "all tenants", "no tenant"
 #: the row of a run, and the host of rows of the complete run (`run_usage.py`)
 RUN, OF_RUN = "run", ""
@@ -400,11 +402,20 @@ def _together(nodes: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _over_time(rows: pd.DataFrame, how: Callable[[pd.DataFrame], pd.Series[float]]) -> pd.DataFrame:
-    """Aggregate of entities at the times of all their samples, each with its last value until then."""
+    """Aggregate of entities at the times of all their samples, each with its last value until then.
+
+    A value holds for `_LONGEST_HOLD` of its entity's intervals: one that ended counts no longer.
+    """
     wide = rows.pivot_table(
         index="utc_ns", columns="entity", values="value", aggfunc="last", observed=True
-    )
-    combined = how(wide.sort_index().ffill())
+    ).sort_index()
+    times = pd.Series(wide.index.to_numpy(np.int64), wide.index).astype(float)
+    current = wide.ffill()
+    for entity in wide.columns:
+        own = times.where(wide[entity].notna())
+        longest = _LONGEST_HOLD * own.dropna().diff().median()
+        current[entity] = current[entity].mask(times - own.ffill() > longest)
+    combined = how(current)
     return pd.DataFrame(
         {"utc_ns": combined.index.to_numpy(np.int64), "value": combined.to_numpy(float)}
     )
