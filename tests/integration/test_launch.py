@@ -161,12 +161,24 @@ class TestInGroup:
         group.remove()
 
     def test_ctrl_c_kills_the_group_and_is_raised(self, group: RunCgroup, tmp_path: Path) -> None:
-        command = f"setsid sleep 60 & echo $! > {tmp_path / 'pid'}; sleep 60"
-        timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
-        timer.start()
+        pid = tmp_path / "pid"
+        command = f"setsid sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; sleep 600"
+        started = threading.Event()
+
+        def interrupt() -> None:
+            started.wait(60)
+            until = time.monotonic() + 60
+            while not pid.exists() and time.monotonic() < until:
+                time.sleep(0.01)
+            time.sleep(0.5)  # `launch` waits for the command then
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
         with pytest.raises(KeyboardInterrupt):
-            launch(command, group)
-        timer.join()
+            thread.start()
+            launch(command, group, started=lambda _: started.set())
+        thread.join()
+        assert ends(int(pid.read_text()))
         assert group.pids() == []
 
     def test_foreign_groups_are_not_touched(self, journal: Journal) -> None:
