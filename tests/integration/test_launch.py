@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import RunCgroup, create_run_cgroup, hierarchies
-from penstock.host.journal.journal import Journal
+from penstock.host.journal.journal import Journal, new_token
 from penstock.host.processes.launch import launch
 from penstock.host.processes.processes import TOKEN_VARIABLE, Identity, with_token
 
@@ -44,6 +44,28 @@ def group(journal: Journal) -> Iterator[RunCgroup]:
     created.remove()
     assert journal.open_entries() == []
     assert not any(d.exists() for d in created.directories)
+
+
+@pytest.fixture
+def foreign() -> Iterator[list[Path]]:
+    """Groups of another program in each hierarchy, with a process in them."""
+    layout = hierarchies()
+    roots = dict.fromkeys([*layout.v1.values(), *([layout.unified] if layout.unified else [])])
+    directories = [root / f"foreign-{new_token()}" for root in roots]
+    with subprocess.Popen(["sleep", "600"]) as member:
+        try:
+            for directory in directories:
+                directory.mkdir()
+                if (directory / "cpuset.cpus").exists():  # empty in a new group of v1
+                    for name in ("cpuset.cpus", "cpuset.mems"):
+                        (directory / name).write_text((directory.parent / name).read_text())
+                (directory / "cgroup.procs").write_text(str(member.pid))
+            yield directories
+        finally:
+            member.kill()
+            member.wait()
+            for directory in filter(Path.exists, directories):
+                directory.rmdir()
 
 
 def ends(pid: int) -> bool:
@@ -174,28 +196,25 @@ class TestInGroup:
             os.kill(os.getpid(), signal.SIGINT)
 
         thread = threading.Thread(target=interrupt)
+        thread.start()
         with pytest.raises(KeyboardInterrupt):
-            thread.start()
             launch(command, group, started=lambda _: started.set())
         thread.join()
         assert ends(int(pid.read_text()))
         assert group.pids() == []
 
-    def test_foreign_groups_are_not_touched(self, journal: Journal) -> None:
-        def foreign_groups() -> set[str]:
-            layout = hierarchies()
-            roots = {*layout.v1.values(), *([layout.unified] if layout.unified else [])}
-            return {
-                str(p)
-                for r in roots
-                for p in r.iterdir()
-                if p.is_dir() and "penstock" not in p.name
-            }
+    def test_foreign_groups_are_not_touched(self, journal: Journal, foreign: list[Path]) -> None:
+        names = ("cgroup.procs", "memory.limit_in_bytes", "notify_on_release")
 
-        before = foreign_groups()
+        def state() -> dict[Path, str]:
+            files = [d / name for d in foreign for name in names]
+            return {file: file.read_text() for file in files if file.exists()}
+
+        before = state()
+        assert all(before[directory / "cgroup.procs"].strip() for directory in foreign)
         with create_run_cgroup("foreign", LIMIT_BYTES, journal) as group:
             launch(["true"], group)
-        assert foreign_groups() == before
+        assert state() == before
 
 
 def test_without_a_group_the_command_is_found_by_its_token(
@@ -217,14 +236,15 @@ def test_without_a_group_the_command_is_found_by_its_token(
 
 
 def test_a_command_during_exec_is_found_by_its_token() -> None:
+    token = new_token()
     loading = """i=0; while [ $i -lt 100 ]; do i=$((i+1)); done; exec /bin/sh -c "$0" "$0" """
-    child = subprocess.Popen(["sh", "-c", loading, loading], env={TOKEN_VARIABLE: "of-this-test"})
+    child = subprocess.Popen(["sh", "-c", loading, loading], env={TOKEN_VARIABLE: token})
     try:
-        assert [with_token("of-this-test") for _ in range(300)] == 300 * [[child.pid]]
+        assert [with_token(token) for _ in range(300)] == 300 * [[child.pid]]
     finally:
         child.kill()
         child.wait()
-    assert with_token("of-this-test") == []
+    assert with_token(token) == []
 
 
 def test_the_child_is_reaped() -> None:
