@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import subprocess
+import tempfile
 import threading
 from pathlib import Path
 
@@ -160,18 +161,28 @@ def test_attributes_outlast_new_versions(ground: Ground) -> None:  # noqa: F811
 
 
 def test_permissions_are_those_of_the_caller(ground: Ground) -> None:  # noqa: F811
-    ground.mount()
-    for directory in ground.point.parents:
-        if directory.owner() == "root" and str(directory) not in ("/", "/tmp"):
-            directory.chmod(directory.stat().st_mode | 0o011)
-    secret = ground.point / "secret"
-    secret.write_bytes(b"x")
-    secret.chmod(0o600)
+    with tempfile.TemporaryDirectory() as directory:  # others cannot traverse pytest's directories
+        os.chmod(directory, 0o755)
+        passable = Ground(Path(directory, "store"), Path(directory, "mount"))
+        for path in (passable.store, passable.point):
+            path.mkdir(mode=0o755)
+        passable.mount()
+        try:
+            _assert_permissions_of_another_user(passable)
+        finally:
+            passable.unmount()
+
+
+def _assert_permissions_of_another_user(ground: Ground) -> None:  # noqa: F811
+    public, secret = ground.point / "public", ground.point / "secret"
+    for path, mode in ((public, 0o644), (secret, 0o600)):
+        path.write_bytes(b"x")
+        path.chmod(mode)
     run = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    denied = subprocess.run([*run, "cat", secret], capture_output=True, text=True)
-    assert "Permission denied" in denied.stderr
-    denied = subprocess.run([*run, "ls", ground.store], capture_output=True, text=True)
-    assert "Permission denied" in denied.stderr
+    assert subprocess.run([*run, "cat", public], capture_output=True).stdout == b"x"
+    for argv in (["cat", secret], ["ls", ground.store]):
+        denied = subprocess.run([*run, *argv], capture_output=True, text=True)
+        assert "Permission denied" in denied.stderr
 
 
 @pytest.mark.parametrize("hash_name", ["blake3", "sha256"])
