@@ -94,6 +94,15 @@ def write_file(path: Path, size: int) -> Path:
     return path
 
 
+def events_of(up: UpDisk, count: int, since_ns: int = 0) -> list[dict[str, Any]]:
+    """Scheduled events of a disk planned for `since_ns` or later, once there are `count`."""
+    deadline = time.monotonic() + 60
+    while len(events := [e for e in up.events() if e["planned_ns"] >= since_ns]) < count:
+        assert time.monotonic() < deadline, events
+        time.sleep(0.02)
+    return events
+
+
 def test_every_registered_name_is_a_back_end(bench: Bench) -> None:
     for name in DISK_BACKENDS:
         assert bench.backends.backend(name).name == name
@@ -127,9 +136,7 @@ def test_limits_of_a_fuse_disk_are_independent_and_change_on_time(bench: Bench) 
     assert up.read_back() == Limits(write_bps=2e6)
     now = time.monotonic_ns()
     up.schedule([{"at_ns": now + 200_000_000, "patch": {"limits": {"write_bps": None}}}])
-    while not (due := [e for e in up.events() if e["planned_ns"] == now + 200_000_000]):
-        time.sleep(0.02)
-    (event,) = due
+    (event,) = events_of(up, 1, since_ns=now + 200_000_000)
     assert event["applied_ns"] >= event["planned_ns"]
     assert up.read_back() == Limits()
     with pytest.raises(BadInput):
@@ -242,17 +249,13 @@ def test_counters_and_scheduled_changes_of_a_throttled_disk(bench: Bench) -> Non
         ]
     )
     read_duration_s(bench, file, 65536, 100)
-    while len(up.events()) < 2:
-        time.sleep(0.05)
-    first, second = up.events()
+    first, second = events_of(up, 2)
     assert first["found"]["limits"]["read_bps"] == 2_000_000
     assert second["found"]["limits"]["read_bps"] == "max"
     assert all(e["planned_ns"] <= e["applied_ns"] <= e["verified_ns"] for e in (first, second))
     # no kernel accepts this value
     up.schedule([{"at_ns": now, "patch": {"limits": {"read_bps": 2**80}}}])
-    while len(up.events()) < 3:
-        time.sleep(0.05)
-    assert up.events()[2]["error"]
+    assert events_of(up, 3)[2]["error"]
     assert up.read_back() == Limits()
     table = up.end()["throttle_counters"].to_pylist()
     assert sum(r["bytes"] for r in table if r["direction"] == "read") == 100 * 65536

@@ -94,7 +94,9 @@ def write(path: Path, case: Case, page: mmap.mmap) -> int:
 
 def final_stats(bench: Bench) -> dict[str, Any]:
     """Counters after all requests; an answer is sent shortly before its request is counted."""
+    deadline = time.monotonic() + 60
     while (stats := bench.server.stats("d"))["in_flight"]:
+        assert time.monotonic() < deadline, stats
         time.sleep(0.001)
     return stats
 
