@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
+from penstock.host.journal.journal import new_token
 from penstock.parts.monitoring.collectors.http_push import snapped
 from tests.fuzz.drive import input_of
 from tests.fuzz.targets.points import targets
@@ -31,15 +32,12 @@ native: Any = importlib.import_module("penstock._native")
 INPUTS = {target.name: target for target in targets()}
 #: inputs of each kind
 MANY = 60
+#: file that an attack by name would create; a new path, as other runs use the same directory
+PROOF = Path(f"/tmp/penstock-attacked-{new_token()}")
 #: names that are dangerous as a path, a command or a line of another format
 NAMES = (
-    *("../../../../tmp/penstock-attacked", "/tmp/penstock-attacked", "..", ".", "a/../../b"),
-    *(
-        "a\0b",
-        "%2e%2e%2fetc",
-        "$(touch${IFS}/tmp/penstock-attacked)",
-        "a;touch /tmp/penstock-attacked",
-    ),
+    *(f"../../../..{PROOF}", str(PROOF), "..", ".", "a/../../b"),
+    *("a\0b", "%2e%2e%2fetc", f"$(touch${{IFS}}{PROOF})", f"a;touch {PROOF}"),
     *("__proto__", "' OR 1=1 --", "<script>alert(1)</script>", "\u202egpj", "x" * 100_000, "lock"),
 )
 
@@ -222,8 +220,7 @@ def test_a_pickle_executes_no_code(server: Server, tmp_path: Path) -> None:
 
 
 def test_names_are_not_used_as_paths_or_commands(server: Server) -> None:
-    planted = Path("/tmp/penstock-attacked")
-    assert not planted.exists()
+    assert not PROOF.exists()
     server.assert_alive()
     before = files(server.place)
     for name in NAMES:
@@ -239,7 +236,7 @@ def test_names_are_not_used_as_paths_or_commands(server: Server) -> None:
     new = {Path(name) for name in files(server.place) - before}
     assert {name.parent.name.partition("-")[0] for name in new} == {".mine.1"}, new
     assert all(name.name == "fetched.jsonl" or len(name.stem) == 16 for name in new), new
-    assert not planted.exists()
+    assert not PROOF.exists()
 
 
 def test_a_source_belongs_to_its_collector(server: Server) -> None:
