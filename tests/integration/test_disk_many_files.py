@@ -165,11 +165,14 @@ def test_no_symbolic_link_leads_the_server_out_of_the_backing_directory(
     # the backing directory is changed outside of the mount
     os.rename(bench.backing / "d", tmp_path / "away")
     (bench.backing / "d").symlink_to(tmp_path / "secret")
-    for path in (disk / "d" / "f", f"/proc/self/fd/{descriptor}/f"):
+    assert (bench.backing / "d" / "f").read_text() == "secret"  # planted: the link leads there
+    for path in (disk / "d" / "f", Path(f"/proc/self/fd/{descriptor}/f")):
         with contextlib.suppress(OSError):
-            assert Path(path).read_text() != "secret"
+            assert path.read_text() == "own"
     os.close(descriptor)
     (bench.backing / "d").unlink()
+    (disk / "new").mkdir()
+    assert (bench.backing / "new").is_dir()  # the server refused the reads and continues
 
 
 def test_concurrent_changes_of_names_in_use(disk: Path) -> None:
