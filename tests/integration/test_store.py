@@ -69,9 +69,11 @@ def new_ground() -> Iterator[Ground]:
     directory = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
     ground = Ground.made(directory)
     (directory / "run").mkdir()
-    yield ground
-    undo(Journal(directory / "state" / "journal.jsonl"), own=True, everything=True)
-    shutil.rmtree(directory)
+    try:
+        yield ground
+    finally:
+        undo(Journal(directory / "state" / "journal.jsonl"), own=True, everything=True)
+        shutil.rmtree(directory)
 
 
 def nodes_exist(ground: Ground) -> bool:
