@@ -25,6 +25,7 @@ from penstock.emulate.cluster.cluster import registered
 from penstock.host.cgroups.cgroup import hierarchies
 from penstock.host.journal.journal import new_token
 from penstock.host.journal.undo import undo
+from penstock.host.processes.daemon import Daemon
 from penstock.host.processes.processes import Identity
 from tests.integration.node_ground import NODES, Ground, one_ground
 
@@ -62,16 +63,17 @@ def changes_of(ground: Ground, role: str) -> int:
 
 def await_settled(ground: Ground) -> None:
     """Wait until a supervisor that lost its command has either adopted the cluster or ended it."""
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        busy = False
-        for daemon in registered().values():
-            reply = daemon.call("ping")
-            daemon.hang_up()
-            busy |= bool(reply["unkept"])
-        if not busy:
-            return
+    until = time.monotonic() + 60
+    while any(_unkept(daemon) for daemon in registered().values()):
+        assert time.monotonic() < until, "a supervisor neither adopted nor ended its cluster"
         time.sleep(0.05)
+
+
+def _unkept(daemon: Daemon) -> list[str]:
+    """Clusters of a supervisor that their command has not confirmed."""
+    clusters: list[str] = daemon.call("ping")["unkept"]
+    daemon.hang_up()
+    return clusters
 
 
 class Planted:
@@ -101,8 +103,9 @@ def kill(pid: int) -> None:
     identity = Identity.of(pid)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    until = time.monotonic() + 10
-    while identity is not None and identity.alive and time.monotonic() < until:
+    until = time.monotonic() + 60
+    while identity is not None and identity.alive:
+        assert time.monotonic() < until, f"process {pid} has not ended"
         time.sleep(0.002)
 
 
