@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import bundles, undictionaried
 from penstock.campaign.evidence.rejudge import rejudged_certificates
+from penstock.host.journal.undo import undo
 from tests.support import commands
 
 from .node_ground import Ground
@@ -91,10 +93,12 @@ observers: {monitor: null}
 
 
 @pytest.fixture
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def ground() -> Iterator[Ground]:
     directory = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
     directory.mkdir(mode=0o755)
-    yield Ground.made(directory)
+    created = Ground.made(directory)
+    yield created
+    undo(created.journal(), own=True, everything=True)
     shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -239,7 +243,7 @@ def test_an_interrupted_study_is_undone_and_resumed(ground: Ground, number: int)
     process.wait(60)
     if number == signal.SIGKILL:
         assert ground.penstock("undo").returncode == 0
-    until = time.monotonic() + 15  # the supervisor detects the end of its conductor
+    until = time.monotonic() + 60  # the supervisor detects the end of its conductor
     while leftovers(ground) != NOTHING and time.monotonic() < until:
         time.sleep(0.1)
     assert leftovers(ground) == NOTHING
