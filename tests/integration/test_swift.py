@@ -62,10 +62,7 @@ def test_bwinfo_and_osinfo_report_the_bytes_of_clients(swift: Swift) -> None:
     content = [client.get("files", f"file-{number} ü.dat") for number in range(5)]
     assert [len(c) for c in content] == [SIZE] * 5
     time.sleep(1.1)
-    # three replicas of each file are written, one is read
-    expected = 5 * SIZE / MB * (3 + 1)
-    if time.monotonic() - start < 55:  # otherwise a part is older than the window
-        assert moved_mb(swift) - before == pytest.approx(expected, rel=0.02)
+    moved = moved_mb(swift) - before
     threads = [
         (server, disk, thread)
         for device in swift.objects
@@ -73,6 +70,11 @@ def test_bwinfo_and_osinfo_report_the_bytes_of_clients(swift: Swift) -> None:
         for disk, by_thread in disks.items()
         for thread in by_thread.values()
     ]
+    duration_s = time.monotonic() - start
+    if duration_s >= 55:
+        pytest.skip(f"busy host: the transfers took {duration_s:.0f} s of a window of 60 s")
+    # three replicas of each file are written, one is read
+    assert moved == pytest.approx(5 * SIZE / MB * (3 + 1), rel=0.02)
     assert {(server, disk) for server, disk, _ in threads} <= {
         (server, device) for device, server in swift.objects.items()
     }
