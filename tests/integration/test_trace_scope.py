@@ -210,7 +210,7 @@ def test_a_control_group_includes_its_subgroups(
     ground: Path, group_directory: dict[str, Path], controller: str
 ) -> None:
     if controller == "pids" and "pids" not in hierarchies().v1:
-        pytest.skip("needs a v1 hierarchy with pids")
+        pytest.skip("kernel: no v1 hierarchy with pids")
     outer = group_directory[controller]
     inner = outer / "inner"
     inner.mkdir()
