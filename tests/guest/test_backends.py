@@ -110,7 +110,7 @@ def test_short_read_escapes_no_further_than_its_readahead(report: dict[str, Any]
         rows = fidelity_of_counters(as_table(read["windows"]), disk_id="ea07", backend="cgroup2")
         (row,) = [r for r in rows.overall.to_pylist() if r["metric"] == "rate_read"]
         assert read["ratio"] <= 130 or row["verdict"] in ("burst", "too-short")
-    assert not row["valid"]
+        assert not row["valid"]
     assert "readahead" in BEFORE_A_LIMIT
 
 
