@@ -141,8 +141,10 @@ def test_an_absent_required_feature_stops_the_trace_before_its_start(state: Path
         Tracer(journal, state, "trace", deny=all_hooks)
 
 
-def test_the_survey_reports_full_and_absent_features() -> None:
-    survey = json.loads(_native.trace_hooks("trace"))
+@pytest.mark.parametrize("deny", [[], ["fault_of_user"]])
+def test_survey_and_trace_report_the_same_hooks(target: Path, state: Path, deny: list[str]) -> None:
+    survey = json.loads(_native.trace_hooks("trace", deny=deny))
     assert survey["calls"]["state"] == "full"
-    denied = json.loads(_native.trace_hooks("trace", deny=["fault_of_user"]))
-    assert denied["faults"]["state"] == "absent"
+    if deny:
+        assert survey["faults"]["state"] == "absent"
+    assert survey == traced(target, state, "trace", deny=deny).receipt["hooks"]
