@@ -73,10 +73,15 @@ def test_a_run_shorter_than_the_interval_has_several_samples(
     journal: Journal, tmp_path: Path
 ) -> None:
     with Monitor(journal, tmp_path, 1000 * MS) as slow:
-        slow.start(None, {}, tmp_path)
-        time.sleep(0.85)
-        result = slow.stop()
-    receipt = result.receipt
+        for _ in range(10):  # a pause of this process may make the run longer than the interval
+            slow.start(None, {}, tmp_path)
+            time.sleep(0.8)
+            result = slow.stop()
+            receipt = result.receipt
+            duration_ns = receipt["end_ns"] - receipt["start_ns"]
+            if duration_ns < 1000 * MS and receipt["between"] > 2:
+                break
+    assert duration_ns < 1000 * MS
     assert (receipt["interval_ns"], receipt["used_ns"]) == (1000 * MS, 100 * MS)
     # only the sample of the interval is expected: a busy host must not make a run incomplete
     assert (receipt["samples"], receipt["expected"], receipt["complete"]) == (1, 1, "complete")
