@@ -268,7 +268,9 @@ def test_the_command_keeps_its_status_and_leaves_a_bundle(
     assert "said" in result.stderr
     bundle = Bundle.open(out)
     assert {"samples", "utilisation", "clocks", "phases"} <= set(bundle.tables)
-    assert bundle.manifest["receipts"]["monitor"]["samples"] == summary["receipt"]["samples"] > 5
+    receipt = bundle.manifest["receipts"]["monitor"]
+    assert receipt["samples"] == summary["receipt"]["samples"] >= 1
+    assert receipt["samples"] + receipt["missed"] == receipt["expected"] > 5  # of 0.2 s
     assert bundle.manifest["state"] == "failed"
     assert not list(out.glob("samples.spool*"))
     assert Journal(tmp_path / "state" / "journal.jsonl").open_entries() == []
