@@ -212,7 +212,7 @@ def test_the_sampler_ends_with_its_owner(tmp_path: Path, runtime: Path) -> None:
         [sys.executable, "-c", program, str(journal_path)], stdout=subprocess.PIPE, text=True
     )
     identity = Identity.of(int(result.stdout))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while identity is not None and identity.alive and time.monotonic() < deadline:
         time.sleep(0.05)
     assert identity is None or not identity.alive
@@ -324,7 +324,7 @@ def test_undo_removes_the_partial_bundle_of_a_killed_monitor(tmp_path: Path) -> 
     environment = os.environ | {"PENSTOCK_STATE": str(tmp_path / "state")}
     argv = [*program, "monitor", "run", "-o", str(tmp_path / "out"), "--", "sleep", "60"]
     with subprocess.Popen(argv, env=environment, start_new_session=True) as monitoring:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not list(tmp_path.glob(".out.partial/samples.spool")):
             assert time.monotonic() < deadline
             time.sleep(0.02)

@@ -161,7 +161,7 @@ print('done')
         tracing = started_trace("-m", "trace", "-p", str(family.pid))
         family.go()
         assert family.said() == "done"
-        output, errors = tracing.communicate(timeout=30)
+        output, errors = tracing.communicate(timeout=120)
     assert tracing.returncode == 0, errors
     assert of_file(json.loads(output), ground / "a.wt")["reads"] == 17
 
