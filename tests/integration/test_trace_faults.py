@@ -23,6 +23,7 @@ from penstock.observe.trace.capture.tracer import Tracer
 from penstock.state import state_dir
 from tests.integration.tracing import Running, known_cost, started_trace, within
 from tests.support import commands
+from tests.support.memory import kept_in_memory
 
 __all__ = ["known_cost"]  # a fixture
 pytestmark = [
@@ -242,7 +243,7 @@ sys.stdin.readline()
 @pytest.mark.parametrize("mode", ["trace", "pattern"])
 def test_earlier_mappings_are_reported(target: Path, tmp_path: Path, mode: str) -> None:
     os.truncate(target, 4 << 20)
-    with Running(EARLIER, target) as program:
+    with kept_in_memory(target), Running(EARLIER, target) as program:
         options = ("-m", mode, "-p", str(program.pid), "-o", tmp_path / "T")
         tracing = started_trace(*options)
         time.sleep(0.3)
