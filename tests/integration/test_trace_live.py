@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -193,7 +194,7 @@ def test_undo_after_a_kill_under_load(file: Path, own_state: tuple[Path, Path]) 
             stderr=subprocess.DEVNULL,
         )
         try:
-            assert within(30, lambda: any((state / "spool").glob("trace-*/events")))
+            assert within(60, lambda: any((state / "spool").glob("trace-*/events")))
             time.sleep(rng.uniform(0.0, longest_s))
             daemons = children(tracing.pid, "penstock-")
             programs = {
@@ -202,9 +203,10 @@ def test_undo_after_a_kill_under_load(file: Path, own_state: tuple[Path, Path]) 
             assert len(programs) > 2
         finally:
             for pid in (tracing.pid, *children(tracing.pid, "penstock-")):
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # daemons end with their owner
+                    os.kill(pid, signal.SIGKILL)
             tracing.wait()
-        assert within(20, lambda programs=programs: not programs & loaded_programs())
+        assert within(60, lambda programs=programs: not programs & loaded_programs())
         groups = groups_in(state)
         assert groups
         assert all(group.is_dir() for group in groups)
