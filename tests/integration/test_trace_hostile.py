@@ -93,16 +93,26 @@ def test_more_sequences_than_the_kernel_counts(tmp_path: Path, streams: int) -> 
     assert sum(row["requests"] for row in epochs if row["file_id"] in numbers) == 60 * 202
 
 
-#: read, kill the tracer of calls or of layers (a child of the parent), read again; exit status 7
+#: an event in the spool (crates/probe/src/layout.rs)
+EVENT_BYTES = 48
+#: read until the tracer has stored this number of bytes and no more come, kill the tracer of calls or of
+#: layers (a child of the parent), read again; exit status 7
 KILLER = """
-import os, signal, sys, time
-path, victim = sys.argv[1:]
+import glob, os, signal, sys, time
+path, victim, least_bytes = sys.argv[1:]
 fd = os.open(path, os.O_RDONLY)
 def read(times):
     for i in range(times):
         os.pread(fd, 512, 512 * (i % 64))
 read(1000)
-time.sleep(0.5)  # the reader comes by
+spools = glob.glob(os.environ["PENSTOCK_STATE"] + "/spool/trace-*/events")
+before, until = -1, time.monotonic() + 60
+while time.monotonic() < until:
+    stored = sum(map(os.path.getsize, spools))
+    if stored >= int(least_bytes) and stored == before:
+        break
+    before = stored
+    time.sleep(0.5)
 above = os.getppid()
 for pid in open(f"/proc/{above}/task/{above}/children").read().split():
     if open(f"/proc/{pid}/comm").read().strip() == victim:
@@ -196,7 +206,8 @@ def test_a_killed_tracer_leaves_the_command_and_its_events(
     target: Path, tmp_path: Path, mode: str
 ) -> None:
     bundle = tmp_path / "T"
-    command = (sys.executable, "-c", KILLER, target, "penstock-tracer")
+    stored_bytes = 1000 * EVENT_BYTES if mode == "trace" else 0
+    command = (sys.executable, "-c", KILLER, target, "penstock-tracer", str(stored_bytes))
     document = trace(*command, options=("-m", mode, "--no-layers", "-o", bundle), status=7)
     assert document["exit_status"] == 7
     assert "is missing" in document["incomplete"]
@@ -214,7 +225,7 @@ def test_a_killed_tracer_leaves_the_command_and_its_events(
 
 def test_killed_layers_leave_the_trace(target: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "T"
-    command = (sys.executable, "-c", KILLER, target, "penstock-layers")
+    command = (sys.executable, "-c", KILLER, target, "penstock-layers", "0")
     document = trace(*command, options=("-m", "trace", "-o", bundle), status=7)
     assert of_file(document, target)["reads"] == 2000
     assert document["incomplete"] is None
