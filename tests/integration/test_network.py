@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -41,9 +42,13 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal
     undo(journal, own=True)
 
 
-def host_objects(runtime: Path) -> dict[str, object]:
+def host_objects(runtime: Path, journal: Journal) -> dict[str, object]:
+    """Links, mounts and files of the networks in a journal; parallel tests have networks, too."""
+    tokens = re.findall(
+        r'"token":"(\w+)"', journal.path.read_text() if journal.path.exists() else ""
+    )
     with Netlink() as root:
-        links = root.links()
+        links = [link for link in root.links() if any(token in link[1] for token in tokens)]
     mounted = [m.point for m in mounts() if m.point.startswith(str(runtime))]
     return {"links": links, "mounts": mounted, "files": sorted(p.name for p in runtime.glob("*"))}
 
@@ -174,17 +179,18 @@ def test_a_router_forwards_between_its_networks(journal: Journal, delay_s: float
 def test_down_and_undo_restore_the_host(journal: Journal, tmp_path: Path) -> None:
     runtime = tmp_path / "run"
     runtime.mkdir()
-    before = host_objects(runtime)
+    before = host_objects(runtime, journal)
     with namespaces(1) as (a,):
         with Network.up([NetworkSpec(host=True)], journal) as network:
             network.attach("a", a)
-            assert host_objects(runtime) != before
-        assert host_objects(runtime) == before
+            assert host_objects(runtime, journal) != before
+        assert host_objects(runtime, journal) == before
         assert journal.open_entries() == []
         network = Network.up([NetworkSpec(host=True)], journal)
         network.attach("a", a)
+        assert host_objects(runtime, journal)["links"]
         assert {u.outcome for u in undo(journal, own=True)} == {"undone"}
-        assert host_objects(runtime) == before
+        assert host_objects(runtime, journal) == before
         assert undo(journal, own=True) == []
 
 
@@ -205,26 +211,26 @@ def test_undo_after_a_kill_spares_networks_of_living_owners(
     runtime = tmp_path / "run"
     with namespaces(2) as (a, b), Network.up([NetworkSpec(host=True)], journal) as living:
         living.attach("b", b)
-        before = host_objects(runtime)
+        before = host_objects(runtime, journal)
         result = subprocess.run([sys.executable, "-c", _DIES, str(journal.path), str(a)])
         assert result.returncode == -9
-        assert host_objects(runtime) != before
+        assert host_objects(runtime, journal) != before
         assert [u.outcome for u in undo(journal)] == ["undone"]
-        assert host_objects(runtime) == before
+        assert host_objects(runtime, journal) == before
         assert living.read_back("b")["out_bps"] is None  # its network still works
 
 
 def test_a_refused_request_leaves_nothing_on_the_host(journal: Journal, tmp_path: Path) -> None:
     runtime = tmp_path / "run"
     runtime.mkdir()
-    before = host_objects(runtime)
+    before = host_objects(runtime, journal)
     with pytest.raises(BadInput, match=r"10.88.0.0/20.*overlaps 10.88.1.0/24 of one"):
         Network.up(
             [NetworkSpec("one", "10.88.1.0/24"), NetworkSpec("two", "10.88.0.0/20")], journal
         )
     with pytest.raises(BadInput, match="expected one of net"):
         Network.up([NetworkSpec()], journal, nodes=[NodeSpec("a", links=(LinkSpec("nett"),))])
-    assert host_objects(runtime) == before
+    assert host_objects(runtime, journal) == before
     spec = NetworkSpec(subnet="10.88.9.0/24")
     with namespaces(1) as (a,), Network.up([spec], journal) as network:
         with pytest.raises(PenstockError, match="network namespace"):
@@ -232,4 +238,4 @@ def test_a_refused_request_leaves_nothing_on_the_host(journal: Journal, tmp_path
         assert network.attach("a", a).address == "10.88.9.1"  # the address was released
         with pytest.raises(BadInput, match="on network net already"):
             network.attach("a", a)
-    assert host_objects(runtime) == before
+    assert host_objects(runtime, journal) == before
