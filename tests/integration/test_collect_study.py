@@ -178,18 +178,20 @@ factors: {size: {levels: [1, 2]}}
 design: {replicates: 1}
 platform:
   nodes: [{name: a, interfaces: [{network: watch}]}, {name: b, interfaces: [{network: watch}]}]
-  networks: [{name: watch, host: true, subnet: 10.203.7.0/24}]
+  networks: [{name: watch, host: true, subnet: SUBNET.0/24}]
 workload: {command: "{python} {study_dir}/pushes.py {size}-{node}", on: all}
 observers:
   monitor: null
-  collect: {steps: {type: influxdb, host: 10.203.7.254}}
+  collect: {steps: {type: influxdb, host: SUBNET.254}}
 responses: {t: {from: wall_s, unit: s, better: lower}}
 """
 
 
 def test_nodes_push_to_a_receiver_through_the_host_network(ground: Ground) -> None:
     (ground.where / "pushes.py").write_text(PUSHES)
-    (ground.where / "n.study.yaml").write_text(NODE_STUDY)
+    # parallel runs on this host have other subnets
+    text = NODE_STUDY.replace("SUBNET", f"10.203.{os.getpid() % 256}")
+    (ground.where / "n.study.yaml").write_text(text)
     out = ground.where / "out"
     completed = penstock_command(
         ["run", "--no-report", str(ground.where / "n.study.yaml"), "-o", str(out), "--json"],

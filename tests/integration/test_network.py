@@ -26,6 +26,8 @@ from tests.integration.readings import Readings, judged, of_one_test, verdict, w
 
 #: time until a new connection reaches its steady rate [s]
 SETTLED_S = 0.25
+#: of a network with an address of the host; parallel runs on this host have other ones
+FRONT = f"10.89.{os.getpid() % 256}"
 __all__ = ["of_one_test"]  # a fixture
 
 pytestmark = [
@@ -111,7 +113,7 @@ def test_an_external_change_is_detected(journal: Journal) -> None:
 
 
 def test_nodes_on_several_networks(journal: Journal) -> None:
-    specs = [NetworkSpec("front", "10.88.7.0/24", host=True), NetworkSpec("back", "10.88.8.0/24")]
+    specs = [NetworkSpec("front", f"{FRONT}.0/24", host=True), NetworkSpec("back", "10.88.8.0/24")]
     nodes = [
         NodeSpec("a", links=(LinkSpec("front"), LinkSpec("back", address="10.88.8.1"))),
         NodeSpec("b", links=(LinkSpec("front"),)),
@@ -119,11 +121,11 @@ def test_nodes_on_several_networks(journal: Journal) -> None:
     with namespaces(2) as (a, b), Network.up(specs, journal, nodes=nodes) as network:
         front = network.attach("b", b, LinkSpec("front"))
         first = [network.attach("a", a, link) for link in nodes[0].links]
-        assert [(i.name, i.address) for i in first] == [("e0", "10.88.7.2"), ("e1", "10.88.8.1")]
+        assert [(i.name, i.address) for i in first] == [("e0", f"{FRONT}.2"), ("e1", "10.88.8.1")]
         sending, receiving = connection(b, a, front.address)
         sending.close()
         receiving.close()
-        assert network.host_address("front") == "10.88.7.254"
+        assert network.host_address("front") == f"{FRONT}.254"
         assert network.host_address("back") is None
         sending, receiving = connection(a, os.getpid(), first[0].address)  # from the host
         sending.close()
