@@ -24,6 +24,9 @@ from tests.integration.node_ground import Ground
 from tests.support import commands
 
 _NUMBER = itertools.count()
+#: prefix of the subnet of the hosts: this host has an address in it, so that parallel tests and runs
+#: need other subnets
+SUBNET = f"10.87.{os.getpid() % 256}"
 
 
 def _ip(*arguments: str) -> None:
@@ -126,9 +129,7 @@ class RemoteHosts:
 
     @classmethod
     @contextlib.contextmanager
-    def up(
-        cls, names: Sequence[str], subnet: str = "10.88.251", *, ssh: bool = False
-    ) -> Iterator[Self]:
+    def up(cls, names: Sequence[str], subnet: str = SUBNET, *, ssh: bool = False) -> Iterator[Self]:
         """Hosts of these names; everything is removed at the end."""
         with contextlib.ExitStack() as stack:
             there = stack.enter_context(namespaces(subnet, len(names)))

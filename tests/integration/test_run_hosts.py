@@ -22,7 +22,7 @@ from penstock.parts.remote.tls import Authority, security
 from tests.support import commands
 
 from .node_ground import Ground
-from .remote_hosts import namespaces
+from .remote_hosts import SUBNET, namespaces
 
 STUDY = """
 penstock: 1
@@ -38,7 +38,7 @@ workload:
 responses: {wall: {from: wall_s, unit: s, better: lower}}
 observers: {monitor: null}
 hosts:
-  listen: 10.88.250.254
+  listen: SUBNET.254
   workers: [{name: left, netns: NET-0}, {name: right, netns: NET-1}]
 """
 
@@ -50,7 +50,7 @@ def test_a_client_without_the_campaign_s_certificate_is_refused(tmp_path: Path) 
     with distributed.LocalCluster(
         n_workers=0, protocol="tls://", security=trusted, dashboard_address=None, silence_logs=True
     ) as cluster:
-        with distributed.Client(cluster.scheduler_address, security=trusted, timeout=10) as client:
+        with distributed.Client(cluster.scheduler_address, security=trusted, timeout=60) as client:
             assert client.scheduler_info()["address"].startswith("tls://")
         with pytest.raises((OSError, TimeoutError)):
             distributed.Client(cluster.scheduler_address, security=foreign, timeout=2)
@@ -72,8 +72,8 @@ def ground() -> Iterator[Ground]:
 
 @pytest.fixture
 def net() -> Iterator[str]:
-    """Prefix of two network namespaces behind a bridge with the address 10.88.250.254."""
-    with namespaces("10.88.250", 2) as names:
+    """Prefix of two network namespaces behind a bridge with the address SUBNET.254."""
+    with namespaces(SUBNET, 2) as names:
         yield names[0].removesuffix("-0")
 
 
@@ -82,7 +82,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network n
 
 def study(ground: Ground, net: str, sleep: str) -> Path:
     path = ground.where / "s.yaml"
-    path.write_text(STUDY.replace("NET", net).replace("SLEEP", sleep))
+    path.write_text(STUDY.replace("SLEEP", sleep).replace("SUBNET", SUBNET).replace("NET", net))
     return path
 
 
@@ -104,7 +104,7 @@ def test_each_block_runs_on_one_host_and_is_collected(ground: Ground, net: str) 
         assert manifest["valid"], manifest["reason"]
         by_block.setdefault(manifest["block_id"], set()).add(manifest["host"]["host_id"])
         number = {"left": 1, "right": 2}[manifest["host"]["host_id"]]
-        assert f"10.88.250.{number}\n" in (bundle.path / "workload" / "net").read_text()
+        assert f"{SUBNET}.{number}\n" in (bundle.path / "workload" / "net").read_text()
         clocks = pq.read_table(bundle.path / "clocks.parquet").to_pylist()
         for row in clocks:  # the namespaces share one clock: the interval must contain 0
             assert abs(row["offset_ns"]) <= row["offset_bound_ns"]
@@ -121,7 +121,7 @@ def test_each_block_runs_on_one_host_and_is_collected(ground: Ground, net: str) 
 @needs_root
 def test_the_run_of_a_dead_host_moves_to_another(ground: Ground, net: str) -> None:
     out = ground.where / "out"
-    path = study(ground, net, "grep -q '10.88.250.2$' {run_dir}/net && sleep 20; true")
+    path = study(ground, net, "grep -q 'SUBNET.2$' {run_dir}/net && sleep 20; true")
     argv = [
         sys.executable,
         "-m",
