@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +101,13 @@ class Ground:
             "links": [n for n in os.listdir("/sys/class/net") if any(t in n for t in self.tokens)],
             "tokens": [m.point for m in mounts() if any(t in m.source for t in self.tokens)],
         }
+
+    def assert_seen(self, expected: dict[str, object], context: str = "") -> None:
+        """Compare the objects on the host; interfaces disappear shortly after their namespace."""
+        until = time.monotonic() + 60
+        while (seen := self.seen()) != expected and time.monotonic() < until:
+            time.sleep(0.05)
+        assert seen == expected, context
 
     def _tokens_of_others(self) -> set[str]:
         """Tokens in the journals of other existing grounds."""

@@ -80,7 +80,7 @@ def test_platform_is_started_used_and_stopped(ground: Ground) -> None:
     assert second.returncode == 2
     assert "up already" in second.stderr
     assert ground.penstock("nodes", "down").returncode == 0
-    assert ground.seen() == before
+    ground.assert_seen(before)
     assert ground.journal().open_entries() == []
 
 
@@ -94,7 +94,7 @@ def test_a_disk_faster_than_the_host_is_refused(ground: Ground) -> None:
     up = commands.run(argv, env=ground.environment, capture_output=True, text=True, timeout=120)
     assert up.returncode == 2, up.stdout
     assert "nearest sustainable time_scale" in up.stderr
-    assert ground.seen() == before
+    ground.assert_seen(before)
 
 
 def test_copy_files_to_nodes_and_from_a_node(ground: Ground) -> None:
@@ -189,7 +189,7 @@ def test_a_node_has_its_own_root_processes_and_network(ground: Ground, runtime: 
             )
             == 0
         )
-    assert ground.seen() == before
+    ground.assert_seen(before)
 
 
 def test_an_image_is_the_root(ground: Ground) -> None:
@@ -295,7 +295,7 @@ def test_an_unusable_image_leaves_nothing_on_the_host(ground: Ground) -> None:
     before = ground.seen()
     with pytest.raises(PenstockError, match=r"node one: .*proc"):
         nodes_of(ground, NodeSpec("one", image=image))
-    assert ground.seen() == before
+    ground.assert_seen(before)
     assert ground.journal().open_entries() == []
 
 
@@ -314,10 +314,7 @@ def test_an_interrupted_up_leaves_nothing_on_the_host(ground: Ground) -> None:
     _, errors = child.communicate(timeout=60)
     assert child.returncode != 0
     assert "Traceback" not in errors
-    until = time.monotonic() + 60
-    while ground.seen() != before and time.monotonic() < until:
-        time.sleep(0.05)
-    assert ground.seen() == before
+    ground.assert_seen(before)
     assert ground.journal().open_entries() == []
 
 
@@ -376,5 +373,5 @@ def test_bad_input_changes_nothing(ground: Ground, spec: ClusterSpec, message: s
     before = ground.seen()
     with pytest.raises(BadInput, match=message):
         Cluster.up(spec, ground.journal(), outlive=False)
-    assert ground.seen() == before
+    ground.assert_seen(before)
     assert ground.journal().open_entries() == []

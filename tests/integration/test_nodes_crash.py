@@ -114,20 +114,12 @@ def kill(pid: int) -> None:
         time.sleep(0.002)
 
 
-def assert_seen(ground: Ground, expected: dict[str, object], context: str = "") -> None:
-    """Compare the objects on the host; interfaces disappear shortly after their namespace."""
-    until = time.monotonic() + 60
-    while ground.seen() != expected and time.monotonic() < until:
-        time.sleep(0.05)
-    assert ground.seen() == expected, context
-
-
 def check_undone(ground: Ground, before: dict[str, Any], context: str, everything: bool) -> bool:
     """Undo twice: true if the first changed something; the second must change nothing."""
     ground.seen()  # records the tokens, which a completed undo removes from the journal
     first = undo(ground.journal(), everything=everything)
     assert [u for u in first if u.outcome in ("failed", "left")] == [], context
-    assert_seen(ground, before, context)
+    ground.assert_seen(before, context)
     assert undo(ground.journal(), everything=everything) == [], context
     assert ground.journal().open_entries() == [], context
     return any(u.outcome == "undone" for u in first)
@@ -228,7 +220,7 @@ def test_undo_spares_a_living_owner_and_its_data(ground: Ground) -> None:
     kinds = {u.kind for u in undo(ground.journal()) if u.outcome == "undone"}
     assert {"process", "cgroup", "directory"} <= kinds
     assert (data / "f").read_text() == "kept\n"
-    assert_seen(ground, before)
+    ground.assert_seen(before)
     assert json.loads(result.stdout)["nodes"][0]["state"] == "running"
 
 
@@ -260,4 +252,4 @@ def test_the_cluster_of_a_dead_conductor_ends(ground: Ground) -> None:
         time.sleep(0.02)
     assert not supervisor.alive
     assert undo(ground.journal()) == []
-    assert_seen(ground, before)
+    ground.assert_seen(before)

@@ -158,7 +158,7 @@ def test_a_missing_device_leaves_nothing_on_the_host(ground: Ground) -> None:
     before = ground.seen()
     with pytest.raises(PenstockError, match="/dev/no-such-device"):
         one_node(ground, "auto", "/dev/no-such-device")
-    assert ground.seen() == before
+    ground.assert_seen(before)
 
 
 def test_auto_selects_runc_if_installed(ground: Ground) -> None:

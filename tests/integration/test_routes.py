@@ -74,7 +74,7 @@ def test_nodes_of_one_host_reach_those_of_other_networks(ground: Ground) -> None
     assert up.returncode == 0, up.stderr
     check(ground, "nodes")
     assert ground.penstock("nodes", "down").returncode == 0
-    assert ground.seen() == before
+    ground.assert_seen(before)
 
 
 def test_nodes_of_two_hosts_reach_those_of_other_networks() -> None:
