@@ -257,7 +257,13 @@ def test_a_node_has_its_disk_after_a_power_cut(ground: Ground, runtime: str) -> 
         cut = Event(When(0.1), "disk", {"power_cut": True}, name="d")
         cluster.schedule([cut])
         _await(lambda: any("power_cut" in e["asked"] for e in cluster.events()))
-        time.sleep(0.3)
+
+        def mounted_anew() -> bool:
+            output = output_of(cluster, "one", "stat -c %d /d; cat /d/in/f 2>&1 || true")
+            number, *rest = output.split() or [""]
+            return rest == ["3"] and number != str(os.makedev(*before))
+
+        _await(mounted_anew)
         (event,) = (e for e in cluster.events() if "power_cut" in e["asked"])
         assert not event["error"]
         assert output_of(cluster, "one", "cat /d/kept /d/in/f; echo 4 > /d/more") == "1\n3\n"
