@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
 import subprocess
@@ -33,6 +34,20 @@ def namespaces(count: int) -> Iterator[list[int]]:
             child.kill()
         for child in children:
             child.wait()
+
+
+@contextlib.contextmanager
+def neighbour_limits() -> Iterator[None]:
+    """Keep the limits of the host's only neighbour table from other tests that raise them.
+
+    A reservation of another journal looks like a change by another program.
+    """
+    directory = os.open("/proc/sys/net/ipv4/neigh/default", os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
 
 
 def connection(server: int, client: int, address: str) -> tuple[socket.socket, socket.socket]:
