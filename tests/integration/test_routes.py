@@ -33,14 +33,21 @@ with socket.create_server(("", 7000)) as server:
         other.close()
 """
 ASK = """
-import socket, sys
-try:
-    with socket.create_connection((sys.argv[1], 7000), timeout=5) as other:
-        print(other.makefile().readline().strip())
-except OSError as error:
-    print(type(error).__name__, error.errno)
+import socket, sys, time
+until = time.monotonic() + 60
+while True:
+    try:
+        with socket.create_connection((sys.argv[1], 7000), timeout=30) as other:
+            print(other.makefile().readline().strip())
+    except ConnectionRefusedError:  # the server starts later
+        assert time.monotonic() < until
+        time.sleep(0.1)
+        continue
+    except OSError as error:
+        print(type(error).__name__, error.errno)
+    break
 """
-START = f"nohup python3 -c '{SERVE}' >/dev/null 2>&1 & sleep 0.5"
+START = f"nohup python3 -c '{SERVE}' >/dev/null 2>&1 &"
 
 
 def check(ground: Ground, verb: str) -> None:
