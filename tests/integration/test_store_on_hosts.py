@@ -187,9 +187,8 @@ def test_a_lost_host_is_named_and_restored_later(hosts: Hosts) -> None:
     hosts.nothing_left()
 
 
-@pytest.mark.parametrize("moment", ["nodes", "servers", "mounts"])
-def test_undo_restores_every_host_after_a_kill(hosts: Hosts, moment: str) -> None:
-    """Kill the command that starts the store as soon as `moment` is reached."""
+def killed_at(hosts: Hosts, moment: str) -> bool:
+    """Kill the start of the store at a moment; false if the store is complete."""
     argv = [sys.executable, "-m", "penstock", "store", *UP]
     child = commands.popen(
         argv,
@@ -199,15 +198,25 @@ def test_undo_restores_every_host_after_a_kill(hosts: Hosts, moment: str) -> Non
         stderr=subprocess.DEVNULL,
     )
     until = time.monotonic() + 120
-    while not _reached(hosts, moment):
-        assert child.poll() is None, "the command ended before the kill"
+    while not _reached(hosts, moment) and child.poll() is None:
         assert time.monotonic() < until
         time.sleep(0.01)
     child.send_signal(signal.SIGKILL)
     child.wait()
     hosts.note()
     status = hosts.here.penstock("store", "status")
-    assert "the store wide is not complete" in status.stdout + status.stderr
+    return "the store wide is not complete" in status.stdout + status.stderr
+
+
+@pytest.mark.parametrize("moment", ["nodes", "servers", "mounts"])
+def test_undo_restores_every_host_after_a_kill(hosts: Hosts, moment: str) -> None:
+    """Kill the command that starts the store as soon as `moment` is reached."""
+    for _ in range(5):
+        if killed_at(hosts, moment):
+            break
+        hosts.store("down", "--discard", "*")  # it was complete: this process was paused
+    else:
+        pytest.fail("the store was complete before the kill, five times")
     undone = hosts.here.penstock("undo")
     assert undone.returncode == 0, undone.stderr
     hosts.nothing_left()
@@ -220,12 +229,14 @@ def _reached(hosts: Hosts, moment: str) -> bool:
         return all(ground.tokens for ground in hosts.others.values())
     if moment == "servers":
         return (record / "store.json").exists()
+    hosts.note()
+    tokens = {token for ground in hosts.others.values() for token in ground.tokens}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             name, group = ((process / entry).read_text() for entry in ("comm", "cgroup"))
         except OSError:
             continue
-        if name.strip() == "mfsmount" and "penstock-wide-" in group:
+        if name.strip() == "mfsmount" and any(token in group for token in tokens):
             return True
     return False
 
