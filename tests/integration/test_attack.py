@@ -50,8 +50,8 @@ platform:
     - name: node1
       disks: [{name: data, profile: service-5ms}]
 workload:
-  command: dd if=/dev/zero of={data}/file bs={size} count=100 oflag=direct
-  timeout: 1min
+  command: dd if=/dev/zero of={data}/file bs={size} count=100 oflag=direct; sleep 250
+  timeout: 5min
   parser: wall
 responses:
   time: {from: wall_s, unit: s, better: lower}
@@ -426,7 +426,7 @@ def test_virtual_nodes(ground: Ground) -> None:
 
 
 def test_a_trace_with_annotations(ground: Ground) -> None:
-    argv = ["trace", "--mode", "trace", "-o", f"{ground.base}/out/T", "--", "sleep", "20"]
+    argv = ["trace", "--mode", "trace", "-o", f"{ground.base}/out/T", "--", "sleep", "300"]
     with ground.background(*argv):
         wait_until(lambda: any(path.name == "marks" for path in ground.created()))
         wait_until(lambda: len(ground.sockets()) > 0)
@@ -449,7 +449,7 @@ def used_bytes(path: Path) -> int:
 
 
 def test_a_monitored_command(ground: Ground) -> None:
-    argv = ["monitor", "run", "-i", "0.1", "-o", f"{ground.base}/out/M", "--", "sleep", "20"]
+    argv = ["monitor", "run", "-i", "0.1", "-o", f"{ground.base}/out/M", "--", "sleep", "300"]
     with ground.background(*argv):
         wait_until(lambda: len(ground.sockets()) > 0)
         assert_closed(ground)
