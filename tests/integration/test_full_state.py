@@ -24,19 +24,21 @@ from tests.integration.known_host import with_known_host
 from tests.support import commands
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
-PLATFORM = """\
+#: name of the cluster and of the study; parallel runs of the suite have other ones
+NAME = f"full-{os.getpid()}"
+PLATFORM = f"""\
 penstock_platform: 1
-name: full
+name: {NAME}
 hosts:
 - group: n
   count: 1
   memory: 128MiB
-  disks: [{name: data, limits: {read: 4MB/s}}]
-network: {}
+  disks: [{{name: data, limits: {{read: 4MB/s}}}}]
+network: {{}}
 """
 STUDY = """\
 penstock: 1
-name: full
+name: NAME
 question: does it run?
 factors: {size: {levels: [1, 2]}}
 design: {kind: full, replicates: 1}
@@ -45,7 +47,7 @@ platform:
   - {name: n, memory: 64MiB, disks: [{name: data, limits: {read: 4MB/s}}]}
 workload: {command: "touch {data}/ran {size}"}
 responses: {took: {from: wall_s, unit: s, better: lower}}
-"""
+""".replace("NAME", NAME)
 _libc = ctypes.CDLL(None, use_errno=True)
 _RDONLY, _REMOUNT, _DETACH = 1, 32, 2
 
@@ -115,10 +117,17 @@ class Ground:
         mark = os.fsencode(self.state)
         return {
             "mounts": [m for m in mounts() if self._below(m.point)],
-            "groups": sorted(str(p) for r in roots for p in r.glob("penstock-full-*")),
+            "groups": sorted(str(p) for r in roots for p in r.glob(f"penstock-{NAME}-*")),
             "processes": [p for p in Path("/proc").glob("[0-9]*") if _carries(p, mark)],
             "namespaces": sorted((self.where / "run").glob("netns-*")),
         }
+
+    def assert_seen(self, expected: dict[str, Any]) -> None:
+        """Compare the objects on the host; processes end shortly after their command."""
+        deadline = time.monotonic() + 60
+        while (seen := self.seen()) != expected and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert seen == expected
 
     def _below(self, point: str) -> bool:
         return point.startswith(f"{self.where}/") and point != str(self.state)
@@ -169,7 +178,7 @@ def test_nothing_is_started_with_a_full_journal(ground: Ground) -> None:
     assert result.returncode == 1, result.stderr
     assert "disk is full" in result.stderr or "journal" in result.stderr
     assert "Traceback" not in result.stderr
-    assert ground.seen() == before
+    ground.assert_seen(before)
 
 
 def test_a_setting_of_the_host_is_not_changed_with_a_full_journal(ground: Ground) -> None:
@@ -238,12 +247,7 @@ def test_a_full_journal_allows_only_the_stop_of_nodes(ground: Ground) -> None:
         ground.refused("nodes", "set", "n-0", setting)
         assert _values(ground, group) == values, setting
     ground.document("nodes", "down")
-    after = ground.seen()
-    deadline = time.monotonic() + 10
-    while after["processes"] and time.monotonic() < deadline:
-        time.sleep(0.1)
-        after = ground.seen()
-    assert after == before
+    ground.assert_seen(before)
     assert Journal().open_entries() == []
 
 
@@ -272,8 +276,12 @@ def test_undo_reports_all_values_of_a_setting_changed_by_others(ground: Ground) 
     for value in (80 << 20, 96 << 20):
         assert str(value) in rows[0]["note"]
     assert limit.read_text().strip() == str(80 << 20)
-    for supervisor in {e.owner.pid for e in Journal().open_entries()}:
-        os.kill(supervisor, 9)
+    for supervisor in {e.owner for e in Journal().open_entries()}:
+        os.kill(supervisor.pid, 9)
+        deadline = time.monotonic() + 60
+        while supervisor.alive:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
     rows = ground.document("undo")["undone"]
     assert [row["target"] for row in rows if row["outcome"] == "left"] == [str(limit)]
     assert ground.document("undo") == {"undone": [], "failed": 0}
