@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 
 from penstock.host.processes.processes import start_ticks
 from tests.integration.node_ground import NODES, Ground, one_ground
@@ -30,8 +31,10 @@ def process(ground: Ground, kind: str) -> int:
 
 def end(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
+    until = time.monotonic() + 60
     while start_ticks(pid) is not None:
-        os.sched_yield()
+        assert time.monotonic() < until
+        time.sleep(0.001)
 
 
 def status(ground: Ground, *arguments: str) -> tuple[int, str]:

@@ -139,7 +139,7 @@ def test_a_command_returns_its_own_exit_status(ground: Ground, runtime: str) -> 
         assert cluster.exec("one", ["true"], cwd="/no/such/place").exit_status == 125
         running = cluster.nodes["one"]
         running.cgroup.kill()
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while start_ticks(running.pid) == running.start_ticks and time.monotonic() < until:
             time.sleep(0.01)  # the kernel ends the process with a delay
         with pytest.raises(PenstockError, match=r"died|failed"):

@@ -67,7 +67,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running = Server(directory)
     yield running
     running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(20) == 0
+    assert running.process.wait(120) == 0
     assert not running.file.exists()
     remaining = ("disk-server.log", "disk-stats", "standing-nodes.lock", "standing-disks.lock")
     assert {p.name for p in running.runtime.iterdir()} <= set(remaining)
@@ -153,7 +153,7 @@ def test_a_cluster_over_http(client: Client) -> None:
                 }
             ]
         )
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         applied_events: list[dict[str, Any]] = []
         while not applied_events and time.monotonic() < until:
             time.sleep(0.05)
@@ -235,8 +235,10 @@ def test_networks_and_certificates(client: Client) -> None:
         with pytest.raises(BadInput, match="no network lan"):
             cluster.set_delays("lan", {"n-0": {"n-1": 0.1}})
 
-        job = client.begin("POST", "/clusters/served/certificate", json={"seconds": 2.5})
+        job = client.begin("POST", "/clusters/served/certificate", json={"seconds": 10})
+        until = time.monotonic() + 60
         while not job.state()["seconds"] > 0.3:
+            assert time.monotonic() < until
             time.sleep(0.05)
         with pytest.raises(BadInput, match="being measured already"):
             cluster.certificate(0.5)
