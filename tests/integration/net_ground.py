@@ -55,15 +55,15 @@ def connection(server: int, client: int, address: str) -> tuple[socket.socket, s
     listening = inside(server, lambda: socket.create_server((address, 0)))
     with listening:
         sending = inside(client, socket.socket)
-        sending.settimeout(10)
+        sending.settimeout(60)
         sending.connect(listening.getsockname())
-        listening.settimeout(10)
+        listening.settimeout(60)
         receiving = listening.accept()[0]
     for end in (sending, receiving):
         # Reno keeps the queue of the link full; BBR, the default of some hosts, does not
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        end.settimeout(10)
+        end.settimeout(60)
     return sending, receiving
 
 
@@ -149,7 +149,7 @@ def datagrams(sender: int, receiver: int, address: str, count: int) -> list[int]
             if number % 50 == 49:
                 time.sleep(0.002)
         found = []
-        inbox.settimeout(0.3)
+        inbox.settimeout(1.0)
         with contextlib.suppress(TimeoutError):
             while True:
                 found.append(int.from_bytes(inbox.recv(100)[:4], "big"))
