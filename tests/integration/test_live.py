@@ -212,6 +212,7 @@ def test_the_live_stream_reports_a_traced_study(ground: Ground) -> None:
         stderr=subprocess.DEVNULL,
         text=True,
     )
+    stack = contextlib.ExitStack()
     try:
         assert server.stdout is not None
         stream = Stream(server.stdout.readline().strip().rstrip("/"))
@@ -235,6 +236,7 @@ def test_the_live_stream_reports_a_traced_study(ground: Ground) -> None:
         study = commands.popen(
             argv, env=ground.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+        stack.callback(study.kill)
         for run in ("r001", "r002"):
 
             def of_run(run: str = run) -> list[tuple[str, Any]]:
@@ -277,6 +279,7 @@ def test_the_live_stream_reports_a_traced_study(ground: Ground) -> None:
         assert any("memory_available > 1 MiB" in f["text"] for f in fired)
         stream.until(lambda: stream.values("now")[-1] == [])
     finally:
+        stack.close()
         server.send_signal(signal.SIGTERM)
-        server.wait(30)
+        server.wait(120)
     assert not Journal(ground.where / "state" / "journal.jsonl").open_entries()
