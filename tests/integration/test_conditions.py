@@ -47,7 +47,7 @@ workload:
       echo ' begins' >> {study_dir}/app.log; sleep 0.2
       echo "window $i ends" >> {study_dir}/app.log; sleep 0.2
     done
-    head -c 40000 /dev/zero > {d}/f; sync {d}/f; sleep 0.3
+    head -c 40000 /dev/zero > {d}/f; sync {d}/f; sleep 3
   timeout: 30s
 responses: {wall: {from: wall_s, unit: s, better: lower}}
 observers: {monitor: null}
@@ -55,7 +55,7 @@ observers: {monitor: null}
 
 
 def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -72,7 +72,7 @@ def read_directly(path: Path, offset: int) -> None:
 
 
 def test_a_counter_of_a_disk_triggers_a_change_in_each_window(bench: Bench) -> None:
-    bench.up(flat(0.15))
+    bench.up(flat(0.4))
     path = bench.file("f", MIB)
     schedule_file = bench.base / "s.yaml"
     schedule_file.write_text(
@@ -84,7 +84,7 @@ def test_a_counter_of_a_disk_triggers_a_change_in_each_window(bench: Bench) -> N
     bench.server.schedule("d", for_disk(read_schedule(schedule_file), time.monotonic_ns()))
     for window in range(3):
         read_directly(path, 4096 * window)
-        time.sleep(0.1)
+        time.sleep(0.4)
     assert [bench.server.mark("load") for _ in range(2)] == [2, 1]
     until(lambda: len(bench.server.events("d")["events"]) == 7)
     events = bench.server.events("d")["events"]

@@ -139,7 +139,7 @@ def test_conflicting_changes_are_refused_and_equal_times_keep_their_order(bench:
     assert events[1]["asked"]["limits"] == {"write_bps": 2e6}
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline
@@ -170,7 +170,7 @@ def test_phases_and_counters_trigger_changes(bench: Bench):
 def test_a_waiting_request_is_completed_at_the_new_rate(bench: Bench):
     bench.up(flat(0.0))
     path = bench.file("f", MIB)
-    bench.server.patch("d", {"limits": {"read_bps": 4096.0}})
+    bench.server.patch("d", {"limits": {"read_bps": 256.0}})
     page = mmap.mmap(-1, 65536)
     fd = direct(path)
     durations_s: list[float] = []
@@ -181,11 +181,11 @@ def test_a_waiting_request_is_completed_at_the_new_rate(bench: Bench):
         durations_s.append(time.monotonic() - start)
 
     reader = threading.Thread(target=read)
-    reader.start()  # takes 16 s at this limit
+    reader.start()  # takes 256 s at this limit
     time.sleep(0.2)
     assert not durations_s
     bench.server.patch("d", {"limits": {"read_bps": "max"}})
-    reader.join(10)
+    reader.join(60)
     assert durations_s
     os.close(fd)
 
