@@ -161,10 +161,12 @@ def acknowledged(
         lines = [writer.stdout.readline() for _ in range(20 + 37 * number % 101)]
         pids = [writer.pid, *more_processes()]
         for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):  # a worker of the database may have ended
+                os.kill(pid, signal.SIGSTOP)
         server.power_cut("d", mode="torn" if number % 2 else "lost", seed=number)
         for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         lines += writer.stdout.readlines()
     return {int(line) for line in lines if line}
 
