@@ -350,7 +350,7 @@ def test_a_busy_disk_is_unmounted_lazily(bench: Bench):
 def test_sigterm_unmounts(bench: Bench):
     bench.up(flat(0.0))
     os.kill(bench.server.daemon.pid, 15)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while mounts_at(bench.mount) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not mounts_at(bench.mount)
@@ -368,7 +368,7 @@ server.add("d", {str(tmp_path / "mount")!r}, {str(tmp_path / "backing")!r}, {fla
 os._exit(9)
 """
     subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while mounts_at(tmp_path / "mount") and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not mounts_at(tmp_path / "mount")
