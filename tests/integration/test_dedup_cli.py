@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from penstock.host.processes.processes import start_ticks
 from penstock.host.storage.mounts import mounts_at
 from tests.integration.dedup_ground import HOST, content_of
 from tests.support import commands
@@ -47,6 +49,16 @@ class Command:
     @property
     def mount(self) -> Path:
         return self.base / "mount"
+
+
+def ends(pid: int) -> bool:
+    """True if a process ends within a minute."""
+    until = time.monotonic() + 60
+    while start_ticks(pid) is not None:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 @pytest.fixture
@@ -107,6 +119,7 @@ def test_undo_removes_the_mount_of_a_dead_server(dedup: Command) -> None:
     pid = dedup.json("mount", dedup.store, dedup.mount)["pid"]
     (dedup.mount / "f").write_bytes(b"committed")
     os.kill(pid, signal.SIGKILL)
+    assert ends(pid)
     dead = dedup.json("status", status=1)
     assert dead["dead"] == [str(dedup.mount)]
     dedup(verb="undo")
@@ -119,10 +132,7 @@ def test_undo_removes_the_mount_of_a_dead_server(dedup: Command) -> None:
 def test_a_server_ended_by_a_signal_leaves_nothing(dedup: Command) -> None:
     pid = dedup.json("mount", dedup.store, dedup.mount)["pid"]
     os.kill(pid, signal.SIGTERM)
-    for _ in range(1000):
-        if not Path(f"/proc/{pid}").exists():
-            break
-        commands.run(["sleep", "0.01"])
+    assert ends(pid)
     assert not mounts_at(dedup.mount)
     assert "Nothing to undo" in dedup(verb="undo")
 
