@@ -65,7 +65,7 @@ def measurement(
         record_testsuite_property(
             RETAKEN, f"{foreign_reads:g} reads of other programs, {slow_reads:g} slow reads"
         )
-    pytest.skip("other programs read from the disk in every attempt")
+    pytest.skip("busy host: other programs read from the disk in every attempt")
 
 
 def slower_than_fio(measured: dict[str, Any]) -> float:
