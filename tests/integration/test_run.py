@@ -70,6 +70,17 @@ SHORT = STUDY.replace("  pattern:    {levels: {sequential: read, random: randrea
     "64KiB: 64k", "16KiB: 16k, 64KiB: 64k"
 )
 SHORT = SHORT.replace("{pattern}", "read")
+
+
+def held(text: str, run_id: str) -> str:
+    """The study with a command that waits in one run while there is no file `go`, at most 15 s."""
+    waits = "touch {study_dir}/held; while [ ! -e {study_dir}/go ]; do sleep 0.1; done"
+    return text.replace(
+        "{run_dir}/fio.json",
+        f"{{run_dir}}/fio.json && case {{run_dir}} in *{run_id}*) timeout 15 sh -c '{waits}';; esac",
+    )
+
+
 PLAIN = """
 penstock: 1
 name: plain
@@ -137,6 +148,13 @@ class Ground:
                 return
             time.sleep(0.02)
         raise AssertionError(f"{run_id} did not start within {within_s} s")
+
+    def await_held(self, within_s: float = 60) -> None:
+        """Wait until the command of a run of a `held` study waits."""
+        until = time.monotonic() + within_s
+        while not (self.where / "held").exists():
+            assert time.monotonic() < until
+            time.sleep(0.02)
 
     def leftovers(self) -> dict[str, list[str]]:
         """Objects on the host that belong to this state."""
@@ -259,8 +277,9 @@ def check_bundle(bundle: Bundle) -> None:
 
 @pytest.mark.timeout(240)
 def test_a_killed_campaign_is_undone_and_resumed(ground: Ground) -> None:
-    conductor = ground.start(SHORT)
-    ground.await_workload("r002")
+    text = held(SHORT, "r002")
+    conductor = ground.start(text)
+    ground.await_held()
     os.kill(conductor.pid, signal.SIGKILL)
     conductor.communicate()
     before = manifest_times(ground.out)
@@ -271,7 +290,8 @@ def test_a_killed_campaign_is_undone_and_resumed(ground: Ground) -> None:
     assert ground.leftovers() == NOTHING
     assert ground.penstock("undo").returncode == 0  # a second undo succeeds too
 
-    result = ground.run(SHORT, "--resume", "--json")
+    (ground.where / "go").touch()
+    result = ground.run(text, "--resume", "--json")
     assert result.returncode in (0, 1), result.stderr
     summary = json.loads(result.stdout)
     assert summary["runs"] == 3
@@ -286,13 +306,13 @@ def test_a_killed_campaign_is_undone_and_resumed(ground: Ground) -> None:
     invalid = {
         b.manifest["run_id"] for b in bundles(ground.out) if b.manifest.get("repeatable", False)
     }
-    summary = json.loads(ground.run(SHORT, "--resume", "--json").stdout)
+    summary = json.loads(ground.run(text, "--resume", "--json").stdout)
     assert summary["runs_made_now"] == len(invalid)  # runs that the host made invalid are repeated
     untouched = {r: v for r, v in manifest_times(ground.out).items() if r not in invalid}
     assert untouched == {r: v for r, v in after.items() if r not in invalid}
     after = manifest_times(ground.out)
 
-    changed = SHORT.replace("--runtime=1", "--runtime=2")
+    changed = text.replace("--runtime=1", "--runtime=2")
     refused = ground.run(changed, "--resume")
     assert refused.returncode == 2
     assert "command: was" in refused.stderr
@@ -301,11 +321,13 @@ def test_a_killed_campaign_is_undone_and_resumed(ground: Ground) -> None:
 
 @pytest.mark.timeout(120)
 def test_the_next_run_undoes_a_killed_run(ground: Ground) -> None:
-    conductor = ground.start(SHORT + ONCE)
-    ground.await_workload("r001")
+    text = held(SHORT, "r001") + ONCE
+    conductor = ground.start(text)
+    ground.await_held()
     os.kill(conductor.pid, signal.SIGKILL)
     conductor.communicate()
-    result = ground.run(SHORT + ONCE, "--resume", "--json")
+    (ground.where / "go").touch()
+    result = ground.run(text, "--resume", "--json")
     assert json.loads(result.stdout)["runs"] == 3
     assert "put back from an earlier run" in result.stderr
     assert ground.leftovers() == NOTHING
@@ -316,8 +338,8 @@ def test_the_next_run_undoes_a_killed_run(ground: Ground) -> None:
 def test_an_interrupt_keeps_finished_runs_and_restores_the_host(
     ground: Ground, number: signal.Signals
 ) -> None:
-    conductor = ground.start(SHORT, "--json")
-    ground.await_workload("r002")
+    conductor = ground.start(held(SHORT, "r002"), "--json")
+    ground.await_held()
     os.kill(conductor.pid, number)
     out, err = conductor.communicate(timeout=60)
     assert conductor.returncode == 130, err
