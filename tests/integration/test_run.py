@@ -97,7 +97,7 @@ workload:
   prepare: echo prepared > {data}/f; echo made >> PREPARED
   mutates: true
   command: COMMAND
-  timeout: 2s
+  timeout: 8s
 responses:
   time: {from: wall_s, unit: s, better: lower}
 observers: {monitor: null}
@@ -354,7 +354,7 @@ def test_an_interrupt_keeps_finished_runs_and_restores_the_host(
 @pytest.mark.timeout(120)
 def test_failed_runs_are_stored_with_their_messages(ground: Ground) -> None:
     text = PLAIN.replace(
-        "COMMAND", "true {more}; echo went wrong >&2; test {word} = one || exit 7; sleep 9"
+        "COMMAND", "true {more}; echo went wrong >&2; test {word} = one || exit 7; sleep 60"
     )
     text = text.replace("PREPARED", str(ground.where / "made"))
     result = ground.run(text, "--json", "--keep-going")
@@ -379,7 +379,7 @@ def test_a_failed_first_run_stops_the_campaign_and_is_repeated_on_resume(
     command = (
         f"true {{more}}; test {{word}} = one || test -e {repaired} || (echo bad luck >&2; exit 7)"
     )
-    text = PLAIN.replace("COMMAND", command).replace("timeout: 2s", "timeout: 20s")
+    text = PLAIN.replace("COMMAND", command).replace("timeout: 8s", "timeout: 20s")
     text = text.replace("PREPARED", str(ground.where / "made"))
     result = ground.run(text, "--json")
     assert result.returncode == 1
