@@ -64,19 +64,29 @@ def program(directory: Path, **launches: set[int]) -> None:
     )
 
 
+def await_launch(file: Path, number: int) -> None:
+    """Wait until the program has been launched for the `number`-th time."""
+    until = time.monotonic() + 120
+    while not file.exists() or file.stat().st_size < number:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
 def planned(out: Path) -> list[str]:
     return [r["run_id"] for r in json.loads((out / "plan.json").read_text())["rows"]]
 
 
 @pytest.mark.timeout(240)
 def test_three_kills_leave_forty_runs_in_the_order_of_the_plan(ground: Ground) -> None:  # noqa: F811
-    program(ground.where)
     draws = random.Random(17)
     killed = sorted(draws.sample(range(3, 39), 3))
+    # each kill adds a launch; the killed run waits for it
+    launches = [number + kills for kills, number in enumerate(killed)]
+    program(ground.where, hangs=set(launches))
     first_plan = None
-    for number in killed:
+    for number, launch in zip(killed, launches, strict=True):
         conductor = ground.start(STUDY, *(["--resume"] if first_plan else []))
-        ground.await_workload(f"r{number:03d}")
+        await_launch(ground.where / "launches", launch)
         os.kill(conductor.pid, signal.SIGKILL)
         conductor.communicate()
         first_plan = first_plan or planned(ground.out)
