@@ -139,16 +139,6 @@ class Ground:
             start_new_session=True,
         )
 
-    def await_workload(self, run_id: str, within_s: float = 60) -> None:
-        """Wait until the workload of that run has started."""
-        until = time.monotonic() + within_s
-        pattern = f".{run_id}.partial/stdout.txt"
-        while time.monotonic() < until:
-            if list((self.out / "runs").glob(pattern)):
-                return
-            time.sleep(0.02)
-        raise AssertionError(f"{run_id} did not start within {within_s} s")
-
     def await_held(self, within_s: float = 60) -> None:
         """Wait until the command of a run of a `held` study waits."""
         until = time.monotonic() + within_s
