@@ -107,13 +107,17 @@ def test_a_planted_alias_is_reported_and_resolved(
 
 
 def test_a_killed_stage_continues_as_planned(tmp_path: Path, environment: dict[str, str]) -> None:
-    file, out = study(tmp_path, sleep="sleep 0.2;"), tmp_path / "out"
+    # the eleventh run, the third of the second stage, waits for its kill
+    launches = tmp_path / "launches"
+    wait = f"echo x >> {launches}; [ $(wc -l < {launches}) != 11 ] || sleep 25;"
+    file, out = study(tmp_path, sleep=wait), tmp_path / "out"
     file.write_text(file.read_text().replace("replicates: 2", "replicates: 1"))
     run_study(environment, file, "-o", out)
     argv = [*PENSTOCK, "run", str(file), "-o", str(out), "--augment", "foldover:d"]
     conductor = commands.popen(argv, env=environment, start_new_session=True)
     until = time.monotonic() + 120
-    while not (out / "runs" / "r010").exists() and time.monotonic() < until:
+    while len(launches.read_text().split()) < 11:
+        assert time.monotonic() < until
         time.sleep(0.02)
     os.kill(conductor.pid, signal.SIGKILL)
     conductor.wait()
@@ -126,7 +130,7 @@ def test_a_killed_stage_continues_as_planned(tmp_path: Path, environment: dict[s
 
     summary = run_study(environment, file, "-o", out, "--resume")
     assert summary["valid_runs"] == 16
-    assert summary["runs_made_now"] <= 7
+    assert summary["runs_made_now"] == 6
     assert json.loads((out / "plan.json").read_text())["rows"] == planned
     runs = pd.read_parquet(out / "runs.parquet")
     assert list(runs["run_id"]) == [r["run_id"] for r in planned]
