@@ -49,7 +49,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def share_is(count: int, share: float) -> bool:
-    return abs(count - N * share) < 5 * math.sqrt(N * share * (1 - share)) + 1
+    """True within six binomial standard deviations: a correct share is missed with 1e-8 at most."""
+    return abs(count - N * share) < 6 * math.sqrt(N * share * (1 - share)) + 1
 
 
 def test_netem_is_detected_and_used(report: dict[str, Any]) -> None:
@@ -72,7 +73,7 @@ def test_delays_apply_in_both_directions(report: dict[str, Any], engine: str) ->
 @pytest.mark.parametrize("engine", ["auto", "relay"])
 def test_shares_agree_with_the_request(report: dict[str, Any], engine: str) -> None:
     assert share_is(N - report[engine]["arrived"], 0.2), report[engine]["arrived"]
-    assert not share_is(N - report[engine]["arrived"], 0.4)  # planted, 10 sd apart
+    assert not share_is(N - report[engine]["arrived"], 0.4)  # planted, 8 sd apart
     assert share_is(report[engine]["twice"] - N, 0.3), report[engine]["twice"]
 
 
