@@ -120,7 +120,7 @@ def run(
     job: Path,
     programs: tuple[str, ...],
     out: Path,
-    timeout_s: float = 180,
+    timeout_s: float = 540,
     *,
     one_thread: bool = False,
     suite: str = "",

@@ -41,7 +41,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     run = machine.RUN_PYTHON.format(python=machine.python_name())
     (job / "run").write_text(modules + run)
     programs = ("bash", "unshare", os.path.realpath(sys.executable))
-    outcome = machine.run(job, programs, work / "out", timeout_s=300)
+    outcome = machine.run(job, programs, work / "out", timeout_s=540)
     line = next((x for x in outcome.log.splitlines() if x.startswith("RESULT ")), None)
     assert line is not None, outcome.log + outcome.console[-3000:]
     answer: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
