@@ -28,7 +28,7 @@ def seen(engine: str) -> dict[str, Any]:
         link_b = network.attach("b", b)
         results["engine"] = network.engine("net")
         results["at_first"] = network.read_back("a")
-        times = round_trips(*connection(b, a, link_b.address), 6, 0.01)
+        times = round_trips(*connection(b, a, link_b.address), 20, 0.01)
         results["rtt_s"] = times
         # a change of one parameter does not affect the others
         network.set_link("a", None, {"out_bps": 2e6})
@@ -46,9 +46,9 @@ def seen(engine: str) -> dict[str, Any]:
             times: dict[str, list[float]] = {"constant": [], name: []}
             for _ in range(4):  # interleaved: the guest's own delays affect both alike
                 network.set_link("a", None, {"delay": constant})
-                times["constant"] += round_trips(*connection(b, a, link_b.address), 15, 0.0)
+                times["constant"] += round_trips(*connection(b, a, link_b.address), 30, 0.0)
                 results[name] = network.set_link("a", None, {"delay": delay}).actual["delay"]
-                times[name] += round_trips(*connection(b, a, link_b.address), 30, 0.0)
+                times[name] += round_trips(*connection(b, a, link_b.address), 60, 0.0)
             results[f"{name}_s"] = times
     return results
 
