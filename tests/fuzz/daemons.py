@@ -164,7 +164,7 @@ class Daemon:
         self._sent_lines += 1
         answer = self._send(line)
         if answer is None:
-            if self._ended(0.2 if is_text(line) else 0.0):
+            if self._ended(20.0 if is_text(line) else 0.0):
                 self.begin()
                 answer = self._send(line)
             else:

@@ -68,7 +68,7 @@ def test_a_planted_failure_is_detected_and_stored(
     fail: Feed, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if fail is hang:
-        monkeypatch.setattr(drive, "PATIENCE_S", 1.0)
+        monkeypatch.setattr(drive, "PATIENCE_S", 10.0)
     driver, target = Driver(tmp_path / "kept", seed=3, processes=1), planted(fail)
     outcome = driver.run(target, INPUTS)
     assert outcome.failures
