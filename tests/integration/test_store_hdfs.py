@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput, PenstockError
+from penstock.host.journal.undo import undo
 from penstock.parts.stores.conformance import conform
 from penstock.parts.stores.deployment import deployment
 from penstock.parts.stores.engines.hdfs import HDFS
@@ -48,6 +49,7 @@ def module_ground() -> Iterator[Ground]:
         for key in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
             patch.setenv(key, created.environment[key])
         yield created
+        undo(created.journal(), own=True, everything=True)
     shutil.rmtree(directory)
 
 
