@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -112,11 +113,14 @@ def test_a_store_that_dies_while_it_is_measured(ground: Ground, victim: str) -> 
 
 def server_pid(ground: Ground, name: str) -> int:
     """Process id of a server in the nodes of this test, found by its control group."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while time.monotonic() < until:
+        journal = ground.journal().path.read_text()
         for comm in Path("/proc").glob("[0-9]*/comm"):
             with contextlib.suppress(OSError):
                 groups = (comm.parent / "cgroup").read_text()
-                if comm.read_text().strip() == name[:15] and "gt-die" in groups:
+                # a parallel run has groups with the same names and other tokens
+                tokens = re.findall(r"/penstock-gt-die-\S*-(\w+)", groups)
+                if comm.read_text().strip() == name[:15] and any(t in journal for t in tokens):
                     return int(comm.parent.name)
     raise AssertionError(f"no {name} of gt-die runs")
