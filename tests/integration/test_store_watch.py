@@ -56,7 +56,7 @@ def bytes_on_disks(ground: Ground) -> dict[str, int]:
 
 def nodes_written_to(ground: Ground, before: dict[str, int], size: int) -> list[str]:
     """Nodes whose disks received at least 90 % of `size` bytes."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while True:
         now = bytes_on_disks(ground)
         nodes = [n for n in now if now[n] - before[n] >= 0.9 * size]
@@ -82,7 +82,7 @@ def test_copies_by_setfattr(watched: Ground) -> None:
     run_in_node(
         watched, "node-0", script + "head -c 1000000 /dev/urandom > /store/two; sync /store/two"
     )
-    until, nodes = time.monotonic() + 30, 0
+    until, nodes = time.monotonic() + 90, 0
     while nodes != 2 and time.monotonic() < until:
         (extent,) = json.loads(penstock(watched, "store", "locate", "two", "--json"))["extents"]
         nodes = len(extent["nodes"])
@@ -96,7 +96,7 @@ def test_status_lists_refused_tags(watched: Ground) -> None:
         ": > plain; setfattr -n user.penstock.colour -v blue plain; echo y > plain; cat odd plain"
     )
     assert run_in_node(watched, "node-1", script).split() == ["data", "x", "y"]
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while True:
         watch = json.loads(penstock(watched, "store", "status", "--json"))["watch"]
         why = {t["path"]: t["why"] for t in watch["refused"]}
