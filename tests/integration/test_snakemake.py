@@ -31,7 +31,8 @@ from tests.support import commands
 pytestmark = NODES
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "snakemake"
-NAME = "gt-sm"
+#: parallel runs of the suite have stores with other names
+NAME = f"gt-sm-{os.getpid()}"
 #: the example's cluster with two copies of each chunk, as one test kills a storage node
 PLATFORM = (
     (EXAMPLES / "cluster.yaml")
@@ -296,7 +297,7 @@ def await_result(condition: Callable[[], Any], child: subprocess.Popen[str]) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_jobs_end_with_the_run(cluster: StoreCluster, number: signal.Signals) -> None:
-    pause = f"36{number.value:02}.5"
+    pause = f"36{number.value:02}.{os.getpid()}"
     argv = cluster.arguments(LONG.format(pause=pause), f"long-{number.name}")
     child = commands.popen(
         [sys.executable, "-m", *argv],

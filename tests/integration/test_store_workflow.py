@@ -33,7 +33,8 @@ pytestmark = [
     pytest.mark.skipif(bool(MooseFS().missing()), reason=MooseFS().missing() or "MooseFS"),
 ]
 
-NAME = "gt-wf"
+#: parallel runs of the suite have stores with other names
+NAME = f"gt-wf-{os.getpid()}"
 PLATFORM = f"""
 penstock_platform: 1
 name: {NAME}

@@ -34,7 +34,8 @@ pytestmark = [
     pytest.mark.skipif(bool(MooseFS().missing()), reason=MooseFS().missing() or "MooseFS"),
 ]
 
-NAME = "gt-wp"
+#: parallel runs of the suite have stores with other names
+NAME = f"gt-wp-{os.getpid()}"
 PLATFORM = f"""
 penstock_platform: 1
 name: {NAME}
