@@ -117,6 +117,7 @@ def test_a_study_that_is_killed_leaves_nothing(ground: Ground) -> None:
     server = int(json.loads(file.read_text())["pid"])
     study.send_signal(signal.SIGKILL)
     study.wait()
+    deadline = time.monotonic() + 120
     while os.path.exists(f"/proc/{server}") or ground.seen() != initial:
         assert time.monotonic() < deadline, "a server, a node or a link still exists"
         time.sleep(0.5)

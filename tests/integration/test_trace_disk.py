@@ -109,7 +109,7 @@ class WaitingTrace:
     def __init__(self, ground: Ground, directory: Path):
         self.ground = ground
         started = directory / "begun"
-        script = 'cat "$1" >/dev/null; echo $$ >"$0"; exec sleep 60'
+        script = 'cat "$1" >/dev/null; echo $$ >"$0"; exec sleep 600'
         options = ("--disk", ground.mount, "--exact", "--json")
         program = Path(sys.executable).with_name("penstock")
         self.process = subprocess.Popen(
@@ -118,7 +118,7 @@ class WaitingTrace:
             text=True,
             env=ground.environment,
         )
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while not (started.exists() and started.read_text().endswith("\n")):
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -153,7 +153,7 @@ def test_a_kill_leaves_the_disk_to_undo(ground: Ground, tmp_path: Path) -> None:
         refused = ground.penstock("trace", "--disk", ground.mount, "--", "true", status=2)
         assert "is being traced already" in refused
         trace.process.kill()
-        trace.process.wait(30)
+        trace.process.wait(60)
         assert not cached(ground)
         undone = json.loads(ground.penstock("undo", "--json"))["undone"]
         assert {row["kind"]: row["outcome"] for row in undone} == dict.fromkeys(entries, "undone")
@@ -167,7 +167,7 @@ def test_a_kill_leaves_the_disk_to_undo(ground: Ground, tmp_path: Path) -> None:
 def test_after_a_kill_the_next_trace_takes_over(ground: Ground, tmp_path: Path) -> None:
     trace = WaitingTrace(ground, tmp_path)
     trace.process.kill()
-    trace.process.wait(30)
+    trace.process.wait(60)
     os.kill(trace.command, signal.SIGKILL)
     ground.trace("true")
     assert set(trace.open_entries()) == {"directory"}
@@ -180,7 +180,7 @@ def test_an_interrupt_ends_the_command_and_leaves_a_report(ground: Ground, tmp_p
     trace = WaitingTrace(ground, tmp_path)
     directory = trace.open_entries()["directory"]
     trace.process.terminate()
-    document = json.loads(trace.process.communicate(timeout=30)[0])
+    document = json.loads(trace.process.communicate(timeout=60)[0])
     assert trace.process.returncode == document["exit_status"] == 128 + signal.SIGTERM
     assert document["seen"] > 0
     assert trace.open_entries() == {}
