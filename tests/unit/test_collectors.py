@@ -665,14 +665,12 @@ def test_scrapes_lie_on_a_grid_and_are_counted() -> None:
     receipt = scraper.intake.receipt
     rows = sink.points("s").to_pandas()
     good = rows[rows.metric == "scrape_success"]
-    assert receipt.counted["due"] == len(good) + receipt.counted["missed"] + (
-        scraper.targets[0].due - len(good) - receipt.counted["missed"]
-    )
+    assert receipt.counted["due"] == len(good) + receipt.counted["missed"]
     late = rows[rows.metric == "scrape_lateness_seconds"].float
     offsets = good.utc_ns.to_numpy() - np.round(late.to_numpy() * 1e9).astype(np.int64)
-    steps = (offsets - offsets[0]) / 50e6
-    # due times lie on a grid: the rest is the time between two readings of a clock
-    assert np.abs(steps - np.rint(steps)).max() < 0.5
+    phases = ((offsets - offsets[0]) / 50e6 + 0.5) % 1
+    # due times lie on a grid: the rest is the time between two readings of a clock, seldom long
+    assert np.median(np.abs(phases - np.median(phases))) < 0.02
     assert set(rows[rows.metric == "busy_ratio"].unit) == {"1"}
     assert set(rows.labels) == {'{"instance":"n-0"}'}
     accounts = [a for b in sink.batches.values() for a in b.accounts]
