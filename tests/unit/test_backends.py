@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.emulate.backends import counters
 from penstock.emulate.backends.base import LIMIT_KEYS, LimitPatch
 from penstock.emulate.backends.cgroup1 import BlkioThrottle
 from penstock.emulate.backends.cgroup2 import IoMax
@@ -157,39 +158,55 @@ def test_read_back_detects_departures() -> None:
 
 
 class Moving:
-    """Counters that move at a rate regardless of the limit; records limits that are set again."""
+    """Counters that move at a rate regardless of the limit; records limits that are set again.
+
+    Its clock advances by 0.1 s between two readings of the counters.
+    """
 
     def __init__(self, rate_bps: float, limit_bps: int) -> None:
-        self.began, self.rate_bps, self.limit_bps = time.monotonic(), rate_bps, limit_bps
+        self.now_ns, self.rate_bps, self.limit_bps = 0, rate_bps, limit_bps
         self.again: list[str] = []
 
+    def monotonic_ns(self) -> int:
+        self.now_ns += 100_000_000
+        return self.now_ns
+
+    def monotonic(self) -> float:
+        return self.now_ns / 1e9
+
     def counts(self) -> Counts:
-        return Counts(read_bytes=int((time.monotonic() - self.began) * self.rate_bps))
+        return Counts(read_bytes=int(self.now_ns / 1e9 * self.rate_bps))
 
-    def counter(self) -> Counter:
-        return Counter(self.counts, lambda: {"read_bps": self.limit_bps}, self.again.append)
+    def recorded(
+        self, monkeypatch: pytest.MonkeyPatch, windows: int
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """Rows and limits set again of a recorder, after so many windows or more."""
+        monkeypatch.setattr(counters, "time", self)
+        counter = Counter(self.counts, lambda: {"read_bps": self.limit_bps}, self.again.append)
+        recorder = Recorder("d", counter, window_s=0.1)
+        deadline = time.monotonic() + 60
+        while self.now_ns <= windows * 100_000_000:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return recorder.stop()
 
 
-def test_windows_have_delivered_bytes_and_the_limit() -> None:
+def test_windows_have_delivered_bytes_and_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     moving = Moving(1e6, 1_000_000)
-    recorder = Recorder("d", moving.counter(), window_s=0.1)
-    time.sleep(0.35)
-    rows, again = recorder.stop()
+    rows, again = moving.recorded(monkeypatch, 3)
     assert as_table(rows).num_rows == len(rows)
     reads = [r for r in rows if r["direction"] == "read"]
     assert len(reads) >= 3
     assert reads[0]["limit_bps"] == 1e6
     assert reads[0]["limit_iops"] is None
     rates = [r["bytes"] * 1e9 / r["window_ns"] for r in reads]
-    assert rates == pytest.approx([1e6] * len(rates), rel=0.05)
+    assert rates == pytest.approx([1e6] * len(rates))
     assert (again, moving.again) == ([], [])
 
 
-def test_a_limit_that_is_not_in_force_is_set_again() -> None:
+def test_a_limit_that_is_not_in_force_is_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
     moving = Moving(2e6, 1_000_000)
-    recorder = Recorder("d", moving.counter(), window_s=0.1)
-    time.sleep(0.35)
-    _, again = recorder.stop()
+    _, again = moving.recorded(monkeypatch, 3)
     assert again
     assert "read_bps" in moving.again
 
@@ -198,15 +215,15 @@ class Lumps(Moving):
     """The same in lumps, one in every second window of 0.1 s: the mean equals the limit."""
 
     def counts(self) -> Counts:
-        lumps = int((time.monotonic() - self.began + 0.15) / 0.2)
+        lumps = int((self.now_ns / 1e9 + 0.15) / 0.2)
         return Counts(read_bytes=int(lumps * 0.2 * self.rate_bps))
 
 
-def test_a_window_that_balances_the_previous_one_keeps_the_limit() -> None:
+def test_a_window_that_balances_the_previous_one_keeps_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     lumps = Lumps(1e6, 1_000_000)
-    recorder = Recorder("d", lumps.counter(), window_s=0.1)
-    time.sleep(0.85)
-    rows, again = recorder.stop()
+    rows, again = lumps.recorded(monkeypatch, 8)
     rates = [r["bytes"] * 1e9 / r["window_ns"] for r in rows if r["direction"] == "read"]
     assert max(rates) > 1.5e6
     assert (again, lumps.again) == ([], [])
