@@ -231,14 +231,16 @@ def test_a_window_that_balances_the_previous_one_keeps_the_limit(
 
 def test_the_timetable_keeps_order_and_time() -> None:
     calls: list[tuple[str, int]] = []
-    last = threading.Event()
+    registered, last = threading.Event(), threading.Event()
     table = Timetable()
     now = time.monotonic_ns()
+    table.at(now, lambda: registered.wait(60))  # no call before all are registered
     for name, at_ns in (("c", now + 60_000_000), ("a", now + 20_000_000), ("b", now + 20_000_000)):
         table.at(at_ns, lambda n=name, t=at_ns: calls.append((n, time.monotonic_ns() - t)))
     table.at(now + 70_000_000, last.set)
     table.at(now + 10**12, lambda: calls.append(("never", 0)))
-    assert last.wait(5)
+    registered.set()
+    assert last.wait(60)
     table.stop()
     assert [name for name, _ in calls] == ["a", "b", "c"]
     assert all(late_ns >= 0 for _, late_ns in calls)
