@@ -175,7 +175,7 @@ class Moving:
         return self.now_ns / 1e9
 
     def counts(self) -> Counts:
-        return Counts(read_bytes=int(self.now_ns / 1e9 * self.rate_bps))
+        return Counts(read_bytes=round(self.now_ns / 1e9 * self.rate_bps))
 
     def recorded(
         self, monkeypatch: pytest.MonkeyPatch, windows: int
