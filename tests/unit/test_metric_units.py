@@ -213,7 +213,7 @@ def test_units_of_redis() -> None:
         ("total_system_memory", "B"),
         ("instantaneous_ops_per_sec", "1/s"),
     ):
-        assert units.get(metric, unit) == unit, metric
+        assert units[metric] == unit, metric
 
 
 def kube_burner(**changes: Any) -> dict[str, Any]:
