@@ -180,7 +180,7 @@ def test_active_changes_as_text():
 def test_limited_station_is_honoured_unless_five_percent_off(direction: str):
     values = load_profile("service-5ms").to_dict()
     values["limits"] = {"read_iops": 100, "write_iops": 100}
-    n, op = 600, 0 if direction == "read" else 1
+    n = 600
     for slower, expected in ((1.0, True), (1.05, False)):
         arrival, done = np.zeros(n, np.int64), np.zeros(n, np.int64)
         for i in range(n):  # queue depth 4 at the rate of the limit, slowed
@@ -196,7 +196,6 @@ def test_limited_station_is_honoured_unless_five_percent_off(direction: str):
         )  # fmt: skip
         result = certificate(log, {}, json.dumps(values))
         assert is_valid(result.overall)[0] is expected, is_valid(result.overall)[1]
-        assert op in (0, 1)
 
 
 # Counters
