@@ -14,6 +14,7 @@ from penstock.errors import PenstockError
 from penstock.host.journal.directories import make_directory, remove_directory
 from penstock.host.journal.journal import Journal
 from penstock.host.journal.undo import undo
+from penstock.host.processes.daemon import Daemon
 from penstock.host.processes.processes import Identity, boot_id
 
 #: starts a daemon as commands do and dies while writing its settings
@@ -186,12 +187,23 @@ def test_draft_of_a_dead_process_is_removed(
     assert list((tmp_path / "run").iterdir()) == []
 
 
-def test_ending_supervisor_has_no_cluster(journal: Journal, tmp_path: Path) -> None:
-    ending = subprocess.Popen(["sleep", "1"])  # its socket is closed
+def test_ending_supervisor_has_no_cluster(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # its socket is closed
+    gone = Daemon.gone
+
+    def gone_after_its_input(daemon: Daemon, _wait_s: float) -> bool:
+        assert daemon.alive
+        assert ending.stdin is not None
+        ending.stdin.close()
+        return gone(daemon, 60.0)
+
+    monkeypatch.setattr(Daemon, "gone", gone_after_its_input)
     identity = Identity.of(ending.pid)
     assert identity is not None
     facts = {"pid": identity.pid, "start": identity.start, "socket": str(tmp_path / "none")}
     journal.plan("cluster", "gt", new=facts)
     assert [u.outcome for u in undo(journal, own=True)] == ["gone"]
-    assert ending.wait() == 0
+    assert ending.wait(timeout=60) == 0
     assert journal.open_entries() == []
