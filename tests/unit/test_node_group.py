@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,25 @@ def test_hard_limit_set_during_memory_pressure_remains(tmp_path: Path) -> None:
     (tmp_path / "memory.soft_limit_in_bytes").write_text(str(50 * MIB))
     (tmp_path / "memory.usage_in_bytes").write_text(str(80 * MIB))
     os.mkfifo(tmp_path / "memory.oom_control")  # `press` blocks here until the pipe is read
-    group = NodeGroup("n", {"memory": tmp_path}, None, [], "t")
+    limits_read = threading.Event()
+
+    class PressedGroup(NodeGroup):
+        def memory(self) -> tuple[int | None, int | None]:
+            limits = super().memory()
+            limits_read.set()
+            return limits
+
+    group = PressedGroup("n", {"memory": tmp_path}, None, [], "t")
     press = threading.Thread(target=group.press)
     change = threading.Thread(target=group.set_memory, args=(200 * MIB, 50 * MIB))
     press.start()
-    time.sleep(0.1)
+    assert limits_read.wait(60)
     change.start()
-    time.sleep(0.1)
+    change.join(timeout=0.2)
+    assert change.is_alive()
     reader = os.open(tmp_path / "memory.oom_control", os.O_RDONLY | os.O_NONBLOCK)
     for thread in (press, change):
-        thread.join(timeout=5)
+        thread.join(timeout=60)
         assert not thread.is_alive()
     os.close(reader)
     assert group.memory() == (200 * MIB, 50 * MIB)
