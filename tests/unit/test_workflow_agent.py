@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -108,11 +109,12 @@ def test_hints_are_set_by_the_task(agent: Agent, tmp_path: Path) -> None:
 
 def test_the_end_of_its_input_ends_the_agent(agent: Agent) -> None:
     send(agent, "long", compute(600))
-    pid = os.pidfd_open(child_of(agent.pid))
+    task = os.pidfd_open(child_of(agent.pid))
     assert agent.stdin is not None
     agent.stdin.close()
     assert agent.wait(timeout=60) == 0
-    os.close(pid)
+    assert select.select([task], [], [], 60)[0], "the task continues"
+    os.close(task)
 
 
 class FarNode:
