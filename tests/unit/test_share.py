@@ -175,6 +175,7 @@ def test_a_file_twice_too_many_or_too_large_is_refused(
     store: Experiments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed(tmp_path / "f.tar.zst", [("x/a", b"1"), ("x/a", b"2")])
+    before = sorted(os.listdir(tmp_path))
     assert "twice" in refused("import", "f.tar.zst", "-o", "o")
     packed(tmp_path / "f.tar.zst", [(f"x/{n}", b"1") for n in range(9)])
     monkeypatch.setattr(share, "MOST_FILES", 5)
@@ -183,9 +184,7 @@ def test_a_file_twice_too_many_or_too_large_is_refused(
     packed(tmp_path / "f.tar.zst", [("x/zeros", bytes(64 << 20))])
     monkeypatch.setattr(share, "MOST_BYTES", 1 << 20)
     assert "expected 1,048,576 at most" in refused("import", "f.tar.zst", "-o", "o")
-    assert (
-        sorted(os.listdir(tmp_path)) == ["archive", "f.tar.zst", "state"] or not Path("o").exists()
-    )
+    assert sorted(os.listdir(tmp_path)) == before
 
 
 def test_header_size_is_limited(store: Experiments, tmp_path: Path) -> None:
