@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from penstock.platform.hosts import load_platform
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import native, refused
 from tests.support import commands
+from tests.unit.ended_processes import read_pid, wait_for_end
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLUGIN = """
@@ -308,15 +308,14 @@ def test_a_job_asks_for_its_hints(agent: Agent, tmp_path: Path) -> None:
 
 
 def test_all_processes_of_a_job_end_with_it(agent: Agent, tmp_path: Path) -> None:
-    agent.job("a", "(setsid sleep 3599.25 &); sleep 3599.25", tmp_path)
-    deadline = time.monotonic() + 60
-    while len(_sleeping()) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    left, own = ("sh -c 'echo $$ > " + name + "; exec sleep 3600'" for name in ("left", "own"))
+    agent.job("a", f"(setsid {left} &); {own}", tmp_path)
+    pids = [read_pid(tmp_path / name) for name in ("left", "own")]
     agent.send(cancel="a")
     assert agent.line()["status"] == -9
     agent.end()
-    assert not _sleeping()
+    for pid in pids:
+        wait_for_end(pid)
 
 
 @pytest.mark.parametrize("launcher", ["timeout 600", "setsid"])
@@ -326,16 +325,4 @@ def test_processes_that_left_the_group_of_a_job_end_with_it(
     script = f"{launcher} sh -c 'echo $$ > pid; exec sleep 600' & while ! [ -s pid ]; do :; done"
     agent.job("a", script, tmp_path)
     assert agent.line()["status"] == 0
-    status = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/status")
-    assert not status.exists() or "zombie" in status.read_text()
-
-
-def _sleeping() -> list[str]:
-    names = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if (process / "cmdline").read_bytes() == b"sleep\0003599.25\0":
-                names.append(process.name)
-        except OSError:
-            continue
-    return names
+    wait_for_end(int((tmp_path / "pid").read_text()))

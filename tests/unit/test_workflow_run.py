@@ -35,6 +35,7 @@ from penstock.parts.stores.workflow.running.run_files import outputs_of_one
 from penstock.parts.stores.workflow.running.task_lines import log_name, save_texts
 from penstock.parts.stores.workflow.schedule import Scheduler
 from penstock.parts.stores.workflow.spread import difference_of, mean_of
+from tests.unit.ended_processes import wait_for_end
 
 
 def steps(reads: tuple[str, ...], *writes: str) -> tuple[Operation, ...]:
@@ -385,9 +386,7 @@ def test_of_long_outputs_beginning_and_end_are_retained(tmp_path: Path) -> None:
 def test_processes_that_a_program_leaves_are_killed(tmp_path: Path) -> None:
     answer, _ = agent_answer(tmp_path, "sleep 600 & echo $! > deep/out")
     assert answer["error"] == ""
-    pid = int((tmp_path / "deep" / "out").read_text())
-    status = Path(f"/proc/{pid}/status")
-    assert not status.exists() or "zombie" in status.read_text()
+    wait_for_end(int((tmp_path / "deep" / "out").read_text()))
 
 
 @pytest.mark.parametrize("launcher", ["timeout 600", "setsid"])
@@ -397,9 +396,7 @@ def test_processes_that_left_the_group_of_a_program_are_killed(
     script = f"{launcher} sh -c 'echo $$ > deep/out; exec sleep 600' & while ! [ -s deep/out ]; do :; done"
     answer, _ = agent_answer(tmp_path, script)
     assert answer["error"] == ""
-    pid = int((tmp_path / "deep" / "out").read_text())
-    status = Path(f"/proc/{pid}/status")
-    assert not status.exists() or "zombie" in status.read_text()
+    wait_for_end(int((tmp_path / "deep" / "out").read_text()))
 
 
 def test_an_output_is_a_regular_file(tmp_path: Path) -> None:
