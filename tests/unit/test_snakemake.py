@@ -240,7 +240,7 @@ class Agent:
     def end(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        assert self.process.wait(10) == 0
+        assert self.process.wait(60) == 0
 
 
 @pytest.fixture
@@ -284,7 +284,8 @@ def test_an_input_that_comes_later_is_awaited(agent: Agent, tmp_path: Path) -> N
     line = agent.line()
     assert (line["job"], line["status"]) == ("in vain", 126)
     assert "never" in line["output"]
-    late.write_text("here")
+    (tmp_path / "early").write_text("here")
+    (tmp_path / "early").rename(late)
     assert agent.line()["output"] == "here"
 
 
