@@ -142,9 +142,8 @@ class Store:
             raise PenstockError("it is away")
 
     def times(self, source: str = "samples") -> set[int]:
-        by_batch = [
-            b.points["utc_ns"].to_pylist() for b in self.batches.values() if b.source == source
-        ]
+        batches = list(self.batches.values())  # a thread adds to them
+        by_batch = [b.points["utc_ns"].to_pylist() for b in batches if b.source == source]
         return {t for batch_times in by_batch for t in batch_times}
 
     def recorded(self, end_ns: int) -> Recorded:
