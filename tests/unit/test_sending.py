@@ -66,9 +66,11 @@ def deadlines(interval_ns: int, length_ns: int) -> Iterator[int]:
             yield first + part * (interval_ns // parts)
 
 
-def sample_records(at: int, number: int, rng: np.random.Generator) -> list[tuple[int, int, float]]:
+def sample_records(
+    at: int, number: int, rng: np.random.Generator, before_ns: int
+) -> list[tuple[int, int, float]]:
     """Records of one sample: a disk that is missing once, requests that begin late, a process whose last
-    sample is reported late, a command now and then."""
+    sample (at `before_ns`) is reported late, a command now and then."""
     t_ns, rows = START + at + LATE, []
     for series, (source, entity, metric, _) in enumerate(NAMES):
         value = float(LATE if source == "sampler" else at // 1_000 * (series + 1))
@@ -81,11 +83,10 @@ def sample_records(at: int, number: int, rng: np.random.Generator) -> list[tuple
             continue
         if source == "process":
             if number and number % 5 == 0:
-                rows.append((sample_records.before, series, value - 1))  # type: ignore[attr-defined]
+                rows.append((before_ns, series, value - 1))
             if number % 5 not in (0, 1):
                 continue
         rows.append((t_ns, series, value))
-    sample_records.before = t_ns  # type: ignore[attr-defined]
     return rows
 
 
@@ -102,10 +103,13 @@ class GrowingSpool:
         Path(f"{self.spool}.series").write_text("".join(f"{line}\n" for line in lines))
         self.spool.touch()
         self._rng = np.random.default_rng(5)
+        self._before_ns = 0
 
     def grow(self, at: int, number: int) -> None:
         with open(self.spool, "ab") as file:
-            np.array(sample_records(at, number, self._rng), SAMPLE_DTYPE).tofile(file)
+            rows = sample_records(at, number, self._rng, self._before_ns)
+            np.array(rows, SAMPLE_DTYPE).tofile(file)
+        self._before_ns = START + at + LATE
 
     def tables(self, length_ns: int, *, died: bool = False) -> tuple[dict[str, pa.Table], int]:
         """Tables as `Monitor.stop` computes them, and the number of samples due."""
