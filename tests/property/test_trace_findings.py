@@ -281,6 +281,8 @@ class Reading:
         self.patterns = table("patterns")
         self.operations = table("operations")
         self.requests = table("device_requests")
+        extents = table("extents")
+        self.extents = extents.set_index("file_id") if len(extents) else extents
         events, use = table("io_events"), table("cache_use")
         self.files = table("files").set_index("file_id")
         self.watched = len(events) > 0 and len(use) > 0
@@ -418,8 +420,30 @@ def check(finding: Finding, read: Reading) -> None:
             assert set(patterns[patterns["basis"] == "device"]["class"]) == {"random"}
             above = set(patterns[patterns["basis"] != "device"]["class"])
             assert not above & {"random", "irregular", "hot-set"}
-        case "trace-lost" if "events were seen and not stored" in statement:
-            assert f"{read.receipt['lost']:,} of {read.receipt['seen']:,}" in statement
+        case "trace-many-files":
+            names = read.patterns[
+                (read.patterns["direction"] == evidence["patterns"]["direction"])
+                & (read.patterns["basis"] != "device")
+            ]
+            assert 0 < evidence["files"] <= len(set(names["file_id"]))
+            assert evidence["time_ns"] <= read.total_ns
+            assert shown(evidence["time_ns"], read.wall_ns) in statement
+        case "trace-unaligned-direct":
+            direct = read.calls[
+                (read.calls["file_id"] == evidence["io_events"]["file_id"])
+                & (read.calls["flags"] & 1 == 1)
+            ]
+            unaligned = (direct["offset_bytes"] % PAGE != 0) | (direct["size_bytes"] % PAGE != 0)
+            assert f": {sum(unaligned):,} of {len(direct):,} direct requests" in statement
+        case "trace-fragmented":
+            extents = read.extents.loc[evidence["extents"]["file_id"]]
+            assert extents["contiguous_share"] < 0.5
+            assert f"{extents['count']:,.0f} fragments" in statement
+        case "trace-lost":
+            if "events were seen and not stored" in statement:
+                assert f"{read.receipt['lost']:,} of {read.receipt['seen']:,}" in statement
+        case code:
+            raise AssertionError(f"found {code}, which has no check")
 
 
 def check_many_random_reads(finding: Finding, read: Reading) -> None:
