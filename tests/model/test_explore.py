@@ -175,19 +175,42 @@ SLOW += ["--vary", "store.replicas=1,2", "--vary", "store.stripe=1,2", "--seeds"
 SLOW += ["--engine", "grid"]
 
 
-def start_exploration(command: list[str], out: Path) -> subprocess.Popen[str]:
-    """Start an exploration and wait until it has written its first parts."""
+#: penstock with an exploration in small parts that does not complete: it waits after thirty of them
+WAITING = """
+import time
+from penstock.cli import main
+from penstock.parts.prediction.exploration import record
+record._BATCH_S = 0.0
+evaluate_batch, batches = record.Record._evaluate_batch, []
+def evaluate_or_wait(*arguments):
+    batches.append(arguments)
+    if len(batches) == 31:
+        time.sleep(600)
+    evaluate_batch(*arguments)
+record.Record._evaluate_batch = evaluate_or_wait
+main()
+"""
+
+
+def number_of_parts(out: Path) -> int:
+    return len(list((out / "evaluations.parts").glob("0*.parquet")))
+
+
+def start_exploration(command: list[str], out: Path, *options: str) -> subprocess.Popen[str]:
+    """Start an exploration that does not end, and wait until it has written its first parts."""
+    before = number_of_parts(out)
     process = commands.popen(
-        [sys.executable, "-m", "penstock", *command, *SLOW, "-o", str(out), "-q"],
+        [*commands.CODE, WAITING, *command, *SLOW, "-o", str(out), "-q", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     for _ in range(6000):
-        if len(list((out / "evaluations.parts").glob("0*.parquet"))) >= 3:
+        if number_of_parts(out) >= before + 3:
             return process
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
+    process.kill()
     raise AssertionError("no configuration was evaluated within 60 s")
 
 
@@ -210,27 +233,15 @@ def test_resume_continues_a_killed_exploration(tmp_path: Path) -> None:
     assert other_axes.returncode == 2
     assert "is of another axes" in other_axes.stderr
 
-    process = commands.popen(
-        [sys.executable, "-m", "penstock", *command, *SLOW, "-o", str(out), "--resume", "-q"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    for _ in range(6000):
-        if (
-            len(list((out / "evaluations.parts").glob("0*.parquet"))) >= 6
-            or process.poll() is not None
-        ):
-            break
-        time.sleep(0.01)
+    process = start_exploration(command, out, "--resume")
     process.send_signal(signal.SIGINT)
     printed, complaints = process.communicate()
-    if process.returncode == 130:
-        assert "No recommendation: the exploration was stopped" in printed
-        assert "--resume" in complaints
+    assert process.returncode == 130, complaints
+    assert "No recommendation: the exploration was stopped" in printed
+    assert "--resume" in complaints
     assert not (out / "evaluations.parts").exists()
     stopped = pd.read_parquet(out / "evaluations.parquet")
-    assert len(stopped) >= stored_rows
+    assert len(stopped) > stored_rows
 
     resumed = penstock(*command, *SLOW, "-o", str(out), "--resume", "--json")
     assert resumed.returncode == 0, resumed.stderr
