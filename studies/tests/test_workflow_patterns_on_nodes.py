@@ -35,7 +35,7 @@ def test_hints_keep_the_files_of_a_pipeline_on_their_nodes(
     text = platform.with_values(models("moosefs")[MODEL]).to_yaml()
     monkeypatch.setattr(runs, "seeded", lambda *_: text)
     ground = Ground("moosefs", (COUNT,), (("pipeline", KIB), ("broadcast", KIB)))
-    part = Part("moosefs", replace(QUICK, repeat=1, seeds=2, scaled=()))
+    part = Part("moosefs", replace(QUICK, repeat=2, seeds=2, scaled=()))
     runs.measure(ground, part, lambda result: workflow_patterns.store_part(tmp_path, result))
     assert workflow_patterns.read_part(tmp_path / "moosefs.json") == part
 
@@ -49,7 +49,12 @@ def test_hints_keep_the_files_of_a_pipeline_on_their_nodes(
     # files of an input and three outputs
     assert last(AWARE).stored_bytes == COUNT * 4 * FILE_BYTES
     # an input is on its group's node; all other files are local
-    assert last(AWARE).remote_bytes <= COUNT * FILE_BYTES < last(DEFAULT).remote_bytes
+    assert last(AWARE).remote_bytes <= COUNT * FILE_BYTES
+    # MooseFS places a new file on each node in turn, in random order: one run in 3,400 has as few
+    # remote bytes by chance, both runs one time in 10 million
+    default = [run for run in part.runs if run.treatment == last(DEFAULT).treatment]
+    assert len(default) >= 2
+    assert max(run.remote_bytes for run in default) > COUNT * FILE_BYTES
     assert set(last(AWARE).stages_s) == {"stage-1", "stage-2", "stage-3"}
     results = COUNT * (FILE_BYTES // 10)
     for copies in COPIES:
