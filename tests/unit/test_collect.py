@@ -104,7 +104,7 @@ def rows_of(seen: Seen, source: str) -> list[dict[str, Any]]:
 def test_scraped_and_pushed_points_are_in_the_tables_of_a_run(tmp_path: Path) -> None:
     with exporting(text=b"busy_ratio 0.5\n") as url:
         settings = {
-            "pull": {"type": "scrape", "targets": [url], "interval_s": 0.05},
+            "pull": {"type": "scrape", "targets": [url], "interval_s": 0.05, "timeout_s": 60},
             "push": {"type": "influxdb"},
             "lines": {"type": "graphite", "units": {"g.x": "W"}},
         }
