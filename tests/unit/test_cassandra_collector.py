@@ -17,6 +17,7 @@ from penstock.parts.monitoring.collectors.products.cassandra import CassandraPol
 from penstock.parts.monitoring.experiments.recorded import recorded
 from penstock.testing import MemorySink, check_collector
 from penstock.workload.metrics import cassandra
+from tests.unit.ended_processes import wait_for_end
 
 GOLDEN = Path(__file__).parents[1] / "golden/metrics/cassandra-nodetool.txt"
 #: from `nodetool` of a node of Cassandra 5.0.4
@@ -136,19 +137,9 @@ def test_a_hanging_nodetool_is_ended_with_its_children(tmp_path: Path) -> None:
 
 
 def check_ended(pids: Path) -> None:
-    """Check that each process has ended. A killed process may take a while on a busy host."""
+    """Check that each process has ended."""
     for child in map(int, pids.read_text().split()):
-        deadline = time.monotonic() + 20
-        while (state := state_of(child)) not in ("", "Z") and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert state in ("", "Z"), f"process {child} is still running"
-
-
-def state_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return ""
+        wait_for_end(child)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 6])
