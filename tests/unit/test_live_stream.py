@@ -86,10 +86,15 @@ def test_reconnecting_client_receives_each_event_once() -> None:
         watcher.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watcher
-        polls = parts.count
         assert not parts.active
-        await asyncio.sleep(0.1)
-        assert (parts.count, parts.rests) == (polls, 1)  # without a client there are no polls
+        async with asyncio.timeout(
+            60
+        ):  # without a client there are no polls, but one may be running
+            polls = -1
+            while not parts.rests or parts.count != polls:
+                polls = parts.count
+                await asyncio.sleep(0.1)
+        assert parts.rests == 1
         # an id from before the pause cannot be continued
         assert (await receive(hub, after[-1][0], 1))[0][1] == "now"
 
@@ -121,11 +126,14 @@ def test_slow_client_receives_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(hubs, "_MOST_EVENTS", 8)
 
     async def act() -> None:
-        hub = Hub(Counting(), poll_s=0.01)  # type: ignore[arg-type]
+        parts = Counting()
+        hub = Hub(parts, poll_s=0.01)  # type: ignore[arg-type]
         stream = hub.follow(None, 0.0)
         async with contextlib.aclosing(stream):  # type: ignore[type-var]
             assert [n for _ in range(2) for _, n, _ in read(await anext(stream))] == ["now"]
-            await asyncio.sleep(0.5)
+            polls = parts.count + 10
+            while parts.count < polls:
+                await asyncio.sleep(0.01)
             assert len(hub._ring) <= 8
             assert read(await anext(stream))[0][1] == "now"
 
@@ -156,7 +164,7 @@ def test_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPat
             if len(sent) > 3:
                 await never.wait()
 
-        await asyncio.wait_for(EventStreamResponse(hub.follow(None, 0.0)).stream_response(send), 20)
+        await asyncio.wait_for(EventStreamResponse(hub.follow(None, 0.0)).stream_response(send), 60)
         assert len(sent) == 4
         assert hub._streams == 0
 
@@ -229,8 +237,10 @@ def test_slow_parts_are_polled_less_often() -> None:
         return 1
 
     throttled = Throttled(slow, 0.0)
+    before_s = time.monotonic()
     assert throttled.refresh()
-    assert throttled._due - time.monotonic() > 0.02 / 0.02
+    assert throttled._due - before_s > 0.02 / 0.02
+    throttled._due += 60  # also if the host pauses this process
     assert not throttled.refresh()
 
 
