@@ -116,7 +116,7 @@ class Browser:
         """End the browser."""
         with contextlib.suppress(OSError):
             self.ask("Browser.close")
-        self._process.wait(20)
+        self._process.wait(60)
         os.close(self._to)
         os.close(self._from)
 

@@ -102,7 +102,7 @@ class Served:
 
     def end(self) -> None:
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(30)
+        self.process.wait(60)
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,7 @@ class Server:
 
     def end(self) -> None:
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(20)
+        self.process.wait(60)
         self.log.close()
 
 
