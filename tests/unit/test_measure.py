@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -133,11 +135,12 @@ def test_quick_results_are_not_recorded(capsys: pytest.CaptureFixture[str]) -> N
     assert "found --quick with --record" in capsys.readouterr().err
 
 
-def test_time_limit_interrupts_a_study(tmp_path: Path) -> None:
-    ended = tmp_path / "ended"
+def test_time_limit_interrupts_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
     endless = f"""
 import pathlib, time
 try:
+    pathlib.Path({str(begun)!r}).touch()
     while True:
         time.sleep(1)
 except KeyboardInterrupt:
@@ -146,7 +149,18 @@ except KeyboardInterrupt:
     file = tmp_path / "endless.py"
     file.write_text(endless)
     slow = Entry("endless", str(file), out=False, quick=False, record=False)
-    series = Series([slow, entry(tmp_path, "next", 0)], each_s=2.0)
+    series = Series([slow, entry(tmp_path, "next", 0)], each_s=60.0)
+
+    class Started(subprocess.Popen[bytes]):
+        """A program whose time is over a tenth of a second after it has begun, if it is endless."""
+
+        def wait(self, timeout: float | None = None) -> int:
+            while timeout == series.each_s and not begun.exists():
+                assert self.poll() is None
+                time.sleep(0.01)
+            return super().wait(0.1 if timeout == series.each_s and not ended.exists() else timeout)
+
+    monkeypatch.setattr(measure.subprocess, "Popen", Started)
     outcomes = measure.run(series, tmp_path / "out", "abc")
     assert [outcome.result for outcome in outcomes] == ["interrupted", "met"]
     assert ended.exists()  # it could clean up
