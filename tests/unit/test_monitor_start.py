@@ -94,6 +94,7 @@ def test_host_is_sampled_between_start_and_stop(workspace: Workspace) -> None:
     # the journal has an open entry, and its owner is alive
     assert "Nothing" in workspace.penstock("undo").stdout
     wait_for(lambda: workspace.stored("sampler_lateness"))
+    wait_for(lambda: len(workspace.rows("sampler_lateness")) >= 5)
     workspace.penstock("monitor", "stop", "x")
     assert workspace.is_clean()
     assert "Nothing" in workspace.penstock("undo", "--all").stdout
@@ -101,7 +102,10 @@ def test_host_is_sampled_between_start_and_stop(workspace: Workspace) -> None:
     assert len(rows) >= 3
     assert "all" in rows[0]
     manifest = workspace.manifest()
-    assert manifest["receipts"]["monitor"]["complete"] == "complete"
+    # a busy host can delay the sampler by more than an interval
+    monitor = manifest["receipts"]["monitor"]
+    missed = monitor["samples"] < 0.99 * monitor["expected"]
+    assert monitor["complete"] == ("partial" if missed else "complete")
     assert manifest["state"] == "ended"
 
 
