@@ -15,8 +15,8 @@ from penstock.errors import PenstockError
 from penstock.host.journal.journal import Journal
 from penstock.state import closed, runtime_dir, state_dir
 
-#: a user id without an account
-STRANGER = 54321
+#: a user id without an account, another one in each process that runs these tests
+STRANGER = 20_000 + os.getpid() % 40_000
 FALLEN_BACK = Path(f"/tmp/penstock-run-{STRANGER}")
 
 
