@@ -335,7 +335,7 @@ def test_quantiles_without_observations_leave_series_complete() -> None:
     text = b'# TYPE d summary\nd{quantile="0.5"} NaN\nd_count 0\n'
     start_ns = time.time_ns()
     with exporting(text=text) as url:
-        scraper = Scraper("s", {"targets": [url], "interval_s": 0.05})
+        scraper = Scraper("s", {"targets": [url], "interval_s": 0.05, "timeout_s": 60})
         with at_work(scraper, sink):
             until(lambda: scraper.targets[0].due >= 20)
     outcome = recorded([sink.batches[k] for k in sorted(sink.batches)], start_ns, time.time_ns())
