@@ -228,7 +228,8 @@ def _renames(bundle: Bundle) -> pd.DataFrame:
     columns = ["file_id", "kind", "path", "t_ns"]
     if "file_names" not in bundle.tables:
         return pd.DataFrame(columns=columns)
-    return bundle.table("file_names", columns).to_pandas().sort_values("t_ns", kind="stable")
+    names: pd.DataFrame = bundle.table("file_names", columns).to_pandas()
+    return names.sort_values("t_ns", kind="stable")
 
 
 def _files(

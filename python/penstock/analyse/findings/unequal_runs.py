@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +101,7 @@ def _place(outcome: Outcome, run_id: str) -> float | None:
     """Place in the order in which the runs were made; in that of the plan without all starting times."""
     if "places in time" not in outcome.memory:
         runs = outcome.run_ids
-        starts = {
+        starts: dict[str, Any] = {
             r: (outcome.manifest(r).get("times") or {}).get("start_realtime_ns") for r in runs
         }
         known = all(isinstance(start, int | float) for start in starts.values())

@@ -254,10 +254,10 @@ def _points(bundle: Bundle, run: str, group: str, begin: int | None = None) -> R
 def _marks_of(bundle: Bundle) -> tuple[int, int] | None:
     """Start and end of an experiment [ns since 1970]; None for another run."""
     times = bundle.manifest.get("times") or {}
-    ends = times.get("start_realtime_ns"), times.get("end_realtime_ns")
-    if "experiment" not in bundle.manifest or None in ends:
+    start, end = times.get("start_realtime_ns"), times.get("end_realtime_ns")
+    if "experiment" not in bundle.manifest or start is None or end is None:
         return None
-    return int(ends[0]), int(ends[1])
+    return int(start), int(end)
 
 
 def _of_row(about: pd.Series[Any], x: Array, y: Array, run: str = "", group: str = "") -> Series:

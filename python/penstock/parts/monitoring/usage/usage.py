@@ -205,9 +205,9 @@ def _places(rows: Sequence[Mapping[str, Any]]) -> dict[int, tuple[str, str]]:
     for (host, source, kind, *_), members in alike.items():
         of_host = differing.get((host, source, False), {})
         of_device = differing[host, source, True] if kind == "filesystem" else {}
-        for number, labels in members:
-            addition = _listed(labels, [n for n in of_device if n not in of_host])
-            places[number] = f"{host}{_listed(labels, of_host)}", addition
+        for number, own in members:
+            addition = _listed(own, [n for n in of_device if n not in of_host])
+            places[number] = f"{host}{_listed(own, of_host)}", addition
     return places
 
 
@@ -342,8 +342,10 @@ def _with_all_cpus(samples: pd.DataFrame) -> pd.DataFrame:
     grown = (before - after.iloc[0]).fillna(0.0)[~lacking.any(axis=1)]
     total = grown.T.groupby(level="metric").sum().T.rename_axis(columns=None).reset_index()
     rows = total.melt(id_vars="t_ns", var_name="metric", value_name="value")
-    named = {"source": "cpu", "entity": "all", "unit": "s", "cumulative": True}
-    every: pd.DataFrame = pd.concat([samples, rows.assign(**named)], ignore_index=True)
+    named: dict[str, Any] = {"source": "cpu", "entity": "all", "unit": "s", "cumulative": True}
+    for column, value in named.items():
+        rows[column] = value
+    every: pd.DataFrame = pd.concat([samples, rows], ignore_index=True)
     return every
 
 
