@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 MARKS = (".", ",")
 #: a number with an exponent, as programs print it; excludes `nan` and `inf`
-_PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_PLAIN = re.compile(r"[+-]?(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 #: separators of digit groups other than decimal marks and the blank: spaces, apostrophes, underscore
 GROUP_MARKS = "\u00a0\u2009\u202f'\u2019_"
 #: three digits after a single mark: thousands or a fraction

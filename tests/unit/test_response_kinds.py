@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from penstock import numerals
 from penstock.errors import PenstockError
+from penstock.parts.interchange.platform_values import number_with_unit
 from penstock.spec.study import Response, ResponseSource
+from penstock.spec.units import parse_quantity
 from penstock.study.load import read_study
 from penstock.workload.parsers import json, regex
 from penstock.workload.responses import measure
+
+
+def parse_speed(text: str) -> float | None:
+    return number_with_unit(text, {"Gf": 1e9}, 1.0)
+
 
 GERMAN = "1073741824 Bytes (1,1 GB, 1,0 GiB) kopiert, 7,5 s, 143,2 MB/s\n"
 
@@ -68,6 +77,14 @@ def test_ambiguous_numbers_need_a_decimal_mark(text: str, others: list[str]) -> 
 def test_texts_that_are_no_number_are_refused(text: str, mark: str) -> None:
     with pytest.raises(ValueError, match="a number"):
         numerals.number(text, mark)
+
+
+@pytest.mark.parametrize("read", [numerals.number, parse_quantity, parse_speed])
+def test_texts_of_many_digits_take_a_linear_time(read: Callable[[str], object]) -> None:
+    began = time.process_time()
+    with contextlib.suppress(ValueError):
+        read("1" * 200_000 + "!\n!")
+    assert time.process_time() - began < 2
 
 
 def test_a_regular_expression_reads_the_decimal_comma_of_a_locale() -> None:

@@ -73,7 +73,7 @@ _MEANT_OTHERWISE = frozenset(
     # a prefix of a count would be a part of its name, and 5 kops/s be 5 per second
     + [f"{p}{u}" for p in "kmg" for u in [*_COUNTS, *_SHORT_COUNTS]]
 )
-_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+_NUMBER = re.compile(r"\s*([+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?)\s*(.*?)\s*")
 
 #: currencies of prices
 CURRENCIES = ("EUR", "USD", "GBP", "CHF")

@@ -59,7 +59,7 @@ def number_with_unit(text: str, units: Mapping[str, float], bare: float | None) 
     None for invalid text, an unknown unit, and a number that is not finite.
     """
     match = re.fullmatch(
-        r"\s*((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ]*)\s*", text
+        r"\s*((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ]*)\s*", text
     )
     if match is None:
         return None
