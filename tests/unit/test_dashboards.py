@@ -434,6 +434,28 @@ def test_rates_of_a_program_are_converted_by_their_units() -> None:
     assert plots["operations"] == {"ops": 6.0, "requests": pytest.approx(0.1), "commits": 6.0}
 
 
+def test_metrics_of_a_program_with_other_labels_are_separate_lines() -> None:
+    # fails if reads and writes, or two sources, become one line back and forth
+    def batch(source: str, *labels: dict[str, str]) -> Batch:
+        texts = [canonical_labels(one) for one in labels]
+        values = [2.0**60 if source == "b" else float(n) for n, _ in enumerate(texts)]
+        return Batch(
+            source,
+            0,
+            points(metric="ops", labels=texts, utc_ns=[T0] * len(texts), float=values, unit="1/s"),
+        )
+
+    read, write = {"op": "read", "entity": "w0"}, {"op": "write", "entity": "w0"}
+    batches = [batch("a", read, write), batch("b", read)]
+    frame = run_uses(experiment(), recorded(batches, T0, T0 + 10 * S), None)
+    lines = of_run(frame)["operations"]
+    assert {name: values for name, (_, values) in lines.items()} == {
+        "ops w0 read (a)": [0.0],
+        "ops w0 write": [1.0],
+        "ops w0 read (b)": [2.0**60],
+    }
+
+
 def test_a_run_of_a_study_shows_its_quality(tmp_path: Path) -> None:
     monitor = {"samples": 90, "expected": 100, "cpu_ns": 50_000_000}
     manifest = {"run_id": "r001", "receipts": {"monitor": monitor, "trace": {"lost": 0}}}

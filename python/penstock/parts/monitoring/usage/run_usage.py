@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from penstock.archive.bundle import Bundle
 from penstock.host.probe.clock_offset import CLOCK, CLOCK_BOUND
 from penstock.parts.monitoring.experiments.experiment import Experiment
+from penstock.parts.monitoring.experiments.points import numbers_of
 from penstock.parts.monitoring.experiments.recorded import Recorded, labels_of
 from penstock.parts.monitoring.usage.dashboards import OF_RUN
 from penstock.parts.monitoring.usage.process_usage import of_processes
@@ -66,7 +68,10 @@ def run_uses(experiment: Experiment, recorded: Recorded, bundle: Bundle | None) 
 
 def _of_series(recorded: Recorded) -> Iterator[_Stretch]:
     """Metrics that a program reported, and the clocks of the senders."""
-    for row in recorded.series.to_pylist():
+    rows = recorded.series.to_pylist()
+    short = Counter(_who(row) for row in rows)
+    equal = Counter((row["metric"], row["labels"]) for row in rows)
+    for row in rows:
         labels = labels_of(row["labels"])
         metric, unit = str(row["metric"]), str(row["unit"])
         clock = metric == CLOCK
@@ -77,12 +82,21 @@ def _of_series(recorded: Recorded) -> Iterator[_Stretch]:
             continue
         kind, name, to, factor = quantity
         points = recorded.points.filter(pc.equal(recorded.points["series_id"], row["series_id"]))
-        value = pc.coalesce(points["float"], pc.cast(points["integer"], "float64"))
-        value = value.to_numpy(zero_copy_only=False) * factor
-        who = [labels[k] for k in (*HOST_LABELS, "entity") if labels.get(k)]
-        entity = labels.get("source", "") if clock else " ".join([metric, *who])
+        value = np.asarray(numbers_of(points), float) * factor
+        who = _who(row)
+        if short[who] > 1:  # series that differ in other labels, or in their source
+            others = [v for k, v in labels.items() if k not in (*HOST_LABELS, "entity") and v]
+            source = [f"({row['source']})"] if equal[metric, row["labels"]] > 1 else []
+            who = (*who, *others, *source)
+        entity = labels.get("source", "") if clock else " ".join(who)
         at = points["utc_ns"].to_numpy(zero_copy_only=False)
         yield kind, entity, name, to, at, np.abs(value) if clock else value
+
+
+def _who(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Metric, host and entity of a row of `series`."""
+    labels = labels_of(row["labels"])
+    return (str(row["metric"]), *(labels[k] for k in (*HOST_LABELS, "entity") if labels.get(k)))
 
 
 def _program(metric: str, unit: str) -> tuple[str, str, str, float] | None:
