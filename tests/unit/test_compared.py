@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from penstock.archive.catalogue import local_user
 from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.points import Account, Batch, points
 from tests.unit.shared_runs import T0, S, made, own_store, penstock, refused, study
@@ -65,6 +66,24 @@ def test_phases_align_runs_that_start_them_at_different_times(store: Experiments
     assert [(r["phase"], r["metric"]) for r in alone["rows"]] == [("query", "speed n2")]
     assert alone["rows"][0]["values"]["a#1..3"] == [400.0, 408.0, 404.0]
     assert row(document, "run", "wall_s")["values"]["a#1..3"] == [60.0, 67.0, 74.0]
+
+
+def test_all_occurrences_of_a_phase_are_compared(store: Experiments) -> None:
+    """Fails if only the first of several phases of one name counts."""
+    times = np.arange(20.0)
+    for name, level in (("a", 1.0), ("b", 2.0)):
+        running = store.start(name, local_user(), at_ns=T0)
+        utc_ns = T0 + (times * S).astype(np.int64)
+        table = points(metric="speed", utc_ns=utc_ns, float=level * times, unit="B/s")
+        store.sink(running).write(Batch("test", 0, table))
+        for low, high in ((2, 4), (10, 14)):
+            store.mark(running, "begin", "load", T0 + low * S)
+            store.mark(running, "end", "load", T0 + high * S)
+        store.stop(running, at_ns=T0 + 20 * S)
+    document = comparison("a", "b")
+    # 2, 3, 10, 11, 12 and 13 s
+    assert list(row(document, "load", "speed")["values"].values()) == [[8.5], [17.0]]
+    assert list(row(document, "load", "duration")["values"].values()) == [[6.0], [6.0]]
 
 
 def test_groups_are_those_of_welch_and_holm(store: Experiments) -> None:

@@ -262,20 +262,24 @@ def _of_run(
         return values  # a run without observers has only its responses
     one = Selection(str(bundle.path), "run", bundle.path, [bundle.path])
     recorded = of_selection(one, table, partial=partial)
-    # first of several phases of the same name
-    stretches = list({p.name: (p.name, p) for p in reversed(recorded.phases)}.values())[::-1]
+    stretches: dict[str, list[Phase]] = {}
+    for one_phase in recorded.phases:  # one of the same name may occur several times
+        stretches.setdefault(one_phase.name, []).append(one_phase)
     if align is not None:
-        stretches = [(align, recorded.phase(align, "--align"))]
+        stretches = {align: stretches[recorded.phase(align, "--align").name]}
     else:
         values |= _statistics(recorded, WHOLE, None, statistic)
-    for name, phase in stretches:
-        values[name, DURATION, "s"] = phase.end_s - phase.start_s
-        values |= _statistics(recorded, name, phase, statistic)
+    for name, phases in stretches.items():
+        values[name, DURATION, "s"] = sum(p.end_s - p.start_s for p in phases)
+        values |= _statistics(recorded, name, phases, statistic)
     return values
 
 
 def _statistics(
-    recorded: Recorded, phase: str, within: Phase | None, statistic: Callable[[Array], float]
+    recorded: Recorded,
+    phase: str,
+    within: Sequence[Phase] | None,
+    statistic: Callable[[Array], float],
 ) -> dict[Key, float]:
     """Statistics of each quantity over all its nodes, and of each node if there are several."""
     parts: dict[Key, list[Array]] = {}
@@ -283,7 +287,7 @@ def _statistics(
     for s in recorded.series:
         use = np.isfinite(s.y)
         if within is not None:
-            use &= (s.x >= within.start_s) & (s.x < within.end_s)
+            use &= np.any([(s.x >= p.start_s) & (s.x < p.end_s) for p in within], axis=0)
         y = s.y[use]
         if not len(y):
             continue
