@@ -71,6 +71,15 @@ def test_options_of_experiments_are_refused_for_a_bundle(tmp_path: Path) -> None
     assert "found --metric, --unit; expected none of them for a bundle" in str(refused.exception)
 
 
+def test_values_of_one_time_without_an_entity_are_noted(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("at,host,x\n1700000000,a,1\n1700000000,b,5\n1700000001,a,2\n")
+    description = {"time": {"column": "at", "unit": "s"}, "values": {"x": "s"}}
+    (note,) = metrics.read(path, "described", description).notes
+    assert note.startswith("1 values have the time of another value of their series: `entity`")
+    assert not metrics.read(path, "described", description | {"entity": "host"}).notes
+
+
 def test_decimal_commas(tmp_path: Path) -> None:
     text = "submit;name;rchar;wchar;realtime\n1000;a;1,5;1.234,5;7\n2000;b;1,234;-;8,25\n"
     samples = samples_of(tmp_path / "t.csv", text)

@@ -93,6 +93,12 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         )
         parts.append(part[number.notna()])
     merged = pd.concat(parts, ignore_index=True)
+    again = int(merged.duplicated(["utc_ns", "entity", "metric"]).sum())
+    if again:
+        notes.append(
+            f"{again} values have the time of another value of their series: `entity` names the columns that "
+            "distinguish them"
+        )
     return Readings(
         samples(merged[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]),
         notes=notes,
