@@ -99,7 +99,7 @@ def corrected(tables: Recorded, clock: Recorded, name: str) -> Recorded:
     }
     numbers = tables.points["series_id"].to_numpy()
     recorded_ns = tables.points["utc_ns"]
-    times = np.array(recorded_ns.fill_null(0), np.int64)
+    times = np.asarray(recorded_ns.fill_null(0), np.int64).copy()
     measured = False
     for row in tables.series.to_pylist():
         readings = clock.points.filter(
