@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from pathlib import Path
@@ -18,10 +19,12 @@ from penstock.analyse.sequential.fraction import fraction_of
 from penstock.analyse.statistics.effect_table import lenth
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.fit import ASSUMED, NOT_ESTIMABLE, Fit
+from penstock.analyse.statistics.terms import design_of
 from penstock.campaign.analysis import headline
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
 from penstock.errors import PenstockError
+from penstock.spec.study import Factor, Level
 from penstock.study.load import read_study
 
 
@@ -167,6 +170,21 @@ def test_the_difference_between_passes_is_no_headline():
     names = [row["term"] for row in headline(table)]
     assert names[0] == "A"
     assert set(names) == {"A", "B", "A:B"}
+
+
+def test_more_combinations_than_numbers_of_64_bits():
+    """Twenty factors of ten numbers each have 10^20 combinations; their fit ended in a ValueError."""
+    levels = tuple(Level(name=str(n), value=n) for n in range(10))
+    factors = [Factor(name=f"f{i}", levels=levels) for i in range(20)]
+    plan = dataclasses.replace(plan_of(["A", "B"], 2), factors=factors, model="main")
+    drawn = np.random.default_rng(3).integers(0, 10, (30, 20))
+    chosen = np.vstack([drawn, drawn[:5]])
+    data = pd.DataFrame(chosen.astype(str), columns=[f.name for f in factors])
+    design = design_of(data, plan)
+    assert len(design.levels) == 30
+    assert (design.levels[design.of_run] == chosen).all()
+    # in the order of the numbers, the first factor slowest
+    assert design.levels.tolist() == sorted(design.levels.tolist())
 
 
 def test_one_replicate_is_judged_by_lenth():

@@ -29,6 +29,8 @@ Numbers = NDArray[np.integer[Any]]
 
 #: maximum number of terms of a fit
 MOST_TERMS = 2500
+#: maximum number of combinations of levels that have a number of 64 bits
+_MOST_NUMBERED = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,14 @@ def numbers(data: pd.DataFrame, plan: Plan) -> NDArray[np.int64]:
 def design_of(data: pd.DataFrame, plan: Plan) -> Design:
     """The terms of a plan's model over the treatments with runs in `data`."""
     level = numbers(data, plan)
-    places = np.ravel_multi_index(tuple(level.T), tuple(len(f.levels) for f in plan.factors))
-    _, first, of_run = np.unique(places, return_index=True, return_inverse=True)
+    sizes = [len(f.levels) for f in plan.factors]
+    if math.prod(sizes) <= _MOST_NUMBERED:
+        places = np.ravel_multi_index(tuple(level.T), tuple(sizes))
+        _, first, of_run = np.unique(places, return_index=True, return_inverse=True)
+    else:
+        _, first, of_run = np.unique(level, axis=0, return_index=True, return_inverse=True)
     level = level[first]
-    return Design(_terms(level, plan), level, of_run)
+    return Design(_terms(level, plan), level, of_run.reshape(-1))
 
 
 def sum_to_zero(numbers_of: Numbers) -> Values:
