@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -73,15 +73,15 @@ def shares(base: Values, terms: Sequence[Named], others: Sequence[Named]) -> dic
         if float(np.linalg.norm(rest)) < 1e-8 * float(np.linalg.norm(own)):
             continue
         alone = own - _projected(_basis(base), own)
-        by_term[name] = sorted(
-            (
-                share
-                for j, (rival, _) in enumerate(others)
-                if (share := _share(rival, rest, alone, outside, centred, ends[j : j + 2]))
-                is not None
-            ),
-            key=lambda s: (not s.exact, -round(abs(s.share), 9)),
-        )
+        every = _of_single(rest, alone, outside, centred, ends)
+        for j in np.flatnonzero(np.diff(ends) > 1).tolist():
+            every[j] = _share(rest, alone, outside, centred, ends[j : j + 2])
+        named_shares = [
+            replace(share, rival=others[j][0])
+            for j, share in sorted(every.items())
+            if share is not None
+        ]
+        by_term[name] = sorted(named_shares, key=lambda s: (not s.exact, -round(abs(s.share), 9)))
     return by_term
 
 
@@ -114,20 +114,40 @@ def _single(
     return by_term
 
 
+def _of_single(
+    rest: Values, alone: Values, outside: Values, centred: Values, ends: Values
+) -> dict[int, Share | None]:
+    """`_share` of each other term of one column, by its index, together: there may be thousands."""
+    single = np.flatnonzero(np.diff(ends) == 1)
+    its, z = centred[:, ends[single]], outside[:, ends[single]]
+    sizes = np.linalg.norm(its, axis=0)
+    there = sizes >= 1e-8 * np.maximum(np.linalg.norm(z, axis=0), 1e-300)
+    unit = its / np.where(sizes > 0, sizes, 1.0)
+    exact = np.linalg.norm(_basis(alone).T @ unit, axis=0) > 1 - LEAST_SHARE
+    signed = rest.shape[1] == 1
+    if signed:
+        values = (rest[:, 0] @ z) / float(rest[:, 0] @ rest[:, 0])
+    else:
+        values = np.linalg.norm(_basis(rest).T @ unit, axis=0)
+    there &= np.abs(values) > LEAST_SHARE
+    return {
+        int(j): Share("", float(value), bool(is_exact), signed)
+        for j, value, is_exact in zip(single[there], values[there], exact[there], strict=True)
+    }
+
+
 def _share(
-    rival: str, rest: Values, alone: Values, outside: Values, centred: Values, ends: Values
+    rest: Values, alone: Values, outside: Values, centred: Values, ends: Values
 ) -> Share | None:
-    """Share of one other term: `rest` is the term adjusted for the model, `alone` adjusted for the mean."""
+    """Share of one other term of several columns, without its name: `rest` is the term adjusted for the
+    model, `alone` adjusted for the mean."""
     where = slice(int(ends[0]), int(ends[1]))
     its, z = centred[:, where], outside[:, where]
     if float(np.linalg.norm(its)) < 1e-8 * max(float(np.linalg.norm(z)), 1e-300):
         return None
     exact = _cosine(alone, its) > 1 - LEAST_SHARE
-    if rest.shape[1] == 1 and z.shape[1] == 1:
-        value = float(rest[:, 0] @ z[:, 0]) / float(rest[:, 0] @ rest[:, 0])
-        return Share(rival, value, exact) if abs(value) > LEAST_SHARE else None
     value = _cosine(rest, its)
-    return Share(rival, value, exact, signed=False) if value > LEAST_SHARE else None
+    return Share("", value, exact, signed=False) if value > LEAST_SHARE else None
 
 
 def _cosine(one: Values, other: Values) -> float:
