@@ -104,8 +104,8 @@ def _place(outcome: Outcome, run_id: str) -> float | None:
         starts: dict[str, Any] = {
             r: (outcome.manifest(r).get("times") or {}).get("start_realtime_ns") for r in runs
         }
-        known = all(isinstance(start, int | float) for start in starts.values())
-        order = sorted(runs, key=lambda r: starts[r]) if known else []
+        complete = all(isinstance(start, int | float) for start in starts.values())
+        order = sorted(runs, key=lambda r: starts[r]) if complete else []
         outcome.memory["places in time"] = {r: float(at) for at, r in enumerate(order, start=1)}
     of_run: dict[str, float] = outcome.memory["places in time"]
     place = of_run.get(run_id, outcome.manifest(run_id).get("run_order"))
