@@ -337,7 +337,7 @@ def _means(state: _State) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]
 
 
 def _of_blocks(y: Values, settings: NDArray[Any], blocks: NDArray[Any]) -> Values:
-    """What the block of each run adds to its value, adjusted for settings; 0 if the runs do not separate
+    """The part of each value due to its block, adjusted for settings; 0 if the runs do not separate
     blocks from settings."""
     setting, block = (np.unique(of_run, return_inverse=True)[1] for of_run in (settings, blocks))
     if not block.any():

@@ -309,13 +309,13 @@ def _responses(a: list[dict[str, Any]], b: list[dict[str, Any]], *, paired: bool
     return measured
 
 
-def _units(manifests: list[dict[str, Any]], name: str) -> list[str]:
+def _units(manifests: Sequence[Mapping[str, Any]], name: str) -> list[str]:
     """The units of a response in runs that have it."""
     responses = [(m.get("responses") or {}).get(name) for m in manifests]
     return sorted({str(r.get("unit") or "") for r in responses if r})
 
 
-def _in_other_units(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[str]:
+def _in_other_units(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> list[str]:
     """Text on the responses that are not compared, because A and B have them in different units."""
     names = [n for n in a[0].get("responses") or {} if n in (b[0].get("responses") or {})]
     units = {n: (_units(a, n), _units(b, n)) for n in names if n != "wall_s"}
