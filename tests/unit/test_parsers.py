@@ -129,6 +129,53 @@ def test_fio_options_before_the_first_name_are_global():
     ]
 
 
+def test_fio_options_without_a_value_do_not_take_the_next_one():
+    jobs = (
+        fio.operations("fio --name=a --rw=read --stonewall --name=b --rw=write --stonewall") or []
+    )
+    assert [(j.name, j.rw, j.beyond) for j in jobs] == [
+        ("a", "read", ()),
+        ("b", "write", ("stonewall",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "bytes_", "beyond"),
+    [
+        ("--rw=write --bs=4k,64k", 65536, ()),
+        ("--rw=read --bs=,64k", 4096, ()),
+        ("--rw=write --bs=8k,", 4096, ()),
+        ("--rw=randrw --bs=4k,64k", 4096, ("bs",)),
+        ("--rw=randread:8", 4096, ("rw",)),
+        ("--rw=randtrim", 4096, ("rw",)),
+        ("--rate=10m --thinktime=0 --loops=1", 4096, ("rate",)),
+        (
+            "--random_distribution=zipf:1.2 --ioengine=mmap",
+            4096,
+            ("random_distribution", "ioengine"),
+        ),
+        ("--size=10% --norandommap --timeout=5", 4096, ("size",)),
+    ],
+)
+def test_fio_options_beyond_the_fields_of_a_job(
+    options: str, bytes_: int, beyond: tuple[str, ...]
+) -> None:
+    (job,) = fio.operations(f"fio --name=a {options}") or []
+    assert (job.bs_bytes, job.beyond) == (bytes_, beyond)
+
+
+def test_amount_and_synchronous_writes_of_fio():
+    (job,) = (
+        fio.operations("fio --name=a --rw=write --size=1g --io_size=4g --sync=1 --buffered=0") or []
+    )
+    assert (job.size_bytes, job.io_bytes, job.fsync, job.direct) == (1 << 30, 4 << 30, 1, True)
+    assert [j.call for j in fio.operations("fio --name=a --name=b; fio --name=c") or []] == [
+        0,
+        0,
+        1,
+    ]
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -187,6 +187,26 @@ def test_prediction_of_a_study_without_runs(plan_and_study: tuple[Study, Plan]) 
     assert by["hdd-7200", "sequential", "1"] > 50 * by["hdd-7200", "random", "1"]
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ("--rate_iops=100", "the model has no --rate_iops of fio"),
+        ("--name=second --stonewall", "the model has no --stonewall of fio"),
+        ("--name=second --runtime=9", "the model has no jobs that end separately"),
+        ("--name=a; fio --name=b", "the model has no calls of fio one after the other"),
+    ],
+)
+def test_options_beyond_the_model_have_no_prediction(
+    tmp_path: Path, options: str, why: str
+) -> None:
+    """They were ignored: a limited rate was predicted as an unlimited one."""
+    file = tmp_path / "limited.study.yaml"
+    file.write_text(STUDY.replace("--output-format", f"{options} --output-format"))
+    frame = predict_plan(load_study(file), seeds=1)
+    assert frame["predicted"].isna().all()
+    assert set(frame["note"]) == {why}
+
+
 def test_without_operations_the_trace_is_replayed(
     tmp_path: Path, plan_and_study: tuple[Study, Plan]
 ) -> None:

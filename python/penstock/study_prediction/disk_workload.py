@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.study.resolve import ResolvedDisk, ResolvedRun
 from penstock.study_prediction.think_times import ClientCosts
+from penstock.text import listed
 from penstock.workload.measured import JobSpec
 
 MAX_REQUEST_BYTES = 1 << 20
@@ -43,6 +45,28 @@ def disk_of(run: ResolvedRun, place: str | None) -> ResolvedDisk:
     return run.disks[0]
 
 
+def beyond_model(jobs: Sequence[JobSpec]) -> str:
+    """Why no closed loop models these jobs; empty if one does."""
+    options = sorted({f"--{name}" for job in jobs for name in job.beyond})
+    if options:
+        return f"the model has no {listed(options, 'or')} of fio"
+    if len({job.call for job in jobs}) > 1:
+        return "the model has no calls of fio one after the other"
+    if len({_end(job) for job in jobs}) > 1:
+        return "the model has no jobs that end separately"
+    return ""
+
+
+def _end(job: JobSpec) -> tuple[float | None, int | None]:
+    """Seconds and operations of each thread of a job, whichever ends first."""
+    if job.number_ios:
+        return job.runtime_s, job.number_ios
+    if job.time_based and job.runtime_s:
+        return job.runtime_s, None
+    amount = job.io_bytes or job.size_bytes or _DEFAULT_FILE_BYTES
+    return job.runtime_s, max(1, amount // job.bs_bytes)
+
+
 def closed_loop_of(run: ResolvedRun, jobs: list[JobSpec], costs: ClientCosts) -> ClosedLoop:
     """The simulation of a command's jobs, all started together (the first job's disk)."""
     disk = disk_of(run, jobs[0].filename or jobs[0].directory)
@@ -64,7 +88,8 @@ def closed_loop_of(run: ResolvedRun, jobs: list[JobSpec], costs: ClientCosts) ->
         spec["operations"] = first.number_ios
     elif not (first.time_based and first.runtime_s):
         block = int(clients[0]["pattern"]["block_bytes"])
-        spec["operations"] = max(1, (first.size_bytes or _DEFAULT_FILE_BYTES) // block)
+        amount = first.io_bytes or first.size_bytes or _DEFAULT_FILE_BYTES
+        spec["operations"] = max(1, amount // block)
     return ClosedLoop(disk, spec, "; ".join(sorted({n for n in notes if n})))
 
 

@@ -24,7 +24,12 @@ from penstock.spec.study import Response, Study
 from penstock.spec.units import convert
 from penstock.study.load import load_study
 from penstock.study.resolve import ResolvedRun, example_command, resolve
-from penstock.study_prediction.disk_workload import ClosedLoop, closed_loop_of, disk_of
+from penstock.study_prediction.disk_workload import (
+    ClosedLoop,
+    beyond_model,
+    closed_loop_of,
+    disk_of,
+)
 from penstock.study_prediction.replay import Traced, traced
 from penstock.study_prediction.residuals import calibrated_by_others, write_pairs
 from penstock.study_prediction.think_times import BOTH, ClientCosts, client_costs, disk_events
@@ -235,13 +240,15 @@ def _predict(
         run = resolve(study, levels)
         jobs = _jobs(run)
         draws_by_name: dict[str, _Draws] = {}
-        note, basis = "no operations in the command, and no trace to replay", None
-        if jobs:
+        beyond = beyond_model(jobs)
+        note, basis = beyond or "no operations in the command, and no trace to replay", None
+        if jobs and not beyond:
             loop = closed_loop_of(run, jobs, costs)
             note = loop.note or "the station does not give it"
             draws_by_name = _by_station(study.responses, loop, costs, seeds)
         elif bases is not None:
             draws_by_name, note, basis = _replayed(study, run, bases, seeds)
+            note = f"{beyond}; {note}" if beyond else note
         for response in study.responses:
             draws = draws_by_name.get(response.name)
             interval = order_statistics(draws.singles, LEVEL) if draws else None
@@ -254,7 +261,7 @@ def _predict(
                     "predicted": draws.predicted if draws else np.nan,
                     "ci_low": interval.low if interval else np.nan,
                     "ci_high": interval.high if interval else np.nan,
-                    "source": "station" if jobs else "replay",
+                    "source": "station" if jobs and not beyond else "replay",
                     "note": draws.note if draws else note,
                     "basis_treatment": basis,
                 }

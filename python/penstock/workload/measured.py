@@ -32,7 +32,11 @@ class Report(dict[str, Measured]):
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One I/O job of a command line. None: unspecified."""
+    """One I/O job of a command line. None: unspecified.
+
+    `io_bytes`: amount of input and output, if it is not `size_bytes`. `beyond`: options that change the I/O
+    in a way that the other fields do not express. `call`: number of the call in the command.
+    """
 
     rw: str
     bs_bytes: int
@@ -52,6 +56,9 @@ class JobSpec:
     time_based: bool = False
     offset_bytes: int = 0
     offset_increment_bytes: int = 0
+    io_bytes: int | None = None
+    beyond: tuple[str, ...] = ()
+    call: int = 0
 
     @property
     def direction(self) -> Literal["read", "write", "mixed"]:

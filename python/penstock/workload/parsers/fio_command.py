@@ -6,14 +6,50 @@ import re
 import shlex
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 
 from penstock.workload.measured import JobSpec
 
-_NAMES = {"readwrite": "rw", "blocksize": "bs", "rwmixwrite": "rwmixwrite", "io_limit": "io_size"}
+_NAMES = {
+    "readwrite": "rw",
+    "blocksize": "bs",
+    "io_limit": "io_size",
+    "timeout": "runtime",
+    "start_delay": "startdelay",
+    "wait_for_previous": "stonewall",
+}
 #: options without a value
-_FLAGS = {"time_based", "group_reporting", "thread", "minimal"}
+_FLAGS = {
+    *("time_based", "group_reporting", "thread", "minimal", "stonewall", "exitall"),
+    *("norandommap", "new_group", "zero_buffers"),
+}
 #: options whose value may be missing at the end of a command
-_SWITCHES = {"direct", "end_fsync", "invalidate"}
+_SWITCHES = {"direct", "end_fsync", "invalidate", "fill_device"}
+#: options that change the I/O beyond the fields of a JobSpec, and their values without an effect
+_BEYOND = {
+    "rate": ("0",),
+    "rate_iops": ("0",),
+    "thinktime": ("0",),
+    "flow": ("0",),
+    "latency_target": ("0",),
+    "startdelay": ("0",),
+    "stonewall": ("0",),
+    "wait_for": (),
+    "exitall": ("0",),
+    "loops": ("1",),
+    "nrfiles": ("1",),
+    "filesize": (),
+    "fill_device": ("0",),
+    "verify": ("0",),
+    "read_iolog": (),
+    "random_distribution": ("random",),
+    "percentage_random": ("100",),
+    "trim_percentage": ("0",),
+    "bs_is_seq_rand": ("0",),
+    "zonemode": ("none",),
+    "zonesize": ("0",),
+}
+_ENGINES = {"sync", "psync", "vsync", "pvsync", "pvsync2", "libaio", "posixaio", "io_uring"}
 _MODES = "read write trim randread randwrite randtrim rw readwrite randrw trimwrite".split()
 _POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -31,8 +67,8 @@ def operations(command: str) -> list[JobSpec] | None:
         return None
     jobs: list[JobSpec] = []
     try:
-        for arguments in _calls(tokens):
-            jobs += _jobs(arguments)
+        for number, arguments in enumerate(_calls(tokens)):
+            jobs += (replace(job, call=number) for job in _jobs(arguments))
     except (_Untold, ValueError):
         return None
     return jobs or None
@@ -86,7 +122,9 @@ def _jobs(arguments: list[str]) -> Iterator[JobSpec]:
             current["name"] = value
         else:
             current[name] = value
-    for job in jobs:
+    for number, job in enumerate(jobs):
+        if not number:
+            job.pop("stonewall", None)
         yield _job(job)
 
 
@@ -95,32 +133,63 @@ def _job(job: dict[str, str]) -> JobSpec:
     mode = job.get("rw", "read").partition(":")[0]
     if mode not in _MODES or "bsrange" in job or "bssplit" in job:
         raise _Untold(mode)
-    blocks = [part for part in job.get("bs", "4k").split(",") if part]
-    if not blocks:
-        raise _Untold("bs")
-    size = job.get("size", job.get("io_size"))
+    reads, writes = _blocks(job.get("bs", "4k"))
+    size, amount = (job.get(name) for name in ("size", "io_size"))
+    share = [name for name in ("size", "io_size") if job.get(name, "").endswith("%")]
+    size_bytes, io_bytes = (
+        None if text is None or text.endswith("%") else _bytes(text, base)
+        for text in (size, amount)
+    )
     runtime = job.get("runtime")
     mix = 100 - int(job["rwmixwrite"]) if "rwmixwrite" in job else int(job.get("rwmixread", "50"))
-    return JobSpec(
+    synced = job.get("sync", "0") not in ("0", "none")
+    spec = JobSpec(
         rw=mode,
-        bs_bytes=_bytes(blocks[0], base),
+        bs_bytes=_bytes(reads, base),
         numjobs=int(job.get("numjobs", "1")),
         iodepth=int(job.get("iodepth", "1")),
-        direct=job.get("direct", "0") != "0",
-        size_bytes=_bytes(size, base) if size is not None and not size.endswith("%") else None,
+        direct=job.get("direct", "0") != "0" or job.get("buffered") == "0",
+        size_bytes=size_bytes if size is not None else io_bytes,
         runtime_s=_seconds(runtime) if runtime is not None else None,
         name=job["name"],
         ioengine=job.get("ioengine", "psync"),
         number_ios=int(job["number_ios"]) if "number_ios" in job else None,
         rwmixread=mix,
-        fsync=int(job.get("fsync", job.get("fdatasync", "0"))),
+        fsync=int(job.get("fsync", job.get("fdatasync", "1" if synced else "0"))),
         end_fsync=job.get("end_fsync", "0") != "0",
         filename=job.get("filename"),
         directory=job.get("directory"),
         time_based=job.get("time_based", "0") != "0",
         offset_bytes=_bytes(job.get("offset", "0"), base),
         offset_increment_bytes=_bytes(job.get("offset_increment", "0"), base),
+        io_bytes=io_bytes,
     )
+    beyond = [*_beyond(job), *share]
+    if spec.direction == "write":
+        spec = replace(spec, bs_bytes=_bytes(writes, base))
+    elif spec.direction == "mixed" and _bytes(reads, base) != _bytes(writes, base):
+        beyond.append("bs")
+    return replace(spec, beyond=tuple(beyond))
+
+
+def _beyond(job: dict[str, str]) -> Iterator[str]:
+    """Options of a job that change its I/O beyond the fields of a JobSpec."""
+    for name, without_effect in _BEYOND.items():
+        if name in job and job[name] not in without_effect:
+            yield name
+    if ":" in job.get("rw", "") or "trim" in job.get("rw", ""):
+        yield "rw"
+    if job.get("ioengine", "psync") not in _ENGINES:
+        yield "ioengine"
+
+
+def _blocks(text: str) -> tuple[str, str]:
+    """Block sizes of reads and writes; fio's default, 4 KiB, for one that is left out."""
+    parts = [part.strip() for part in text.split(",")]
+    if not any(parts):
+        raise _Untold("bs")
+    reads = parts[0] or "4k"
+    return reads, reads if len(parts) == 1 else parts[1] or "4k"
 
 
 def _bytes(text: str, base: int) -> int:
