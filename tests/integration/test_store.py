@@ -86,7 +86,8 @@ def servers_have_started(ground: Ground) -> bool:
 
 
 def a_client_has_mounted(ground: Ground) -> bool:
-    journal = ground.journal().path.read_text()
+    path = ground.journal().path
+    journal = path.read_text() if path.exists() else ""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             name, groups = ((process / entry).read_text() for entry in ("comm", "cgroup"))
