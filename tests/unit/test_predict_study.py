@@ -187,6 +187,26 @@ def test_prediction_of_a_study_without_runs(plan_and_study: tuple[Study, Plan]) 
     assert by["hdd-7200", "sequential", "1"] > 50 * by["hdd-7200", "random", "1"]
 
 
+def test_calls_of_a_buffered_reader_are_smaller_than_its_requests(tmp_path: Path) -> None:
+    """Requests of the kernel's read-ahead counted as calls of the program."""
+    file = tmp_path / "buffered.study.yaml"
+    text = STUDY.replace("--direct=1", "--number_ios=3200").replace("--time_based --runtime=2", "")
+    text = text.replace(
+        "observers:",
+        "  iops: {from: read_iops, unit: 1/s, better: higher}\n"
+        "  p99: {from: read_p99_latency, unit: ms, better: lower}\n"
+        "  bytes: {from: read_bytes, unit: KiB, better: lower}\nobservers:",
+    )
+    file.write_text(text)
+    keys = ["disk", "pattern", "jobs", "response"]
+    predicted = predict_plan(load_study(file), seeds=1).set_index(keys)["predicted"].sort_index()
+    of = predicted["sata-ssd", "sequential", "1"]
+    assert of["bytes"] == pytest.approx(3200 * 4)
+    assert of["iops"] * 4 / 1024 == pytest.approx(of["bandwidth"])
+    assert np.isnan(of["p99"])
+    assert predicted["sata-ssd", "random", "1", "p99"] > 0
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

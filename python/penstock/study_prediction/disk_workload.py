@@ -16,15 +16,21 @@ MAX_REQUEST_BYTES = 1 << 20
 #: the kernel's default read-ahead for a buffered sequential reader, 128 KiB
 READAHEAD_BYTES = 128 << 10
 _DEFAULT_FILE_BYTES = 1 << 30
+#: engines of fio with one request at a time, whatever its iodepth
+_SYNCHRONOUS = ("psync", "sync", "vsync", "pvsync", "pvsync2")
 
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """A closed loop on one disk: a simulation without its seed; `note` lists omissions of the model."""
+    """A closed loop on one disk: a simulation without its seed; `note` lists omissions of the model.
+
+    `calls_per_read`: calls of the program for each simulated read; None if it differs between jobs.
+    """
 
     disk: ResolvedDisk
     spec: dict[str, Any]
     note: str = ""
+    calls_per_read: float | None = 1.0
 
 
 def disk_of(run: ResolvedRun, place: str | None) -> ResolvedDisk:
@@ -58,13 +64,24 @@ def beyond_model(jobs: Sequence[JobSpec]) -> str:
 
 
 def _end(job: JobSpec) -> tuple[float | None, int | None]:
-    """Seconds and operations of each thread of a job, whichever ends first."""
-    if job.number_ios:
-        return job.runtime_s, job.number_ios
-    if job.time_based and job.runtime_s:
+    """Seconds and requests of each thread of a job, whichever ends first."""
+    if job.time_based and job.runtime_s and not job.number_ios:
         return job.runtime_s, None
     amount = job.io_bytes or job.size_bytes or _DEFAULT_FILE_BYTES
-    return job.runtime_s, max(1, amount // job.bs_bytes)
+    if job.number_ios:
+        amount = job.number_ios * job.bs_bytes
+    return job.runtime_s, max(1, amount // _request_bytes(job))
+
+
+def _request_bytes(job: JobSpec) -> int:
+    """Bytes of a request: those of a call, or of the kernel's read-ahead for a buffered sequential reader."""
+    if job.direct or job.direction != "read" or job.random:
+        return job.bs_bytes
+    return min(max(READAHEAD_BYTES, job.bs_bytes), _file_bytes(job))
+
+
+def _file_bytes(job: JobSpec) -> int:
+    return max(job.size_bytes or _DEFAULT_FILE_BYTES, job.bs_bytes)
 
 
 def closed_loop_of(run: ResolvedRun, jobs: list[JobSpec], costs: ClientCosts) -> ClosedLoop:
@@ -84,13 +101,14 @@ def closed_loop_of(run: ResolvedRun, jobs: list[JobSpec], costs: ClientCosts) ->
     }
     if first.runtime_s:
         spec["duration_s"] = first.runtime_s
-    if first.number_ios:
-        spec["operations"] = first.number_ios
-    elif not (first.time_based and first.runtime_s):
-        block = int(clients[0]["pattern"]["block_bytes"])
-        amount = first.io_bytes or first.size_bytes or _DEFAULT_FILE_BYTES
-        spec["operations"] = max(1, amount // block)
-    return ClosedLoop(disk, spec, "; ".join(sorted({n for n in notes if n})))
+    operations = _end(first)[1]
+    if operations is not None:
+        spec["operations"] = operations
+    calls = {_request_bytes(job) / job.bs_bytes for job in jobs if job.direction != "write"} or {
+        1.0
+    }
+    note = "; ".join(sorted({n for n in notes if n}))
+    return ClosedLoop(disk, spec, note, calls.pop() if len(calls) == 1 else None)
 
 
 def _placed(job: JobSpec, client: dict[str, Any]) -> list[dict[str, Any]]:
@@ -108,7 +126,7 @@ def _placed(job: JobSpec, client: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _client(job: JobSpec, costs: ClientCosts) -> tuple[dict[str, Any], str]:
-    file_bytes = max(job.size_bytes or _DEFAULT_FILE_BYTES, job.bs_bytes)
+    file_bytes = _file_bytes(job)
     pattern: dict[str, Any] = {
         "kind": "random" if job.random or job.direction == "mixed" else "sequential",
         "op": job.direction,
@@ -120,7 +138,7 @@ def _client(job: JobSpec, costs: ClientCosts) -> tuple[dict[str, Any], str]:
     client: dict[str, Any] = {
         "count": job.numjobs,
         "pattern": pattern,
-        "iodepth": 1 if job.ioengine in ("psync", "sync", "pvsync", "pvsync2") else job.iodepth,
+        "iodepth": 1 if job.ioengine in _SYNCHRONOUS else job.iodepth,
         "think_ns": costs.fixed_ns,
         "think_ns_per_byte": costs.think_ns_per_byte,
         "shared_file": job.filename is not None,
@@ -129,7 +147,7 @@ def _client(job: JobSpec, costs: ClientCosts) -> tuple[dict[str, Any], str]:
         return client, "syncs not modelled" if job.fsync and job.direction != "read" else ""
     if job.direction == "read" and not job.random:
         # the program reads pages that the kernel read ahead: the disk serves read-ahead, two in flight
-        block = min(max(READAHEAD_BYTES, job.bs_bytes), file_bytes)
+        block = _request_bytes(job)
         client["iodepth"] = 2
         client["think_ns"] = costs.think_ns * block / job.bs_bytes
         pattern["block_bytes"] = block

@@ -272,7 +272,8 @@ def _predict(
 def _by_station(
     responses: Sequence[Response], loop: ClosedLoop, costs: ClientCosts, seeds: int
 ) -> dict[str, _Draws]:
-    values = [_responses(responses, o, costs.path_ns) for o in _outcomes(loop, seeds)]
+    outcomes = _outcomes(loop, seeds)
+    values = [_responses(responses, o, costs.path_ns, loop.calls_per_read) for o in outcomes]
     draws = {}
     for response in responses:
         singles = [v[response.name] for v in values if response.name in v]
@@ -357,26 +358,35 @@ def _same_program(one: ResolvedRun, other: ResolvedRun) -> bool:
 
 
 def _responses(
-    responses: Sequence[Response], outcome: Mapping[str, Any], path_ns: float
+    responses: Sequence[Response],
+    outcome: Mapping[str, Any],
+    path_ns: float,
+    calls_per_read: float | None,
 ) -> dict[str, float]:
     """The study's responses that the station determines, each in its unit.
 
-    The path to the disk was simulated as think time (equivalent in a closed loop); it is latency here.
+    The path to the disk was simulated as think time (equivalent in a closed loop); it is latency here. Calls
+    that the kernel's read-ahead serves have no latency of the station.
     """
     read, write = outcome["read"], outcome["write"]
     available: dict[str, tuple[float, str]] = {
         "wall_s": (outcome["elapsed_s"], "s"),
         "bandwidth": (read["rate_bps"] + write["rate_bps"], "B/s"),
-        "iops": (read["iops"] + write["iops"], "1/s"),
         "bytes": (float(read["bytes"] + write["bytes"]), "B"),
     }
+    if calls_per_read is not None:
+        available["iops"] = (calls_per_read * read["iops"] + write["iops"], "1/s")
     for name, part in (("read", read), ("write", write)):
         if not part["operations"]:
             continue
         available[f"{name}_bandwidth"] = (part["rate_bps"], "B/s")
-        available[f"{name}_iops"] = (part["iops"], "1/s")
         available[f"{name}_bytes"] = (float(part["bytes"]), "B")
-        available[f"{name}_requests"] = (float(part["operations"]), "requests")
+        calls = 1.0 if name == "write" else calls_per_read
+        if calls is not None:
+            available[f"{name}_iops"] = (calls * part["iops"], "1/s")
+            available[f"{name}_requests"] = (calls * part["operations"], "requests")
+        if calls != 1.0:
+            continue
         available[f"{name}_mean_latency"] = (part["latency_mean_ns"] + path_ns, "ns")
         quantiles = dict(part["latency_ns"])
         for label, p in _PERCENTILES.items():
