@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from penstock.profile.model import native
 from penstock.spec.study import Study
 from penstock.study.load import load_study
 from penstock.study.resolve import example_command, resolve
-from penstock.study_prediction.disk_workload import closed_loop_of
+from penstock.study_prediction.disk_workload import beyond_model, closed_loop_of
 from penstock.study_prediction.predict import predict_plan, predict_study, score
 from penstock.study_prediction.think_times import ClientCosts, client_costs
 from penstock.workload.parsers import parser
@@ -205,6 +206,25 @@ def test_calls_of_a_buffered_reader_are_smaller_than_its_requests(tmp_path: Path
     assert of["iops"] * 4 / 1024 == pytest.approx(of["bandwidth"])
     assert np.isnan(of["p99"])
     assert predicted["sata-ssd", "random", "1", "p99"] > 0
+
+
+def test_jobs_are_on_the_disk_of_their_files(tmp_path: Path) -> None:
+    """A relative name of a file was on the first disk, as were all jobs."""
+    two = '        - {name: data, profile: "{disk}", time_scale: 4}\n'
+    two += "        - {name: log, profile: hdd-7200, time_scale: 4, mount: /var/log/db}\n"
+    first = STUDY.index("        - {name: data")
+    text = STUDY[:first] + two + STUDY[STUDY.index("workload:") :]
+    file = tmp_path / "disks.study.yaml"
+    file.write_text(text.replace("--directory={data}", "--directory={log} --filename=x"))
+    study = load_study(file)
+    run = resolve(study, make_plan(study).rows[0].levels)
+    (job,) = parser("fio").operations(example_command(run)) or []
+    assert closed_loop_of(run, [job], ClientCosts()).disk.name == "log"
+    assert beyond_model(run, [job]) == ""
+    other = replace(job, filename="/data/y")
+    mounted = replace(job, filename="/var/log/db/y")
+    assert beyond_model(run, [job, mounted]) == ""
+    assert beyond_model(run, [job, other]) == "the model has no jobs on several disks"
 
 
 @pytest.mark.parametrize(

@@ -45,13 +45,13 @@ def disk_of(run: ResolvedRun, place: str | None) -> ResolvedDisk:
             "(penstock profile fits one)"
         )
     for disk in run.disks:
-        names = (f"/{disk.name}", f"/{disk.disk_id}")
+        names = [n for n in (f"/{disk.name}", f"/{disk.disk_id}", disk.mount) if n]
         if place and any(place == n or place.startswith(f"{n}/") for n in names):
             return disk
     return run.disks[0]
 
 
-def beyond_model(jobs: Sequence[JobSpec]) -> str:
+def beyond_model(run: ResolvedRun, jobs: Sequence[JobSpec]) -> str:
     """Why no closed loop models these jobs; empty if one does."""
     options = sorted({f"--{name}" for job in jobs for name in job.beyond})
     if options:
@@ -60,7 +60,20 @@ def beyond_model(jobs: Sequence[JobSpec]) -> str:
         return "the model has no calls of fio one after the other"
     if len({_end(job) for job in jobs}) > 1:
         return "the model has no jobs that end separately"
+    if len({_disk_id(run, job) for job in jobs}) > 1:
+        return "the model has no jobs on several disks"
     return ""
+
+
+def _place(job: JobSpec) -> str | None:
+    """Path of a job's files: a relative name of a file is below its directory."""
+    if job.filename is not None and (job.filename.startswith("/") or job.directory is None):
+        return job.filename
+    return job.directory
+
+
+def _disk_id(run: ResolvedRun, job: JobSpec) -> str:
+    return disk_of(run, _place(job)).disk_id
 
 
 def _end(job: JobSpec) -> tuple[float | None, int | None]:
@@ -86,7 +99,7 @@ def _file_bytes(job: JobSpec) -> int:
 
 def closed_loop_of(run: ResolvedRun, jobs: list[JobSpec], costs: ClientCosts) -> ClosedLoop:
     """The simulation of a command's jobs, all started together (the first job's disk)."""
-    disk = disk_of(run, jobs[0].filename or jobs[0].directory)
+    disk = disk_of(run, _place(jobs[0]))
     clients, notes = [], []
     for job in jobs:
         client, note = _client(job, costs)
@@ -126,14 +139,14 @@ def _placed(job: JobSpec, client: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _client(job: JobSpec, costs: ClientCosts) -> tuple[dict[str, Any], str]:
-    file_bytes = _file_bytes(job)
+    file_bytes, mixed = _file_bytes(job), job.direction == "mixed"
     pattern: dict[str, Any] = {
-        "kind": "random" if job.random or job.direction == "mixed" else "sequential",
+        "kind": "random" if job.random or mixed else "sequential",
         "op": job.direction,
         "block_bytes": job.bs_bytes,
         "file_bytes": file_bytes,
     }
-    if job.direction == "mixed":
+    if mixed:
         pattern["read_share"] = job.rwmixread / 100
     client: dict[str, Any] = {
         "count": job.numjobs,
@@ -144,7 +157,11 @@ def _client(job: JobSpec, costs: ClientCosts) -> tuple[dict[str, Any], str]:
         "shared_file": job.filename is not None,
     }
     if job.direct:
-        return client, "syncs not modelled" if job.fsync and job.direction != "read" else ""
+        notes = ["syncs not modelled"] * (job.fsync > 0 and job.direction != "read")
+        notes += ["sequential reads and writes modelled as random ones"] * (
+            mixed and not job.random
+        )
+        return client, "; ".join(notes)
     if job.direction == "read" and not job.random:
         # the program reads pages that the kernel read ahead: the disk serves read-ahead, two in flight
         block = _request_bytes(job)

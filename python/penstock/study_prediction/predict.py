@@ -240,7 +240,7 @@ def _predict(
         run = resolve(study, levels)
         jobs = _jobs(run)
         draws_by_name: dict[str, _Draws] = {}
-        beyond = beyond_model(jobs)
+        beyond = beyond_model(run, jobs)
         note, basis = beyond or "no operations in the command, and no trace to replay", None
         if jobs and not beyond:
             loop = closed_loop_of(run, jobs, costs)
