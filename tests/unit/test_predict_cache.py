@@ -229,6 +229,28 @@ def test_threads_and_unit_of_a_response(
         assert part.why.startswith("assumed")
 
 
+def test_a_thread_that_only_syncs_is_compared_with_other_bases(tmp_path: Path) -> None:
+    """Its calls are none, which divided by zero."""
+    syncs = pd.DataFrame(
+        {"t_ns": 5 * 10**9 + np.arange(300) * 10_000_000, "op": "flush", "pid": 10}
+    )
+    syncs = syncs.assign(done_ns=syncs["t_ns"] + 1_000_000, offset_bytes=0, size_bytes=0)
+    syncs = syncs.assign(disk_id="node1.data", file="f")
+    response = "{from: {regex: 'a ([0-9]+)'}, unit: 1/s, better: higher}"
+    bases = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        tables = {
+            "io_events": pa.Table.from_pandas(two_readers(), preserve_index=False),
+            "device_requests": pa.Table.from_pandas(syncs, preserve_index=False),
+        }
+        bases.append(basis(tmp_path / name, tables, {"responses": {"time": {"value": 100.0}}}))
+    file = tmp_path / "study.yaml"
+    file.write_text(STUDY.replace("{from: wall_s, unit: s, better: lower}", response))
+    part = parts_of(bases[0], load_study(file).responses, bases[1:])["time"]
+    assert (part.tids, part.counts, part.seconds) == ((10,), "syncs", None)
+
+
 def test_random_files_follow_only_from_calls(tmp_path: Path) -> None:
     from penstock.study_prediction.replay import _random
 

@@ -226,6 +226,8 @@ def _with_bound(
     if duration is not None and abs(span - duration) <= DURATION * duration:
         return _bounded(part, duration)
     counted = _counts(basis, part.tids)["calls"]
+    if span <= 0 or not counted:
+        return part
     for other in others:
         twin = parts_of(other, [response]).get(response.name)
         if twin is None or not twin.tids or twin.counts != part.counts:
