@@ -119,10 +119,9 @@ class Store:
     ) -> Store:
         """Start a store on running nodes, which were described by `nodes`. Call `check` and
         `with_privileges` first."""
-        state: dict[str, Any] = {"phase": "starting"}
+        store = cls(cluster, spec, roles, {"phase": "starting"})
         if nodes is not None:
-            state["nodes"] = digests_of(nodes)
-        store = cls(cluster, spec, roles, state)
+            store.state["nodes"] = digests_of(nodes)
         if outlive:
             store._keep()
         site = store._site()

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 #: parameters that apply to a model of an earlier run
 _OF_MODELS = {"place", "model", "depth", "leaves", "predict", "programs", "as_json", "quiet"}
 _KIND, _LEAVES = "tree", 24
+_MODEL = typer.Option(
+    None,
+    "--model",
+    help="Model that predicts: tree, neighbours or boosted (default: tree; of MODEL: its own).",
+)
 
 
 def command(
@@ -56,11 +61,7 @@ def command(
     subsample: bool = typer.Option(
         False, "--subsample", help="Explore first, and omit values that make no difference."
     ),
-    model: str | None = typer.Option(
-        None,
-        "--model",
-        help="Model that predicts: tree, neighbours or boosted (default: tree; of MODEL: its own).",
-    ),
+    model: str | None = _MODEL,
     depth: int | None = typer.Option(None, "--depth", min=1, help="Levels of the tree."),
     leaves: int | None = typer.Option(
         None, "--leaves", min=2, max=500, help="Leaves of the tree (default: 24)."
@@ -91,9 +92,7 @@ def command(
     """
     _check(model or _KIND, depth, leaves or _LEAVES, predict, programs)
     if place.is_file() and place.suffix not in (".yaml", ".yml"):
-        if others := set_parameters(context) - _OF_MODELS:
-            expected = "none of them with a model, as nothing is measured"
-            raise BadInput(f"found {names_of_options(context, others)}; expected {expected}")
+        _refuse_measuring(context)
         stored = _stored(place, model, depth, leaves)
         _show(stored, None, (), _predicted(stored, predict, programs), as_json=as_json)
         return
@@ -101,8 +100,8 @@ def command(
     from penstock.parts.prediction.learning.deployment import Ground
 
     cell_s = _duration("--cell", cell, 0.6 if quick else 1.5)
-    default_s = 32.0 if quick else 240.0
-    budget_s = _duration("--budget", budget, default_s if points is None else math.inf)
+    longest_s = math.inf if points is not None else 32.0 if quick else 240.0
+    budget_s = _duration("--budget", budget, longest_s)
     request = learn.Wanted(
         ground=Ground(place, _mounts(mount)),
         space=_space(place, space, dimension, quick),
@@ -118,6 +117,13 @@ def command(
     out = output or _default_output(place)
     learnt, skipped = _measured(request, out, resume=resume, quiet=quiet)
     _show(learnt, out, skipped, _predicted(learnt, predict, programs), as_json=as_json)
+
+
+def _refuse_measuring(context: typer.Context) -> None:
+    """Raise BadInput for options of a measurement beside a model."""
+    if others := set_parameters(context) - _OF_MODELS:
+        expected = "none of them with a model, as nothing is measured"
+        raise BadInput(f"found {names_of_options(context, others)}; expected {expected}")
 
 
 def _check(
