@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 #: parameters that apply to a model of an earlier run
 _OF_MODELS = {"place", "model", "depth", "leaves", "predict", "programs", "as_json", "quiet"}
 _KIND, _LEAVES = "tree", 24
+_TREE_LEAVES = typer.Option(
+    None, "--leaves", min=2, max=500, help="Leaves of the tree (default: 24)."
+)
 _MODEL = typer.Option(
     None,
     "--model",
@@ -63,9 +66,7 @@ def command(
     ),
     model: str | None = _MODEL,
     depth: int | None = typer.Option(None, "--depth", min=1, help="Levels of the tree."),
-    leaves: int | None = typer.Option(
-        None, "--leaves", min=2, max=500, help="Leaves of the tree (default: 24)."
-    ),
+    leaves: int | None = _TREE_LEAVES,
     seed: int = typer.Option(1, "--seed", min=0, help="Seed of the choice of points."),
     output: Path | None = typer.Option(
         None, "-o", "--out", "--output", help="Directory of the results (default: ./learn-NAME)."
@@ -100,8 +101,8 @@ def command(
     from penstock.parts.prediction.learning.deployment import Ground
 
     cell_s = _duration("--cell", cell, 0.6 if quick else 1.5)
-    longest_s = math.inf if points is not None else 32.0 if quick else 240.0
-    budget_s = _duration("--budget", budget, longest_s)
+    default_s = math.inf if points else 32.0 if quick else 240.0
+    budget_s = _duration("--budget", budget, default_s)
     request = learn.Wanted(
         ground=Ground(place, _mounts(mount)),
         space=_space(place, space, dimension, quick),
