@@ -55,24 +55,27 @@ def test_bwinfo_and_osinfo_report_the_bytes_of_clients(swift: Swift) -> None:
     client = swift.client()
     client.make("files")
     client.put("files", "first", b"-")  # the first request starts the counters of the servers
-    start = time.monotonic()
-    before = moved_mb(swift)
-    for number in range(5):
-        client.put("files", f"file-{number} ü.dat", os.urandom(SIZE))
-    content = [client.get("files", f"file-{number} ü.dat") for number in range(5)]
-    assert [len(c) for c in content] == [SIZE] * 5
-    time.sleep(1.1)
-    moved = moved_mb(swift) - before
-    threads = [
-        (server, disk, thread)
-        for device in swift.objects
-        for server, disks in get_json(swift, device, "/osinfo").items()
-        for disk, by_thread in disks.items()
-        for thread in by_thread.values()
-    ]
-    duration_s = time.monotonic() - start
-    if duration_s >= 55:
-        pytest.skip(f"busy host: the transfers took {duration_s:.0f} s of a window of 60 s")
+    for attempt in range(3):
+        start = time.monotonic()
+        before = moved_mb(swift)
+        names = [f"file-{attempt}-{number} ü.dat" for number in range(5)]
+        for name in names:
+            client.put("files", name, os.urandom(SIZE))
+        assert [len(client.get("files", name)) for name in names] == [SIZE] * 5
+        time.sleep(1.1)
+        moved = moved_mb(swift) - before
+        threads = [
+            (server, disk, thread)
+            for device in swift.objects
+            for server, disks in get_json(swift, device, "/osinfo").items()
+            for disk, by_thread in disks.items()
+            for thread in by_thread.values()
+        ]
+        duration_s = time.monotonic() - start
+        if duration_s < 55:
+            break
+        time.sleep(61)  # a busy host: a part is older than the window of a minute, until all is
+    assert duration_s < 55, "the host was busy in every attempt"
     # three replicas of each file are written, one is read
     assert moved == pytest.approx(5 * SIZE / MB * (3 + 1), rel=0.02)
     assert {(server, disk) for server, disk, _ in threads} <= {
@@ -83,7 +86,7 @@ def test_bwinfo_and_osinfo_report_the_bytes_of_clients(swift: Swift) -> None:
         ("AUTH_test", "object", 50)
     }
     objects = [o for _, _, t in threads for o in t["objects"]]
-    assert sum(o["oid"] == "/AUTH_test/files/file-3 ü.dat" for o in objects) == 4
+    assert sum(o["oid"] == f"/AUTH_test/files/{names[3]}" for o in objects) == 4
     assert all(o["oid_calculated_BW"] > 0 for o in objects)
 
 
