@@ -131,7 +131,7 @@ class Server:
         left = self.client.journal()
         self.client.close()
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(30) == 0
+        assert self.process.wait(120) == 0
         assert left == []
 
 
