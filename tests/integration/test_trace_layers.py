@@ -165,13 +165,19 @@ def unseen_bytes(stats: dict[str, Any]) -> int:
 
 
 def test_cold_and_warm_reads(target: Path, tmp_path: Path) -> None:
-    run = TracedCommand(
-        tmp_path, sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "cached"
-    )
-    use = run.use(target)
     half = READ_BYTES // 65536
-    assert len(use) == 2 * half
-    cold, warm = use.iloc[:half], use.iloc[half:]
+    for attempt in range(5):
+        (tmp_path / str(attempt)).mkdir()
+        run = TracedCommand(
+            *(tmp_path / str(attempt), sys.executable, "-c"),
+            *(READ_TWICE, target, str(READ_BYTES), "cached"),
+        )
+        use = run.use(target)
+        assert len(use) == 2 * half
+        cold, warm = use.iloc[:half], use.iloc[half:]
+        # tests in parallel drop the caches of the host
+        if warm["pages_hit"].sum() == READ_BYTES // 4096:
+            break
     assert cold["pages_hit"].sum() == 0
     assert (cold["pages_missed"] + cold["pages_readahead"]).sum() == READ_BYTES // 4096
     assert warm["pages_hit"].sum() == READ_BYTES // 4096
