@@ -114,9 +114,13 @@ def test_copying_ranges_makes_no_requests_to_the_disk(bench: Bench):
     with dirty_pages(path, content):
         source, target = os.open(path, os.O_RDONLY), os.open(copy, os.O_RDWR | os.O_CREAT)
         os.copy_file_range(source, target, 10, 0, 0)
-        bench.server.reset("d")
-        copied_bytes = os.copy_file_range(source, target, len(content), 0, 0)
-        assert bench.server.stats("d")["writes"] == 0
+        for _ in range(5):  # tests in parallel call sync(2), which writes all dirty pages
+            bench.server.reset("d")
+            copied_bytes = os.copy_file_range(source, target, len(content), 0, 0)
+            writes = bench.server.stats("d")["writes"]
+            if not writes:
+                break
+        assert writes == 0
         assert os.pread(target, copied_bytes, 0) == content[:copied_bytes]
         os.close(source)
         os.close(target)
