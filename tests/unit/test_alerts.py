@@ -250,6 +250,7 @@ def test_rules_are_evaluated_on_recorded_runs(tmp_path: Path) -> None:
 def test_every_metric_of_a_utilisation_may_be_in_a_rule(tmp_path: Path) -> None:
     samples = read_samples(planted_spool(tmp_path))
     table = utilisation(samples, link_bps={"eth0": 1e6})
+    assert table.num_rows > 0
     for row in table.select(["kind", "metric", "unit"]).to_pylist():
         assert METRICS[f"{row['kind']}_{row['metric']}"] == row["unit"]
 

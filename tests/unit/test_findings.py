@@ -42,7 +42,9 @@ def by_code(result: list[Finding], code: str) -> list[Finding]:
 
 
 def test_codes_and_severities_are_published(out: Path) -> None:
-    for finding in findings(out):
+    results = findings(out)
+    assert results
+    for finding in results:
         assert finding.code in CODES
         assert finding.severity in SEVERITIES
 

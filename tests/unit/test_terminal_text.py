@@ -43,7 +43,9 @@ def test_json_stays_the_same_object(capsys: pytest.CaptureFixture[str]) -> None:
     with escaped_output():
         print(json.dumps({"a": HOSTILE}, ensure_ascii=False))
         print(json.dumps({"a": HOSTILE}))
-    for line in capsys.readouterr().out.splitlines():
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    for line in lines:
         assert json.loads(line) == {"a": HOSTILE}
         assert not CONTROLS.search(line)
 
