@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.cli import disk
 from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.emulate.disks import persistent
 from penstock.errors import BadInput
@@ -107,8 +108,17 @@ def _with_required(assignment: str) -> list[str]:
     ]
 
 
-def _set(assignments: list[str], _: Path) -> Any:
-    return patch_of(assignments)
+def _set(assignments: list[str], place: Path) -> Any:
+    patches: list[Any] = []
+
+    def change(_mount: Path, patch: Any, _profile: str | None, **_: Any) -> dict[str, int]:
+        patches.append(patch)
+        return {}
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(persistent, "change", change)
+        disk.set_(place, assignments, 1.0, as_json=True)
+    return patches[0]
 
 
 def _nodes_set(assignments: list[str], _: Path) -> Any:
