@@ -300,7 +300,7 @@ with socket.socket(type=socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STRE
         print(wire.recv(65536).decode().split()[1])
     else:
         print("sent", flush=True)
-        wire.settimeout(2)
+        wire.settimeout(60)
         try:
             wire.recv(1)
         except OSError:
@@ -308,9 +308,10 @@ with socket.socket(type=socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STRE
 """
 
 
-def sent(port: int, kind: str, uid: int, content: bytes) -> str:
+def sent(port: int, uid: int, content: bytes) -> str:
+    """Status of an HTTP request."""
     result = subprocess.run(
-        [sys.executable, "-S", "-c", SEND, "127.0.0.1", str(port), kind, str(uid)],
+        [sys.executable, "-S", "-c", SEND, "127.0.0.1", str(port), "http", str(uid)],
         input=content,
         capture_output=True,
         timeout=60,
@@ -334,8 +335,7 @@ def test_receivers_refuse_other_users_without_a_token(kind: Any) -> None:
             path = "/write" if kind is InfluxReceiver else "/api/v1/write"
             head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode()
             return [
-                await asyncio.to_thread(sent, receiver.address[1], "http", uid, head)
-                for uid in (NOBODY, 0)
+                await asyncio.to_thread(sent, receiver.address[1], uid, head) for uid in (NOBODY, 0)
             ]
         finally:
             await receiver.stop()
@@ -352,7 +352,20 @@ def test_graphite_lines_of_other_users_are_refused(kind: str) -> None:
     async def counted(uid: int) -> Any:
         receiver = GraphiteReceiver("it", {"port": 0, "pickle_port": None})
         await receiver.start(MemorySink())
-        await asyncio.to_thread(sent, receiver.address[1], kind, uid, b"a.b 1 1700000000\n")
+        receipt, lines = receiver.intake.receipt, receiver._lines
+        argv = [sys.executable, "-S", "-c", SEND, "127.0.0.1", str(receiver.address[1])]
+        pipe = subprocess.PIPE
+        with subprocess.Popen([*argv, kind, str(uid)], stdin=pipe, stdout=pipe) as sender:
+            assert sender.stdin is not None
+            sender.stdin.write(b"a.b 1 1700000000\n")
+            sender.stdin.close()
+            async with asyncio.timeout(60):
+                # until the sender ends, its user is known
+                while not (
+                    receipt.received or receipt.counted["from other users"] or lines.foreign
+                ):
+                    await asyncio.sleep(0.01)
+            sender.kill()
         return await receiver.stop()
 
     assert asyncio.run(counted(NOBODY)).counted["from other users"] == 1
