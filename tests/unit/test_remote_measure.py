@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -35,7 +37,10 @@ def echo_port() -> Iterator[int]:
     close()
 
 
-def test_probes_return_until_the_end_of_the_echo(port: int) -> None:
+def test_probes_return_until_the_end_of_the_echo(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(path_probe, "_PATIENCE_S", 60.0)
     listen("127.0.0.2", port)
     with pytest.raises(PenstockError, match=rf"UDP port {port} of 127\.0\.0\.2: Address already"):
         listen("127.0.0.2", port)
@@ -46,30 +51,49 @@ def test_probes_return_until_the_end_of_the_echo(port: int) -> None:
     close()
     with pytest.raises(PenstockError, match=r"no reply from b \(127\.0\.0\.2\)"):
         round_trips("127.0.0.1", {"b": "127.0.0.2"}, port)
-    assert threading.active_count() < threads
+    deadline = time.monotonic() + 60
+    while threading.active_count() >= threads:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
-def test_lost_and_late_probes(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+class LossySocket:
     """Every fifth probe is lost; every seventh is returned late, with the next one."""
-    monkeypatch.setattr(path_probe, "_PATIENCE_S", 0.05)
+
+    def __init__(self, *_: int) -> None:
+        self._number, self._late = 0, b""
+        self._returned: list[bytes] = []
+
+    def __enter__(self) -> LossySocket:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def bind(self, address: tuple[str, int]) -> None: ...
+
+    def connect(self, address: tuple[str, int]) -> None: ...
+
+    def settimeout(self, timeout_s: float) -> None: ...
+
+    def send(self, probe: bytes) -> None:
+        if self._late:
+            self._returned.append(self._late)
+        self._late = probe if self._number % 7 == 1 else b""
+        if not self._late and self._number % 5 != 2:
+            self._returned.append(probe)
+        self._number += 1
+
+    def recv(self, size: int) -> bytes:
+        if not self._returned:
+            raise TimeoutError
+        return self._returned.pop(0)
+
+
+def test_lost_and_late_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(path_probe, "_PROBES", 35)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as echo:
-        echo.bind(("127.0.0.2", port))
-
-        def echo_probes() -> None:
-            late = b""
-            for number in range(35):
-                probe, sender = echo.recvfrom(100)
-                if late:
-                    echo.sendto(late, sender)
-                late = probe if number % 7 == 1 else b""
-                if not late and number % 5 != 2:
-                    echo.sendto(probe, sender)
-
-        thread = threading.Thread(target=echo_probes)
-        thread.start()
-        trips = round_trips("127.0.0.1", {"b": "127.0.0.2"}, port)["b"]
-        thread.join()
+    family = {name: getattr(socket, name) for name in ("AF_INET", "SOCK_DGRAM")}
+    monkeypatch.setattr(path_probe, "socket", SimpleNamespace(socket=LossySocket, **family))
+    trips = round_trips("127.0.0.1", {"b": "127.0.0.2"})["b"]
     missing = {n for n in range(35) if n % 7 == 1 or n % 5 == 2}
     assert trips["lost"] == len(missing)
 
