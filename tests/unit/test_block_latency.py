@@ -27,6 +27,7 @@ from penstock.observe.sampler.samples import SAMPLES_SCHEMA
 from penstock.observe.sampler.utilisation import utilisation
 from penstock.parts.monitoring.collectors import block_latency
 from penstock.parts.monitoring.collectors.block_latency import BlockLatency
+from penstock.parts.monitoring.collectors.collector import Receipt
 from penstock.parts.monitoring.experiments.entities import labels_of_entity
 from penstock.parts.monitoring.experiments.recorded import recorded
 from penstock.parts.monitoring.outbox.sampled import sampled
@@ -288,15 +289,16 @@ def test_the_collector_conforms_to_the_protocol(kernel: type[Kernel]) -> None:
 def test_the_collector_reports_buckets_from_their_first_request(kernel: type[Kernel]) -> None:
     sink = MemorySink()
 
-    async def collect() -> None:
+    async def collect() -> Receipt:
         collector = BlockLatency("latency", {"interval_s": 0.5})
         await collector.start(sink)
         while collector.intake.receipt.batches < 5:
             await asyncio.sleep(0.01)
         receipt = await collector.stop()
         assert receipt.stored == receipt.received > 0
+        return receipt
 
-    asyncio.run(collect())
+    missed = asyncio.run(collect()).counted["missed"]  # on a busy host
     rows = [r for r in sink.rows("latency") if r["metric"] == "block_latency_read_requests"]
     by_edge: dict[str, list[tuple[int, int]]] = {}
     for r in rows:
@@ -308,10 +310,11 @@ def test_the_collector_reports_buckets_from_their_first_request(kernel: type[Ker
     batches = list(sink.batches.values())
     times = [t for batch in batches for t in batch.points["utc_ns"].to_pylist()]
     result = recorded(batches, min(times), max(times))
-    assert {r["verdict"] for r in result.series.to_pylist()} == {"complete"}
+    verdicts = {r["verdict"] for r in result.series.to_pylist()}
+    assert verdicts <= ({"complete", "partial"} if missed else {"complete"})
     slow = next(r for r in result.series.to_pylist() if f'"{SLOW}"' in r["labels"])
-    assert slow["expected"] == slow["stored"]
-    assert slow["lost"] == 0
+    assert slow["expected"] == slow["stored"] + slow["lost"]
+    assert slow["lost"] <= missed
 
 
 def test_the_collector_reports_refused_bpf(monkeypatch: pytest.MonkeyPatch) -> None:
