@@ -19,7 +19,7 @@ def replies_to(lines: list[bytes]) -> list[dict[str, Any]]:
     client, server = socket.socketpair()
     thread = threading.Thread(target=Supervisor({}, owner)._converse, args=(server,))
     thread.start()
-    client.settimeout(10)
+    client.settimeout(60)
     with client, client.makefile("rb") as reader:
         replies = []
         for line in lines:

@@ -158,7 +158,7 @@ def losing(url: str) -> Iterator[str]:
 
 
 def post(url: str, path: str, body: bytes, headers: Any) -> tuple[int, bytes]:
-    response = httpx.post(url + path, content=body, headers=dict(headers))
+    response = httpx.post(url + path, content=body, headers=dict(headers), timeout=60)
     return response.status_code, response.content
 
 
