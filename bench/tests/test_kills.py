@@ -16,6 +16,7 @@ def test_a_kill_loses_nothing_that_was_acknowledged(victim: str, seed: int) -> N
 
 
 @pytest.mark.host
+@pytest.mark.timed
 @pytest.mark.skipif(os.geteuid() != 0, reason="a monitored command has a control group")
 def test_a_command_continues_without_its_sampler() -> None:
     assert kills.killed("sampler", 3) == []
