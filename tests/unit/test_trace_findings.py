@@ -622,6 +622,6 @@ def test_expensive_flushes_are_reported_with_any_number_of_writes(
     by_code = {f.code: f for f in TracedRun(bundle).findings}
     flush_finding = by_code.get("trace-fsync-storm") or by_code["trace-flush-bound"]
     assert "42 % of the run" in flush_finding.statement
-    cached = by_code.get("trace-cached")
-    if cached is not None:  # only the writes, if they take most of the time
-        assert cached.evidence["time_ns"] == calls * 14_200
+    # only the writes, if they take most of the time
+    times_ns = [f.evidence["time_ns"] for code, f in by_code.items() if code == "trace-cached"]
+    assert times_ns == [calls * 14_200] * (writes == 1000)
