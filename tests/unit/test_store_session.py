@@ -64,7 +64,7 @@ def test_failed_requests_are_reported_and_the_program_stays(
     with pytest.raises(PenstockError, match=r"here: .*nothing: No such file or directory"):
         ask(sessions, "attributes", os.fspath(tmp_path / "nothing"))
     result = ask(sessions, "run", ["sh", "-c", "echo out; echo err >&2; exit 3"], 10.0)
-    assert result == {"status": 3, "output": "out\nerr\n"}
+    assert result == {"status": 3, "output": "out\nerr\n", "too_long": False}
     assert len(sessions._open) == 1
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -101,11 +100,13 @@ def _place(outcome: Outcome, run_id: str) -> float | None:
     """Place in the order in which the runs were made; in that of the plan without all starting times."""
     if "places in time" not in outcome.memory:
         runs = outcome.run_ids
-        starts: dict[str, Any] = {
-            r: (outcome.manifest(r).get("times") or {}).get("start_realtime_ns") for r in runs
+        times = {r: outcome.manifest(r).get("times") or {} for r in runs}
+        starts = {
+            r: float(start)
+            for r in runs
+            if isinstance(start := times[r].get("start_realtime_ns"), int | float)
         }
-        complete = all(isinstance(start, int | float) for start in starts.values())
-        order = sorted(runs, key=lambda r: starts[r]) if complete else []
+        order = sorted(runs, key=lambda r: starts[r]) if len(starts) == len(runs) else []
         outcome.memory["places in time"] = {r: float(at) for at, r in enumerate(order, start=1)}
     of_run: dict[str, float] = outcome.memory["places in time"]
     place = of_run.get(run_id, outcome.manifest(run_id).get("run_order"))

@@ -222,11 +222,11 @@ def decimal_mark(frame: pd.DataFrame) -> str:
     return shown.pop() if len(shown) == 1 else ""
 
 
-def numbers_of(column: pd.Series[Any], mark: str, *, given: bool = False) -> pd.Series[Any]:
+def numbers_of(column: pd.Series[Any], mark: str, *, stated: bool = False) -> pd.Series[Any]:
     """A column as numbers, NaN for other cells, with the decimal mark of its table.
 
     ValueError, with the cell's text, for an ambiguous number: in a column without commas, 1.234 is one if the
-    mark is a comma, unless it was `given`.
+    mark is a comma, unless the user `stated` it.
     """
     plain = pd.to_numeric(column, errors="coerce")
     if pd.api.types.is_numeric_dtype(column):
@@ -235,7 +235,7 @@ def numbers_of(column: pd.Series[Any], mark: str, *, given: bool = False) -> pd.
     if not any(isinstance(t, str) and _NUMBER_LIKE.fullmatch(t.strip()) for t in texts):
         if mark != "," or not _is_grouped(column):
             return plain
-        if not given:
+        if not stated:
             first = next(t for t in column.dropna().unique() if isinstance(t, str) and "." in t)
             raise ValueError(
                 f"found {printable(first[:40])!r} in a table with decimal commas; expected a number with one "

@@ -95,8 +95,8 @@ def _lacking(paths: Sequence[Path]) -> dict[str, list[int]]:
         if dot and number.isdecimal() and len(number) < 5:
             processors.setdefault(path.with_name(f"{stem}.blktrace"), set()).add(int(number))
     lacking: dict[str, list[int]] = {}
-    for name, given in processors.items():
-        others = (n for n in range(max(given)) if n not in given)
+    for name, numbers in processors.items():
+        others = (n for n in range(max(numbers)) if n not in numbers)
         files = ((n, name.with_name(f"{name.name}.{n}")) for n in others)
         missing = [n for n, file in files if not (file.is_file() and not file.stat().st_size)]
         if missing:

@@ -70,10 +70,10 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     named = frame[entity].astype(str).agg(" ".join, axis=1) if entity else str(path.stem)
     parts = []
     cells = {c: delimited.without_missing(frame[c], missing) for c in values}
-    given, decimal = bool(decimal), decimal or delimited.decimal_mark(pd.DataFrame(cells))
+    stated, decimal = bool(decimal), decimal or delimited.decimal_mark(pd.DataFrame(cells))
     for column, of in values.items():
         try:
-            number = delimited.numbers_of(cells[column], decimal, given=given)
+            number = delimited.numbers_of(cells[column], decimal, stated=stated)
         except ValueError as error:
             raise BadInput(f"{path}: column {column}: {error}; or `decimal` in --words") from None
         if pd.api.types.is_bool_dtype(cells[column]):
@@ -161,7 +161,7 @@ def _values(options: Mapping[str, Any]) -> tuple[dict[str, str], set[str]]:
 def _utc_ns(column: pd.Series[Any], unit: str, path: Path, decimal: str) -> Any:
     try:
         if unit:
-            number = delimited.numbers_of(column, decimal, given=bool(decimal))
+            number = delimited.numbers_of(column, decimal, stated=bool(decimal))
             if number.isna().any() or pd.api.types.is_bool_dtype(column):
                 raise ValueError(repr(printable(str(column[number.isna()].head(1).squeeze())[:60])))
             if (number.abs().astype(float) * _PER_UNIT[unit] >= 2.0**63).any():

@@ -139,7 +139,7 @@ def documents(text: str, where: str) -> list[Any]:
 def _is_note(decoder: json.JSONDecoder, text: str, at: int) -> bool:
     """True if the line from `at` on is not the start of a document: `[INFO] begin`, `[1/2] step`, `[1] done`.
 
-    An error in the whole text takes a time proportional to its position.
+    An error in the text takes a time proportional to its position.
     """
     if _OBJECT.match(text, at):
         return False

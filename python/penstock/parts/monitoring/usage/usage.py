@@ -342,9 +342,7 @@ def _with_all_cpus(samples: pd.DataFrame) -> pd.DataFrame:
     grown = (before - after.iloc[0]).fillna(0.0)[~lacking.any(axis=1)]
     total = grown.T.groupby(level="metric").sum().T.rename_axis(columns=None).reset_index()
     rows = total.melt(id_vars="t_ns", var_name="metric", value_name="value")
-    named: dict[str, Any] = {"source": "cpu", "entity": "all", "unit": "s", "cumulative": True}
-    for column, value in named.items():
-        rows[column] = value
+    rows = rows.assign(source="cpu", entity="all", unit="s", cumulative=True)
     every: pd.DataFrame = pd.concat([samples, rows], ignore_index=True)
     return every
 
