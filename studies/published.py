@@ -10,11 +10,11 @@ is evaluated again: this shows which claims depend on an assumption. Finally a p
 local files are slower than those of the network, must change a shape of `reduce`; otherwise the exit status
 is 1.
 
-A prediction of an energy may differ from the measurement by as much as the published prediction of it does:
-96.5 for 85.5 %, and 11 for 17 %. The other bounds on numbers are the goals of this study.
-
 BLAST's computing time was chosen so that the published split, 14 + 5, is the fastest: that split is an input.
 The chunk size, the ratio of slowest to fastest, and the costs are predictions.
+
+A prediction of an energy may differ from the measurement by as much as the published prediction of it does:
+96.5 for 85.5 %, and 11 for 17 %. The other bounds on numbers are the goals of this study.
 
 Line numbers are those of the thesis text from which the scenarios are (L. B. Costa, 2014), as in the studies.
 """
