@@ -12,9 +12,9 @@ def block(seed: int) -> bytes:
     """Lines of words of 2 to 10 letters, with a newline at the end."""
     rng = random.Random(seed)
     letters = "abcdefghijklmnopqrstuvwxyz"
-    words = ["".join(rng.choices(letters, k=rng.randint(2, 10))) for _ in range(WORDS)]
+    vocabulary = ["".join(rng.choices(letters, k=rng.randint(2, 10))) for _ in range(WORDS)]
     weights = [1 / (rank + 1) for rank in range(WORDS)]
-    sampled = rng.choices(words, weights, k=LINE_WORDS * BLOCK_LINES)
+    sampled = rng.choices(vocabulary, weights, k=LINE_WORDS * BLOCK_LINES)
     lines = (" ".join(sampled[i : i + LINE_WORDS]) for i in range(0, len(sampled), LINE_WORDS))
     return ("\n".join(lines) + "\n").encode()
 
