@@ -349,6 +349,8 @@ def test_tables_of_several_databases_are_separate(tmp_path: Path) -> None:
     again = [row.replace(f",{16384 + n % 2},", f",{16384 + n // 2},") for n, row in enumerate(rows)]
     (tmp_path / "view.csv").write_text("\n".join([PG_TABLES, *again]) + "\n")
     assert set(metrics.read(tmp_path / "view.csv").samples["entity"]) == {"public.t"}
+    (tmp_path / "view.csv").write_text("\n".join([PG_TABLES, *again, *again]) + "\n")
+    assert set(metrics.read(tmp_path / "view.csv").samples["entity"]) == {"public.t"}
 
 
 def test_statements_without_an_id_are_named(tmp_path: Path) -> None:
@@ -360,6 +362,14 @@ def test_statements_without_an_id_are_named(tmp_path: Path) -> None:
     readings = metrics.read(tmp_path / "view.csv")
     assert set(readings.samples["entity"]) == {"10.5.77"}
     assert readings.notes == ["4 rows with the time and names of other rows were skipped"]
+    # a file that was appended to itself
+    (tmp_path / "view.csv").write_text("\n".join([*lines, *lines]) + "\n")
+    again = metrics.read(tmp_path / "view.csv")
+    assert again.samples.equals(readings.samples)
+    assert again.notes == [
+        "6 rows that the file has several times were read once",
+        "4 rows with the time and names of other rows were skipped",
+    ]
 
 
 def test_statistics_of_cassandra(tmp_path: Path) -> None:

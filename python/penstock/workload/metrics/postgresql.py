@@ -122,6 +122,9 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         raise BadInput(f"{path}: found a header without rows; expected {WHAT}")
     if not frame["time"].astype(str).str.contains(r"(?:[+-]\d\d(?::?\d\d)?|Z)$").all():
         raise BadInput(f"{path}: found a time without a zone; expected `now() as time`")
+    frame = unrepeated(
+        frame.assign(time=utc_ns), notes, "rows that the file has several times were read once"
+    )
     entity = _entities(frame)
     clear = _identified(frame, entity, notes)
     parts = []
@@ -130,7 +133,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
             continue
         values = pd.to_numeric(frame[column], errors="coerce")
         if values.notna().any() and not pd.api.types.is_bool_dtype(frame[column]):
-            part = pd.DataFrame({"utc_ns": utc_ns, "value": values}).assign(
+            part = pd.DataFrame({"utc_ns": frame["time"], "value": values}).assign(
                 source=view,
                 entity=entity,
                 metric=column,
@@ -141,11 +144,8 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     if not parts:
         raise BadInput(f"{path}: found no numbers; expected {WHAT}")
     merged = pd.concat(parts, ignore_index=True)
-    merged = merged[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]
     return Readings(
-        unrepeated(samples(merged), notes),
-        facts={"view": view, "readings": int(at.nunique())},
-        notes=notes,
+        samples(merged), facts={"view": view, "readings": int(at.nunique())}, notes=notes
     )
 
 
@@ -178,11 +178,12 @@ def _joined(frame: pd.DataFrame, columns: list[str]) -> pd.Series[Any]:
 
 def _identified(frame: pd.DataFrame, entity: pd.Series[Any], notes: list[str]) -> pd.Series[Any]:
     """True for rows of one object at a time; the others are noted. Statements of other users have no id."""
-    distinct = frame.assign(_entity=entity).drop_duplicates()
-    unclear = distinct.index[distinct.duplicated(["time", "_entity"], keep=False)]
-    if len(unclear):
-        notes.append(f"{len(unclear)} rows with the time and names of other rows were skipped")
-    return ~frame.index.to_series().isin(unclear)
+    unclear = frame.assign(_entity=entity).duplicated(["time", "_entity"], keep=False)
+    if unclear.any():
+        notes.append(
+            f"{int(unclear.sum())} rows with the time and names of other rows were skipped"
+        )
+    return ~unclear
 
 
 def _unit(column: str) -> str:
