@@ -81,9 +81,9 @@ def read_steps(
         raise BadInput(f"a task per {per!r}; expected {', '.join(PER)}")
     if not pause_s >= 0:
         raise BadInput(f"a pause of {pause_s} s; at least 0 is expected")
+    bundles = [Bundle.open(path) for path in paths]
     frames, files, starts, notes, cpu = [], [], [], [], []
-    for number, path in enumerate(paths):
-        bundle = Bundle.open(path)
+    for number, bundle in enumerate(bundles):
         frame, own, start = _events(bundle, number, per)
         frames.append(frame)
         files.append(own)
@@ -91,16 +91,18 @@ def read_steps(
         cpu.append(_cpu_s(bundle))
         lost = int(bundle.manifest.get("losses", {}).get("trace", 0) or 0)
         if lost:
-            notes.append(f"{path.name}: {lost} events were lost; bytes and times are too small")
+            notes.append(
+                f"{bundle.path.name}: {lost} events were lost; bytes and times are too small"
+            )
         notes += _omitted(bundle)
     events = pd.concat(frames, ignore_index=True)
-    names = {number: _renames(Bundle.open(path)) for number, path in enumerate(paths)}
-    in_time = dict(sorted(names.items(), key=lambda run: starts[run[0]]))
-    in_scope = _files(pd.concat(files, ignore_index=True), in_time, under, notes)
+    in_time = sorted(range(len(bundles)), key=starts.__getitem__)
+    renames = {number: _renames(bundles[number]) for number in in_time}
+    in_scope = _files(pd.concat(files, ignore_index=True), renames, under, notes)
     number_of = in_scope.set_index(["run", "file_id"])["file"]
-    for number, path in enumerate(paths):
+    for number, bundle in enumerate(bundles):
         own_ids = in_scope.loc[in_scope["run"] == number, "file_id"]
-        notes += _beyond(Bundle.open(path), own_ids.to_numpy())
+        notes += _beyond(bundle, own_ids.to_numpy())
     keys = pd.MultiIndex.from_frame(events[["run", "file_id"]])
     events["file"] = number_of.reindex(keys).to_numpy()
     steps = _merged(events, np.asarray(starts), pause_s)
