@@ -6,6 +6,7 @@ computations on events are vectorised.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -262,6 +263,7 @@ def _number(files: pd.DataFrame, renames: Mapping[int, pd.DataFrame]) -> None:
     """Number the files across runs; those that had the path of another one are called `path#2`, …"""
     bearers: dict[str, int] = {}
     names: dict[str, int] = {}
+    copies = Counter[str]()
     numbers = np.zeros(len(files), dtype=np.int64)
     run, file_id = files["run"].to_numpy(), files["file_id"].tolist()
     paths = files["path"].fillna("").tolist()
@@ -271,10 +273,9 @@ def _number(files: pd.DataFrame, renames: Mapping[int, pd.DataFrame]) -> None:
             path = name = paths[row]
             number = before.pop(path, -1)
             if number < 0:
-                count = 1
                 while name in names:
-                    count += 1
-                    name = f"{path}#{count}"
+                    copies[path] += 1
+                    name = f"{path}#{copies[path] + 1}"
                 number = names[name] = len(names)
             numbers[row] = by_id[file_id[row]] = bearers[path] = number
         _rename(bearers, by_id, renamed)
