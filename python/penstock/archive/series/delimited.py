@@ -102,10 +102,11 @@ def read_frame(
             marks = {c: marks for c in names if c not in texts}
             options["dtype"] = dict.fromkeys(texts, str)
         frame: pd.DataFrame = pd.read_csv(io.BytesIO(content), na_values=marks, **options)
-        if (decimal or decimal_mark(frame)) == ",":
+        floats = [c for c in map(str, frame) if pd.api.types.is_float_dtype(frame[c])]
+        if floats and (decimal or decimal_mark(frame)) == ",":
             options["dtype"] = str
             raw: pd.DataFrame = pd.read_csv(io.BytesIO(content), na_values=marks, **options)
-            frame = _with_groups(frame, raw)
+            frame = frame.assign(**{c: raw[c] for c in floats if _is_grouped(raw[c])})
         return frame
     except pd.errors.EmptyDataError:
         raise BadInput(f"{name}: found nothing; expected CSV with a header row") from None
@@ -129,17 +130,6 @@ def _check_last_row(content: bytes, name: str, separator: str) -> None:
             f"{name}:{line}: found {fields} fields and no end of the line; expected {expected} "
             "(a truncated file?)"
         )
-
-
-def _with_groups(frame: pd.DataFrame, raw: pd.DataFrame) -> pd.DataFrame:
-    """A table whose columns of numbers with ambiguous points are texts, as in the `raw` one."""
-    return frame.assign(
-        **{
-            str(column): raw[column]
-            for column in frame.columns
-            if pd.api.types.is_float_dtype(frame[column]) and _is_grouped(raw[column])
-        }
-    )
 
 
 def _is_grouped(column: pd.Series[Any]) -> bool:
