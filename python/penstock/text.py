@@ -23,6 +23,20 @@ _UNITS: tuple[dict[str, float], ...] = (
 )
 #: alternative spellings of units
 _SPELT = {"us": "µs", "μs": "µs", "sec": "s", "bytes": "B"}
+#: spellings of units of time in names of columns and in the output of programs
+TIME_SPELLINGS = {
+    spelling: unit
+    for unit, spellings in {
+        "ns": "nsec nsecs nanos nanosecond nanoseconds",
+        "us": "\u03bcs usec usecs micros microsecond microseconds",
+        "ms": "msec msecs millis millisecond milliseconds",
+        "s": "sec secs second seconds",
+        "min": "mins minute minutes",
+        "h": "hr hrs hour hours",
+        "d": "day days",
+    }.items()
+    for spelling in spellings.split()
+}
 #: range of numbers in which a requested unit is retained; small units of counters up to 1000
 _STAYS = (0.1, 10_000.0)
 _COUNTERS = ("ps", "ns", "µs", "B")

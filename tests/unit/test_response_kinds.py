@@ -162,6 +162,7 @@ DD = "1073741824 bytes (1.1 GB, 1.0 GiB) copied, 0.9 s, {}\n"
         (" s, 1.2s", "ms", "s"),
         (" s, 1.2 seconds", "ms", "seconds"),
         (" s, 850 usec", "ms", "usec"),
+        (" s, 850 micros", "ms", "micros"),
         (" s, 512 bytes", "KiB", "bytes"),
         (" s, 90 MB/sec", "GB/s", "MB/sec"),
         (" s, 12 requests/min", "requests/s", "requests/min"),

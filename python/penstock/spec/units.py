@@ -6,6 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 
+from penstock.text import TIME_SPELLINGS
+
 _SIZES = {"B": 1.0}
 for _power, _letter in enumerate("kMGTPE", start=1):
     _SIZES[f"{_letter}B"] = 1000.0**_power
@@ -65,10 +67,9 @@ _SHORT_COUNTS = "ops req reqs iops tps qps rps byte bytes bit bits rows txn txns
 _MEANT_OTHERWISE = frozenset(
     [u.lower() for u in _SIMPLE]
     + "bit bits byte bytes kilobytes megabytes gigabytes bps kbps mbps gbps".split()
-    + "sec secs second seconds msec usec nsec milliseconds microseconds nanoseconds".split()
-    + "mins minute minutes hour hours day days percent watt watts joule joules hertz".split()
+    + [*TIME_SPELLINGS, "weeks"]
+    + "percent watt watts joule joules hertz".split()
     + "volt volts euro euros dollar dollars".split()
-    + "millis micros nanos millisecond microsecond nanosecond msecs usecs nsecs hrs weeks".split()
     + [f"{p}{u}" for p in ("kilo", "mega", "giga") for u in ("byte", "bit", "bits")]
     # a prefix of a count would be a part of its name, and 5 kops/s be 5 per second
     + [f"{p}{u}" for p in "kmg" for u in [*_COUNTS, *_SHORT_COUNTS]]

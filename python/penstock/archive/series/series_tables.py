@@ -26,6 +26,7 @@ from penstock.archive.series.series import (
     check_count,
 )
 from penstock.errors import BadInput, printable
+from penstock.text import TIME_SPELLINGS
 
 #: maximum size of one table
 MOST_BYTES = 2 << 30
@@ -51,19 +52,8 @@ _SUFFIXES = {
 }
 #: seconds per unit of a time column: suffixes of its name, and further ones in brackets
 _PER_SECOND = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-_PER_BRACKET = _PER_SECOND | {
-    spelling: seconds
-    for spellings, seconds in (
-        ("nsec nsecs nanos nanosecond nanoseconds", 1e-9),
-        ("\u00b5s \u03bcs usec usecs micros microsecond microseconds", 1e-6),
-        ("msec msecs millis millisecond milliseconds", 1e-3),
-        ("sec secs second seconds", 1.0),
-        ("min mins minute minutes", 60.0),
-        ("h hr hrs hour hours", 3600.0),
-        ("d day days", 86400.0),
-    )
-    for spelling in spellings.split()
-}
+_PER_BRACKET = _PER_SECOND | {"\u00b5s": 1e-6, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_PER_BRACKET |= {spelling: _PER_BRACKET[unit] for spelling, unit in TIME_SPELLINGS.items()}
 _ENDING = re.compile(rf"[_ ]({'|'.join(_PER_SECOND)})$")
 #: number of entities that may have a single row each
 _FEW_ENTITIES = 100

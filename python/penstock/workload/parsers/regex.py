@@ -7,6 +7,7 @@ import re
 from penstock import numerals
 from penstock.errors import PenstockError, printable
 from penstock.spec.units import Unit, parse_unit
+from penstock.text import TIME_SPELLINGS
 
 WHAT = "Regular expression with one group; the last match counts."
 
@@ -31,12 +32,7 @@ _SCALED = re.compile(
 _UNIT = re.compile(r"[ \t]?(%|[A-Za-z\u00b5\u03bc\u00b0]+(?:/[A-Za-z]+)?)(?![\w/%])")
 #: other spellings of units that programs print, and their possible meanings
 _SPELLINGS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys("sec secs second seconds".split(), ("s",)),
-    **dict.fromkeys("msec msecs milliseconds".split(), ("ms",)),
-    **dict.fromkeys("\u03bcs usec usecs microseconds".split(), ("us",)),
-    **dict.fromkeys("nsec nsecs nanoseconds".split(), ("ns",)),
-    **dict.fromkeys("mins minute minutes".split(), ("min",)),
-    **dict.fromkeys("hr hrs hour hours".split(), ("h",)),
+    **{spelling: (unit,) for spelling, unit in TIME_SPELLINGS.items()},
     **dict.fromkeys("byte bytes Byte Bytes".split(), ("B",)),
     "bits": ("bit",),
     "KB": ("kB", "KiB"),
