@@ -148,7 +148,7 @@ def complete_lines(text: str) -> tuple[list[str], list[str]]:
 
 
 def samples(rows: Any) -> pd.DataFrame:
-    """Samples from rows (tuples in the order of `COLUMNS`), sorted by time."""
+    """Samples from rows (tuples in the order of `COLUMNS`, or a table with them), sorted by time."""
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     frame = frame.astype({"utc_ns": "int64", "value": "float64", "cumulative": "bool"})
     return frame.sort_values("utc_ns", kind="stable", ignore_index=True)

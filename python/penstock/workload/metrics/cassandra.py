@@ -173,18 +173,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
                     first_error = f"line {at}: found {error}"
                 continue
             present.add(statistic)
-            rows += [
-                (
-                    utc_ns,
-                    f"cassandra {statistic}",
-                    v.entity,
-                    v.metric,
-                    v.unit,
-                    v.value,
-                    v.cumulative,
-                )
-                for v in values
-            ]
+            rows += [(utc_ns, f"cassandra {statistic}", *value) for value in values]
         readings.append(present)
     expected: set[str] = set().union(*readings)
     if not expected:
@@ -196,9 +185,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         notes.append(
             f"{failed} of {total} outputs failed{f' ({first_error})' if first_error else ''}"
         )
-    order = ("utc_ns", "source", "entity", "metric", "unit", "value", "cumulative")
-    shaped = [dict(zip(order, row, strict=True)) for row in rows]
-    frame = samples(shaped)
+    frame = samples(rows)
     notes += contradictory(frame)
     return Readings(frame, facts={"readings": len(readings), "failed": failed}, notes=notes)
 

@@ -99,10 +99,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
             f"{again} values have the time of another value of their series: `entity` names the columns that "
             "distinguish them"
         )
-    return Readings(
-        samples(merged[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]),
-        notes=notes,
-    )
+    return Readings(samples(merged), notes=notes)
 
 
 def _check_unique(path: Path, content: bytes, separator: str, columns: Sequence[str]) -> None:

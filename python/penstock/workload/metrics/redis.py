@@ -85,21 +85,14 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     several = len({reading.port for reading in readings}) > 1
     if len(readings) == 1:
         notes.append("one reading: counters have no rate")
-    shaped = [
-        {
-            "utc_ns": reading.utc_ns,
-            "source": "redis",
-            "entity": f"{reading.port} {entity}" if several else entity,
-            "metric": metric,
-            "unit": unit,
-            "value": float(value),
-            "cumulative": cumulative,
-        }
-        for reading in readings
-        for entity, metric, value in reading.numbers
-        for unit, cumulative in [_kind(metric)]
-    ]
-    return Readings(samples(shaped), facts={"readings": len(readings)}, notes=notes)
+    rows: list[tuple[Any, ...]] = []
+    for reading in readings:
+        prefix = f"{reading.port} " if several else ""
+        for entity, metric, value in reading.numbers:
+            unit, cumulative = _kind(metric)
+            own = (reading.utc_ns, "redis", f"{prefix}{entity}", metric, unit)
+            rows.append((*own, float(value), cumulative))
+    return Readings(samples(rows), facts={"readings": len(readings)}, notes=notes)
 
 
 def _readings(path: Path, lines: Sequence[str]) -> list[_Reading]:

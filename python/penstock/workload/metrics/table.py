@@ -53,7 +53,6 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     if path.suffix != ".parquet":
         notes += delimited.strange_header(path)
     merged = pd.concat(parts, ignore_index=True)
-    merged = merged[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]
     merged = merged[merged["value"].notna()]
     again = int(merged.duplicated(["utc_ns", "entity", "metric"]).sum())
     if again:

@@ -115,5 +115,4 @@ def running_tasks(tasks: pd.DataFrame, source: str) -> pd.DataFrame:
                 cumulative=False,
             )
         )
-    frame = pd.concat(parts, ignore_index=True)
-    return samples(frame[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]])
+    return samples(pd.concat(parts, ignore_index=True))
