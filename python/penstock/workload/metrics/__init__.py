@@ -30,6 +30,8 @@ MOST_BYTES = 1 << 30
 #: beginning of the note on values without a unit
 UNITS_UNKNOWN = "units not known"
 COLUMNS = ("utc_ns", "source", "entity", "metric", "unit", "value", "cumulative")
+#: columns that identify a value
+_KEYS = ["utc_ns", "source", "entity", "metric"]
 
 
 @dataclass(frozen=True)
@@ -169,8 +171,7 @@ def unrepeated(
 
 def contradictory(frame: pd.DataFrame) -> list[str]:
     """A note on several values of one series at one time, as of hosts of one name; empty if none."""
-    keys = ["utc_ns", "source", "entity", "metric"]
-    same = frame[frame.duplicated(keys, keep=False)]
+    same = frame[frame.duplicated(_KEYS, keep=False)]
     if same.empty:
         return []
     first = same.iloc[0]
@@ -178,6 +179,14 @@ def contradictory(frame: pd.DataFrame) -> list[str]:
     return [
         f"{len(same)} values have the time and name of another one, as {named}: are they of several hosts?"
     ]
+
+
+def simultaneous(frame: pd.DataFrame, remedy: str = "") -> list[str]:
+    """A note on values at the time of another value of their series, with a `remedy`; empty if none."""
+    count = int(frame.duplicated(_KEYS).sum())
+    if not count:
+        return []
+    return [f"{count} values have the time of another value of their series{remedy}"]
 
 
 def import_metrics(

@@ -22,7 +22,7 @@ import pandas as pd
 from penstock.archive.series import delimited
 from penstock.errors import BadInput, printable
 from penstock.numerals import MARKS
-from penstock.workload.metrics import Readings, samples, text_of
+from penstock.workload.metrics import Readings, samples, simultaneous, text_of
 
 WHAT = "a table or JSON Lines, with --words FILE.yaml that describes its columns"
 _KEYS = {"time", "source", "entity", "values", "counters", "separator", "decimal", "missing"}
@@ -93,12 +93,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         )
         parts.append(part[number.notna()])
     merged = pd.concat(parts, ignore_index=True)
-    again = int(merged.duplicated(["utc_ns", "entity", "metric"]).sum())
-    if again:
-        notes.append(
-            f"{again} values have the time of another value of their series: `entity` names the columns that "
-            "distinguish them"
-        )
+    notes += simultaneous(merged, ": `entity` names the columns that distinguish them")
     return Readings(samples(merged), notes=notes)
 
 

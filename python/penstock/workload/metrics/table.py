@@ -10,7 +10,7 @@ import pandas as pd
 
 from penstock.archive.series import delimited, series_tables
 from penstock.errors import BadInput
-from penstock.workload.metrics import Readings, samples, unknown_units
+from penstock.workload.metrics import Readings, samples, simultaneous, unknown_units
 
 WHAT = "CSV (or with tabs or semicolons) with a header row whose first column is a time"
 
@@ -54,7 +54,5 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         notes += delimited.strange_header(path)
     merged = pd.concat(parts, ignore_index=True)
     merged = merged[merged["value"].notna()]
-    again = int(merged.duplicated(["utc_ns", "entity", "metric"]).sum())
-    if again:
-        notes.append(f"{again} values have the time of another value of their series")
+    notes += simultaneous(merged)
     return Readings(samples(merged), notes=notes)
