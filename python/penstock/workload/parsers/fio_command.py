@@ -133,7 +133,7 @@ def _job(job: dict[str, str]) -> JobSpec:
     mode = job.get("rw", "read").partition(":")[0]
     if mode not in _MODES or "bsrange" in job or "bssplit" in job:
         raise _Untold(mode)
-    reads, writes = _blocks(job.get("bs", "4k"))
+    reads, writes = (_bytes(block, base) for block in _blocks(job.get("bs", "4k")))
     size, amount = (job.get(name) for name in ("size", "io_size"))
     share = [name for name in ("size", "io_size") if job.get(name, "").endswith("%")]
     size_bytes, io_bytes = (
@@ -145,7 +145,7 @@ def _job(job: dict[str, str]) -> JobSpec:
     synced = job.get("sync", "0") not in ("0", "none")
     spec = JobSpec(
         rw=mode,
-        bs_bytes=_bytes(reads, base),
+        bs_bytes=reads,
         numjobs=int(job.get("numjobs", "1")),
         iodepth=int(job.get("iodepth", "1")),
         direct=job.get("direct", "0") != "0" or job.get("buffered") == "0",
@@ -166,8 +166,8 @@ def _job(job: dict[str, str]) -> JobSpec:
     )
     beyond = [*_beyond(job), *share]
     if spec.direction == "write":
-        spec = replace(spec, bs_bytes=_bytes(writes, base))
-    elif spec.direction == "mixed" and _bytes(reads, base) != _bytes(writes, base):
+        spec = replace(spec, bs_bytes=writes)
+    elif spec.direction == "mixed" and reads != writes:
         beyond.append("bs")
     return replace(spec, beyond=tuple(beyond))
 
