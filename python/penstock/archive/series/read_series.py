@@ -225,7 +225,7 @@ def _points(bundle: Bundle, run: str, group: str, begin: int | None = None) -> R
     rows = bundle.table("points").to_pandas()
     rows = rows[rows["series_id"].map(kinds) == ("time" if timed else "sequence")]
     if timed and (span := _marks_of(bundle)) is not None:
-        # those outside of the experiment are counted, and no part of it
+        # points outside of the experiment are no result of it; the table `series` has their number
         rows = rows[rows["utc_ns"].between(*span)]
     value = rows["float"].fillna(rows["integer"]).fillna(rows["boolean"].astype(float))
     rows = rows.assign(_y=value)[value.notna()]

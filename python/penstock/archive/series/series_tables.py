@@ -142,8 +142,8 @@ def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
     """Series of a table: `x` or the first time or index column, and numeric columns.
 
     If rows with the same time differ in columns of texts, each combination of these is a series: the texts
-    are its labels, except those of columns `metric` and `unit`. Rows that their
-    texts do not distinguish are one series, and noted.
+    are its labels, except those of columns `metric` and `unit`. Rows that their texts do not distinguish are
+    one series, and noted.
     """
     frame = frame.rename(columns=str)
     check_count(len(frame.columns), name)

@@ -108,7 +108,7 @@ class _Reader:
         self.routed: set[tuple[str, str]] = set()
         self.routes: list[tuple[str, str, float, int]] = []
         self.fabric: list[float] = []
-        #: of each zone with one link per host: latencies of backbone, and up and down of each node [s]
+        #: zones with one link per host: latencies of the backbone, and up and down of each node [s]
         self.ports: list[tuple[float, dict[str, tuple[float, float]]]] = []
         #: rates of routes from a host to itself [bit/s]
         self.loops: list[float] = []

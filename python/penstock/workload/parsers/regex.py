@@ -47,7 +47,7 @@ _SPELLINGS: dict[str, tuple[str, ...]] = {
             (f"{p}Bps", (f"{p}B/s",)),
             (f"{p}bits", (f"{p}bit",)),
             (f"{p}bps", (f"{p}bit/s",)),
-            # of iperf, 1024 units of the next smaller prefix
+            # iperf's, 1024 units of the next smaller prefix
             (f"{p}Bytes", (f"{p}B", f"{p}iB")),
         )
     },
