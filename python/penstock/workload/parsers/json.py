@@ -176,9 +176,12 @@ def _next_line(text: str, at: int) -> int:
 
 def _is_cut(error: json.JSONDecodeError, text: str) -> bool:
     """True if the text ends within the document: in a string, a word, or before required tokens."""
-    rest = text[error.pos :].strip() if len(text) - error.pos < _MOST_REST else text[error.pos :]
-    at_the_end = len(rest) < len("false") and not set(rest) & set("]}")
-    return error.msg.startswith("Unterminated string") or at_the_end
+    if error.msg.startswith("Unterminated string"):
+        return True
+    if len(text) - error.pos >= _MOST_REST:
+        return False
+    rest = text[error.pos :].strip()
+    return len(rest) < len("false") and not set(rest) & set("]}")
 
 
 def _ends_a_document(text: str, end: int) -> bool:
