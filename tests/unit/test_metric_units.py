@@ -308,6 +308,10 @@ def sar_records(tmp_path: Path, groups: Mapping[str, Any], *hosts: str) -> pd.Da
             ["1d6b 2", "1d6b 2#2"],
         ),
         ([{"of-the-future": n + 0.5} for n in (0, 1)], ["#1", "#2"]),
+        (
+            [{"disk-device": d, "parts": [{"x": 1}, {"x": 2}]} for d in ("sda", "sdb")],
+            ["sda #1", "sda #2", "sdb #1", "sdb #2"],
+        ),
         ([{"cpu": "all", "idle": 50.5}], ["all"]),
     ],
 )

@@ -211,7 +211,7 @@ def _numbers(
         raise ValueError(f"groups within groups, more than {MOST_DEPTH}")
     if isinstance(content, list):
         for item, name in zip(content, _names(content), strict=True):
-            yield from _numbers(group, item, depth + 1, name)
+            yield from _numbers(group, item, depth + 1, f"{entity} {name}".strip())
     elif isinstance(content, dict):
         entity = entity or _entity(content)
         for name, value in content.items():
