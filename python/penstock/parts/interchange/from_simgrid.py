@@ -25,6 +25,7 @@ from penstock.parts.interchange.platform_values import (
 )
 from penstock.parts.interchange.xml_places import Element, read_xml
 from penstock.platform.foreign import Foreign
+from penstock.text import first_of
 
 #: prefixes and units of SimGrid's parser (src/xbt/parse_units.cpp); they are case-sensitive, and the long
 #: prefixes apply to `flops` only
@@ -491,7 +492,7 @@ class _Reader:
         """Report hosts without a route: their rate is that of the widest one, their delays are 0."""
         alone = [name for name, group in self.groups.items() if "network" not in group]
         if alone and len(self.groups) > 1:
-            named = ", ".join(alone[:5]) + (f" and {len(alone) - 5} more" if len(alone) > 5 else "")
+            named = ", ".join(first_of(alone, 5))
             self.omitted.append(
                 f"hosts without a route between hosts ({named}): read with a rate of {self.most()} "
                 "and without delays"
@@ -501,9 +502,7 @@ class _Reader:
         """Report shared links and narrow routes, which separate links per node cannot express."""
         shared = [name for name, times in self.used.items() if times > 1]
         if shared:
-            named = ", ".join(shared[:5]) + (
-                f" and {len(shared) - 5} more" if len(shared) > 5 else ""
-            )
+            named = ", ".join(first_of(shared, 5))
             self.omitted.append(
                 f"links that several routes share ({named}): each node has its own link, so routes "
                 "slow each other down only at their ends"
