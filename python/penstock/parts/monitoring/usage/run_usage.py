@@ -28,12 +28,18 @@ from penstock.parts.monitoring.usage.usage import COLUMNS, HOST_LABELS, is_of_ho
 from penstock.spec.units import parse_unit
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
-_BYTES = re.compile(r"^([kKMG]?)(i?)B/s$")
-#: rates of operations whose words are too short for a unit
-_OPERATIONS = ("op/s", "io/s", "tx/s")
-_POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3}
+#: unit of a rate by its other spellings
+_SPELLINGS = {
+    "KB/s": "kB/s",
+    "kiB/s": "KiB/s",
+    "op/s": "ops/s",
+    "io/s": "ops/s",
+    "tx/s": "ops/s",
+}
 #: metrics in seconds that are latencies, not elapsed or processor time
 _LATENCY = re.compile(r"(?i)lat|delay|wait|duration|response|rtt|(^|_)p\d\d")
+#: labels that name a host, and a part of it
+_PLACE_LABELS = (*HOST_LABELS, "entity")
 #: metrics of collectors and the sampler about themselves
 _OWN = ("scrape_", "sampler_", "cassandra_success", CLOCK, CLOCK_BOUND)
 
@@ -69,9 +75,10 @@ def run_uses(experiment: Experiment, recorded: Recorded, bundle: Bundle | None) 
 def _of_series(recorded: Recorded) -> Iterator[_Stretch]:
     """Metrics that a program reported, and the clocks of the senders."""
     rows = recorded.series.to_pylist()
-    short = Counter(_who(row) for row in rows)
+    names = [_who(row) for row in rows]
+    short = Counter(names)
     equal = Counter((row["metric"], row["labels"]) for row in rows)
-    for row in rows:
+    for row, who in zip(rows, names, strict=True):
         labels = labels_of(row["labels"])
         metric, unit = str(row["metric"]), str(row["unit"])
         clock = metric == CLOCK
@@ -83,12 +90,11 @@ def _of_series(recorded: Recorded) -> Iterator[_Stretch]:
         kind, name, to, factor = quantity
         points = recorded.points.filter(pc.equal(recorded.points["series_id"], row["series_id"]))
         value = np.asarray(numbers_of(points), float) * factor
-        who = _who(row)
+        others: list[str] = []
         if short[who] > 1:  # series that differ in other labels, or in their source
-            others = [v for k, v in labels.items() if k not in (*HOST_LABELS, "entity") and v]
-            source = [f"({row['source']})"] if equal[metric, row["labels"]] > 1 else []
-            who = (*who, *others, *source)
-        entity = labels.get("source", "") if clock else " ".join(who)
+            others += [v for k, v in labels.items() if k not in _PLACE_LABELS and v]
+            others += [f"({row['source']})"] if equal[metric, row["labels"]] > 1 else []
+        entity = labels.get("source", "") if clock else " ".join([*who, *others])
         at = points["utc_ns"].to_numpy(zero_copy_only=False)
         yield kind, entity, name, to, at, np.abs(value) if clock else value
 
@@ -96,22 +102,17 @@ def _of_series(recorded: Recorded) -> Iterator[_Stretch]:
 def _who(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Metric, host and entity of a row of `series`."""
     labels = labels_of(row["labels"])
-    return (str(row["metric"]), *(labels[k] for k in (*HOST_LABELS, "entity") if labels.get(k)))
+    return (str(row["metric"]), *(labels[k] for k in _PLACE_LABELS if labels.get(k)))
 
 
 def _program(metric: str, unit: str) -> tuple[str, str, str, float] | None:
     """Kind, metric and unit of a program's metric, and the factor to that unit."""
-    if (bytes_of := _BYTES.match(unit)) is not None:
-        factor = (1024.0 if bytes_of[2] else 1000.0) ** _POWERS[bytes_of[1]]
-        return "program", "throughput", "B/s", factor
     with contextlib.suppress(ValueError):
-        rate = parse_unit(unit)
+        rate = parse_unit(_SPELLINGS.get(unit, unit))
         if rate.dimension == "size/time":
             return "program", "throughput", "B/s", rate.factor
         if rate.dimension == "1/time" and "/" in unit:
             return "program", "operations", "1/s", rate.factor
-    if unit in _OPERATIONS:
-        return "program", "operations", "1/s", 1.0
     if unit in _SECONDS and _LATENCY.search(metric):
         return "program", "latency", "s", _SECONDS[unit]
     return None
