@@ -43,11 +43,17 @@ _MEANS = {
 _SUM, _COUNT = "_sum", "_count"
 #: counters, and averages
 SHOWN = tuple(_RATES), tuple(_MEANS)
+_ALL_SHOWN = frozenset((*_RATES, *(f"{m}{part}" for m in _MEANS for part in ("", _SUM, _COUNT))))
 
 
 def is_ceph(metric: str) -> bool:
     """True if a series is a counter of Ceph, shown or not."""
     return metric.startswith("ceph_")
+
+
+def is_shown(metric: str) -> bool:
+    """True if `ceph_uses` uses a counter."""
+    return metric in _ALL_SHOWN
 
 
 def entity_of(labels: Mapping[str, str]) -> str:

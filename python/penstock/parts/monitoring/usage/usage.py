@@ -28,7 +28,7 @@ from penstock.parts.monitoring.experiments.recorded import (
     shift_ns,
 )
 from penstock.parts.monitoring.usage.ceph_usage import KIND as CEPH
-from penstock.parts.monitoring.usage.ceph_usage import SHOWN, ceph_uses, entity_of, is_ceph
+from penstock.parts.monitoring.usage.ceph_usage import ceph_uses, entity_of, is_ceph, is_shown
 from penstock.parts.monitoring.usage.collectd_usage import Seen, counted, seen_by_collectd
 from penstock.parts.monitoring.usage.dashboards import Tenancy
 from penstock.parts.monitoring.usage.foreign import NODE_EXPORTER, Foreign
@@ -129,13 +129,13 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
     speeds: dict[str, dict[str, float]] = {}
     ceph: dict[tuple[Origin, str], dict[str, pd.DataFrame]] = {}
     collectd: dict[Origin, list[tuple[Seen, pd.DataFrame]]] = {}
-    rows = recorded.series.to_pylist()
+    rows = [{**row, "labels": labels_of(row["labels"])} for row in recorded.series.to_pylist()]
     places = _places(rows)
     for row in rows:
         frame = by_series.get(row["series_id"])
         if frame is None:
             continue
-        labels = labels_of(row["labels"])
+        labels = row["labels"]
         host, device = places[row["series_id"]]
         metric, source = str(row["metric"]), str(row["source"])
         origin = host, "" if source in OWN else source
@@ -185,13 +185,14 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
 def _places(rows: Sequence[Mapping[str, Any]]) -> dict[int, tuple[str, str]]:
     """Host of each series by its number, and an addition to its entity.
 
-    Several series of a collector and host may be of the same counter, as those of a federation without
-    labels of hosts: the labels in which they differ then distinguish hosts, or their file systems.
+    `rows` are those of `series`, with their labels as mappings. Several series of a collector and host
+    may be of the same counter, as those of a federation without labels of hosts: the labels in which they
+    differ then distinguish hosts, or their file systems.
     """
     places: dict[int, tuple[str, str]] = {}
     alike: dict[tuple[Any, ...], list[tuple[int, Mapping[str, str]]]] = {}
     for row in rows:
-        labels = labels_of(row["labels"])
+        labels = row["labels"]
         host = next((labels[k] for k in HOST_LABELS if labels.get(k)), "this host")
         places[row["series_id"]] = host, ""
         counter = _counter_of(str(row["metric"]), labels)
@@ -220,9 +221,8 @@ def _listed(labels: Mapping[str, str], names: Iterable[str]) -> str:
 def _counter_of(metric: str, labels: Mapping[str, str]) -> tuple[str, str, str] | None:
     """Kind, metric and entity of a series that no other of its host has; None for other series."""
     if is_ceph(metric):
-        shown = any(metric.removesuffix("_sum").removesuffix("_count") in names for names in SHOWN)
         entity = entity_of(labels)
-        return (CEPH, metric, entity) if shown and entity else None
+        return (CEPH, metric, entity) if is_shown(metric) and entity else None
     if metric == _LINK_SPEED:
         return "speed", metric, labels.get("device", "")
     if (one := _sample(metric, labels)) is not None:
