@@ -213,27 +213,22 @@ class Experiments:
                 f"found {printable(text[:80])!r}; expected 1 to {most} printable characters"
                 + ("" if kind == "note" else ", none of them a /")
             )
-        now_ns = time.time_ns() if at_ns is None else at_ns
-        line = {"kind": kind, "name": text, "utc_ns": now_ns}
+        utc_ns = time.time_ns() if at_ns is None else at_ns
+        line = {"kind": kind, "name": text, "utc_ns": utc_ns}
 
         def right(lines: Lines) -> None:
             if len(lines) >= MOST_MARKS:
                 raise Taken(
                     f"{experiment.name} has {len(lines)} marks; expected {MOST_MARKS} at most"
                 )
-            lasting = [p for p in phases_of(lines, None) if p.end_ns is None]
-            names = [p.name.rpartition("/")[2] for p in lasting]
-            if kind == "end" and text not in names:
-                raise Taken(f"no phase {text} lasts; expected one of {', '.join(names) or 'none'}")
-            if kind == "end":  # with those inside of the last one of that name
-                inside = lasting[len(names) - 1 - names[::-1].index(text) :]
-                begun_ns = max(p.start_ns for p in inside)
+            if kind == "end":
+                begun_ns = _begun_ns(lines, text)
                 if at_ns is not None and at_ns < begun_ns:
                     raise BadInput(
                         f"found an end {begun_ns - at_ns} ns before the begin of {text} or a phase in it; "
                         "expected one after it"
                     )
-                line["utc_ns"] = max(now_ns, begun_ns)
+                line["utc_ns"] = max(utc_ns, begun_ns)
 
         self._append_mark(experiment, line, right)
         return self._full(self._row_of(experiment))
@@ -446,6 +441,19 @@ class Experiments:
             with contextlib.suppress(OSError):
                 if time.time() - path.lstat().st_mtime > TRASH_S:
                     shutil.rmtree(path)
+
+
+def _begun_ns(lines: Lines, name: str) -> int:
+    """Begin of a phase that lasts, or of the last phase in it [ns since 1970 UTC].
+
+    Raises Taken if no phase of that name lasts.
+    """
+    lasting = [p for p in phases_of(lines, None) if p.end_ns is None]
+    names = [p.name.rpartition("/")[2] for p in lasting]
+    if name not in names:
+        raise Taken(f"no phase {name} lasts; expected one of {', '.join(names) or 'none'}")
+    inner = lasting[len(names) - 1 - names[::-1].index(name) :]
+    return max(p.start_ns for p in inner)
 
 
 def _read_live(live: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
