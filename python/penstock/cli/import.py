@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from penstock.cli.shared.options import JSON, names_of_options, set_parameters
+from penstock.cli.shared.options import JSON, refuse_others
 from penstock.plugins import ARCHIVE_FORMATS, METRIC_READERS, TRACE_IMPORTERS
 
 #: parameters that apply to an exported run, and to a new bundle
@@ -60,7 +60,7 @@ def command(
     from penstock.workload.metrics import reader_of
 
     if len(files) == 1 and (archive := format_of(files[0])) is not None:
-        _refuse_others(context, _OF_ARCHIVES, "an exported run")
+        refuse_others(context, _OF_ARCHIVES, "none of them for an exported run")
         path = archive.unpack(files[0], output)
         print(json.dumps({"path": str(path)}) if as_json else path)
         return
@@ -69,7 +69,8 @@ def command(
             files, output, name, form, base_run, description, (metric, unit), as_json
         )
         return
-    _refuse_others(context, _OF_BUNDLES, "a bundle; --as NAME imports into an experiment")
+    expected = "none of them for a bundle; --as NAME imports into an experiment"
+    refuse_others(context, _OF_BUNDLES, expected)
     if output is None:
         no_format = "" if ARCHIVE_FORMATS else "; no archive format is installed"
         raise BadInput(
@@ -96,16 +97,6 @@ def command(
         print(json.dumps(as_document(recording)))
     else:
         show(recording)
-
-
-def _refuse_others(context: typer.Context, allowed: set[str], what: str) -> None:
-    """Raise BadInput for options that have no effect on an import."""
-    from penstock.errors import BadInput
-
-    if others := set_parameters(context) - allowed:
-        raise BadInput(
-            f"found {names_of_options(context, others)}; expected none of them for {what}"
-        )
 
 
 def _check_format(path: Path) -> None:

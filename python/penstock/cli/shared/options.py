@@ -56,3 +56,11 @@ def names_of_options(context: typer.Context, names: set[str]) -> str:
         for parameter in context.command.params
         if parameter.name in names
     )
+
+
+def refuse_others(
+    context: typer.Context, allowed: set[str], expected: str, prefix: str = ""
+) -> None:
+    """Raise BadInput if other parameters than the allowed ones were set, as they would have no effect."""
+    if others := set_parameters(context) - allowed:
+        raise BadInput(f"{prefix}found {names_of_options(context, others)}; expected {expected}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli.shared.options import QUIET, names_of_options, set_parameters
+from penstock.cli.shared.options import QUIET, refuse_others
 from penstock.errors import BadInput
 from penstock.spec.units import parse_duration
 from penstock.terminal import say
@@ -93,7 +93,7 @@ def command(
     """
     _check(model or _KIND, depth, leaves or _LEAVES, predict, programs)
     if place.is_file() and place.suffix not in (".yaml", ".yml"):
-        _refuse_measuring(context)
+        refuse_others(context, _OF_MODELS, "none of them with a model, as nothing is measured")
         stored = _stored(place, model, depth, leaves)
         _show(stored, None, (), _predicted(stored, predict, programs), as_json=as_json)
         return
@@ -118,13 +118,6 @@ def command(
     out = output or _default_output(place)
     learnt, skipped = _measured(request, out, resume=resume, quiet=quiet)
     _show(learnt, out, skipped, _predicted(learnt, predict, programs), as_json=as_json)
-
-
-def _refuse_measuring(context: typer.Context) -> None:
-    """Raise BadInput for options of a measurement beside a model."""
-    if others := set_parameters(context) - _OF_MODELS:
-        expected = "none of them with a model, as nothing is measured"
-        raise BadInput(f"found {names_of_options(context, others)}; expected {expected}")
 
 
 def _check(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli.shared.options import CHANGES, names_of_options, set_parameters
+from penstock.cli.shared.options import CHANGES, refuse_others
 from penstock.errors import BadInput
 from penstock.terminal import plain_table, progress_bar, show
 
@@ -109,7 +109,8 @@ def run(
     from penstock.parts.stores.workflow.running.recovery import Recovery
 
     if resume is not None:
-        _refuse_others(context)
+        expected = "nothing else: the run's own workflow, platform and options apply"
+        refuse_others(context, {"resume", "as_json"}, expected, "--resume: ")
         with progress_bar() as progress:
             _show(resume_workflow(resume, progress), *_OF_RUN, as_json)
         return
@@ -186,13 +187,6 @@ def compare(
         )
     numbers = ("measured s", "from", "to", "predicted s", "from", "to")
     _show(result, ("store", "stage"), numbers, as_json)
-
-
-def _refuse_others(context: typer.Context) -> None:
-    """Raise BadInput for options beside --resume that the run already has."""
-    if others := set_parameters(context) - {"resume", "as_json"}:
-        expected = "nothing else: the run's own workflow, platform and options apply"
-        raise BadInput(f"--resume: found {names_of_options(context, others)}; expected {expected}")
 
 
 def _show(
