@@ -208,7 +208,7 @@ def test_half_fraction_is_wrong_for_the_true_interaction(out: Path) -> None:
 
 
 def test_findings_of_single_runs_are_valid_json(tmp_path: Path) -> None:
-    """A cost without an interval was NaN in "analyse --json" and in the evidence of the table."""
+    """A cost without an interval was NaN as JSON of "analyse" and "report", and in the table."""
     text = study_text(
         dict.fromkeys("AB", "{levels: [low, high]}"), "{kind: full, replicates: 1}"
     ).replace("question: Which?", "question: Does A cost anything?")
@@ -216,13 +216,14 @@ def test_findings_of_single_runs_are_valid_json(tmp_path: Path) -> None:
     (cost,) = by_code(analyse(out, report=False).findings, "cost")
     assert math.isnan(cost.evidence["cells"][0]["low"])
     no_nan = lambda name: pytest.fail(name)  # noqa: E731
-    result = CliRunner().invoke(_build(), ["analyse", str(out), "--json"])
-    (row,) = (
-        f
-        for f in json.loads(result.stdout, parse_constant=no_nan)["findings"]
-        if f["code"] == "cost"
-    )
-    assert row["evidence"]["cells"][0]["low"] is None
+    for verb in ("analyse", "report"):
+        result = CliRunner().invoke(_build(), [verb, str(out), "--json"])
+        (row,) = (
+            f
+            for f in json.loads(result.stdout, parse_constant=no_nan)["findings"]
+            if f["code"] == "cost"
+        )
+        assert row["evidence"]["cells"][0]["low"] is None
     for evidence in pq.read_table(out / "findings.parquet")["evidence"].to_pylist():
         json.loads(evidence, parse_constant=no_nan)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.cli.run import check_fail_on, print_page, reaches
+from penstock.cli.shared.output import print_json
 from penstock.errors import BadInput
 from penstock.terminal import say
 
@@ -91,7 +91,6 @@ def command(
 
 def _study(runs: Path, as_json: bool) -> list[Finding]:
     """Analyse a study and print the result. Raises typer.Exit if it has no answer."""
-    from penstock.analyse.findings.finding import without_nan
     from penstock.campaign.analysis import analyse, headline
 
     progress = functools.partial(print, file=sys.stderr)
@@ -109,7 +108,7 @@ def _study(runs: Path, as_json: bool) -> list[Finding]:
             "notes": result.notes,
             "report": str(result.report) if result.report else None,
         }
-        print(json.dumps(without_nan(document), default=str))
+        print_json(document)
     else:
         for line in result.lines(runs):
             print(line)
@@ -124,7 +123,6 @@ def _study(runs: Path, as_json: bool) -> list[Finding]:
 
 
 def _predict(out: Path, settings: list[str], as_json: bool) -> None:
-    from penstock.analyse.findings.finding import without_nan
     from penstock.analyse.outcome import Outcome
     from penstock.analyse.surface.optimum import parse_at, prediction_lines, predictions_at
 
@@ -132,7 +130,7 @@ def _predict(out: Path, settings: list[str], as_json: bool) -> None:
     outcome = Outcome.read(out)
     predictions = [predictions_at(outcome, at) for at in points]
     if as_json:
-        print(json.dumps(without_nan([row for rows in predictions for row in rows])))
+        print_json([row for rows in predictions for row in rows])
         return
     for text, rows in zip(settings, predictions, strict=True):
         if len(predictions) > 1:
@@ -147,7 +145,7 @@ def _fraction(out: Path, generators: list[str], top: int, as_json: bool) -> None
 
     costs = fraction_costs(Outcome.read(out), generators, top)
     if as_json:
-        print(json.dumps([cost.document() for cost in costs]))
+        print_json([cost.document() for cost in costs])
         return
     for line in fraction_lines(costs):
         print(line)
@@ -169,7 +167,6 @@ def _trace(runs: Path, as_json: bool) -> list[Finding]:
 
 
 def _analyse_trace(bundle: Path, as_json: bool) -> list[Finding]:
-    from penstock.analyse.findings.finding import without_nan
     from penstock.analyse.traces.traced_run import TracedRun
     from penstock.archive.traces.verdicts import verdicts_of
     from penstock.errors import printable
@@ -190,8 +187,7 @@ def _analyse_trace(bundle: Path, as_json: bool) -> list[Finding]:
     if as_json:
         verdicts = [row.document() | {"path": run.paths.get(row.file_id)} for row in rows]
         findings = [vars(finding) for finding in run_findings]
-        document = {"verdicts": verdicts, "findings": findings}
-        print(json.dumps(without_nan(document), default=str))
+        print_json({"verdicts": verdicts, "findings": findings})
         return run_findings
     closing = run.from_disk(str(run.manifest.get("closing") or ""))
     if closing:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import webbrowser
 from enum import StrEnum
 from pathlib import Path
 
 import typer
+
+from penstock.cli.shared.output import print_json
 
 
 class Open(StrEnum):
@@ -51,7 +52,7 @@ def _trace_report(bundle: Path, as_json: bool) -> Path:
     closing = run.from_disk(str(run.manifest.get("closing") or ""))
     if as_json:
         value = {"report": str(page), "closing": closing, "findings": [vars(f) for f in findings]}
-        print(json.dumps(value, default=str, indent=1))
+        print_json(value, indent=1)
     else:
         print(page)
         for sentence in [closing, *(f.statement for f in findings)]:
@@ -81,7 +82,7 @@ def _study_report(out: Path, as_json: bool) -> Path:
             "answer": sentences,
             "findings": [vars(f) for f in all_findings],
         }
-        print(json.dumps(document, default=str, indent=1))
+        print_json(document, indent=1)
     else:
         print(page)
         for line in [] if conclusion is None else conclusion.lines(out=out):

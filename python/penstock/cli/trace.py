@@ -12,6 +12,7 @@ import typer
 from penstock.analyse.findings.finding import SEVERITIES
 from penstock.cli.shared import failure
 from penstock.cli.shared.options import names_of_options, set_parameters
+from penstock.cli.shared.output import print_json
 from penstock.errors import BadInput
 from penstock.observe.trace import MODES, RING_BYTES
 from penstock.terminal import say
@@ -267,7 +268,7 @@ def _print_trace(traced: Traced, fail_on: str | None, as_json: bool) -> int:
         findings = []
         say(f"no findings: {error}")
     if as_json:
-        print(json.dumps(as_document(traced, findings), default=str))
+        print_json(as_document(traced, findings))
     else:
         show(traced, findings)
     if traced.unwritten:
