@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock.errors import BadInput, printable
 from penstock.parts.monitoring.collectors.collector import setting
+from penstock.parts.monitoring.experiments.points import series_of
 
 MOST_PATTERNS = 100
 MOST_PATTERN = 500
@@ -46,14 +47,9 @@ class Choice:
         """Rows of a table of points whose series are stored."""
         if not (self._keep or self._drop) or not table.num_rows:
             return table
-        metric, labels = (table[n].combine_chunks() for n in ("metric", "labels"))
-        names, texts = metric.dictionary.to_pylist(), labels.dictionary.to_pylist()
-        pairs = np.asarray(metric.indices, np.int64) * len(texts) + np.asarray(labels.indices)
-        used, of_row = np.unique(pairs, return_inverse=True)
-        stored = [self(names[p // len(texts)], texts[p % len(texts)]) for p in used.tolist()]
-        return (
-            table if all(stored) else table.filter(pa.array(np.array(stored)[of_row.reshape(-1)]))
-        )
+        series, of_row = series_of(table)
+        stored = [self(*one) for one in series]
+        return table if all(stored) else table.filter(pa.array(np.array(stored)[of_row]))
 
     def _matches(self, metric: str, labels: str) -> bool:
         if metric in OWN:

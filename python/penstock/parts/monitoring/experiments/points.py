@@ -238,6 +238,16 @@ def numbers_of(table: pa.Table) -> pa.ChunkedArray:
     return numbers
 
 
+def series_of(table: pa.Table) -> tuple[list[tuple[str, str]], npt.NDArray[np.int64]]:
+    """Metric and labels of each series of points, and for each point the place of its series in this list."""
+    metric, labels = (table[n].combine_chunks() for n in ("metric", "labels"))
+    metrics, texts = metric.dictionary.to_pylist(), labels.dictionary.to_pylist()
+    most = max(1, len(texts))
+    pairs = np.asarray(metric.indices, np.int64) * most + np.asarray(labels.indices)
+    used, of_row = np.unique(pairs, return_inverse=True)
+    return [(metrics[p // most], texts[p % most]) for p in used.tolist()], of_row.reshape(-1)
+
+
 def without_value(table: pa.Table) -> npt.NDArray[np.bool_]:
     """True for points that came without a value."""
     column = table["float"]

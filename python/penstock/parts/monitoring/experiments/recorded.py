@@ -31,6 +31,7 @@ from penstock.parts.monitoring.experiments.points import (
     Batch,
     Event,
     kind_of,
+    series_of,
     without_value,
 )
 
@@ -283,14 +284,10 @@ def _series_codes(
     table: pa.Table, accounts: Mapping[tuple[str, str], Account]
 ) -> tuple[Ints, list[tuple[str, str]]]:
     """The number of each row's series, and all series by metric and labels, also those without points."""
-    metric, labels = (table[n].combine_chunks() for n in ("metric", "labels"))
-    metrics, texts = metric.dictionary.to_pylist(), labels.dictionary.to_pylist()
-    pairs = np.asarray(metric.indices, np.int64) * max(1, len(texts)) + np.asarray(labels.indices)
-    used, inverse = np.unique(pairs, return_inverse=True)
-    of_used = [(metrics[p // max(1, len(texts))], texts[p % max(1, len(texts))]) for p in used]
+    of_used, of_row = series_of(table)
     names = sorted({*of_used, *accounts})
     number = {name: code for code, name in enumerate(names)}
-    return np.array([number[n] for n in of_used], np.int64)[inverse.reshape(-1)], names
+    return np.array([number[n] for n in of_used], np.int64)[of_row], names
 
 
 def _sorted(table: pa.Table, codes: Ints, series: int) -> tuple[Ints, Ints, Ints]:

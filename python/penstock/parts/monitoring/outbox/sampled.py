@@ -11,7 +11,13 @@ import pyarrow.compute as pc
 
 from penstock.archive.series.entities import PROCESS, bucket_of
 from penstock.parts.monitoring.experiments.entities import labels_of_entity
-from penstock.parts.monitoring.experiments.points import MOST_POINTS, Account, Batch, points
+from penstock.parts.monitoring.experiments.points import (
+    MOST_POINTS,
+    Account,
+    Batch,
+    points,
+    series_of,
+)
 
 #: polled sources, whose values may be missing: each poll has a value of `up`
 _POLLED = ("file", "command")
@@ -50,14 +56,8 @@ class Sent:
         """Mask of the rows of a table of points that were not sent."""
         if not self._sent:
             return np.ones(len(columns), bool)
-        metric, labels = (columns[n].combine_chunks() for n in ("metric", "labels"))
-        texts = labels.dictionary.to_pylist()
-        pairs = np.asarray(metric.indices, np.int64) * len(texts) + np.asarray(labels.indices)
-        used, inverse = np.unique(pairs, return_inverse=True)
-        names = [
-            (metric.dictionary[int(p) // len(texts)].as_py(), texts[p % len(texts)]) for p in used
-        ]
-        codes = np.array([self._codes.get(n, -1) for n in names], np.int64)[inverse]
+        names, of_row = series_of(columns)
+        codes = np.array([self._codes.get(n, -1) for n in names], np.int64)[of_row]
         times = np.unique(np.concatenate([t for t, _, _ in self._sent]))
         most = len(self._codes)
         keys = []

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from penstock.errors import BadInput
 from penstock.parts.monitoring.experiments.experiment import Unknown
-from penstock.parts.monitoring.experiments.points import canonical_labels, points
+from penstock.parts.monitoring.experiments.points import canonical_labels, points, series_of
 from penstock.parts.monitoring.experiments.recorded import labels_of
 from penstock.parts.monitoring.experiments.targets import REMOTE, Target, Targets, shown
 from penstock.plugins import METRIC_SERVERS
@@ -98,21 +100,20 @@ def read(target: Target, question: Question, start_ns: int, end_ns: int) -> Kept
     reply: Kept = reader.read(question.query, start_ns, end_ns, question.step_ns)
     table = reply.points
     same = {n: table[n] for n in table.column_names if n != "metric"}
-    texts, names = (
-        table[n].combine_chunks().dictionary_decode().to_pylist() for n in ("labels", "metric")
-    )
-    different = dict.fromkeys(zip(texts, names, strict=True))
-    if question.fields_apart or len(different) > len(set(texts)):
+    series, of_row = series_of(table)
+    texts = {text for _, text in series}
+    if question.fields_apart or len(set(series)) > len(texts):
         # its fields, or series of several metrics, stay apart
         label = "field" if question.fields_apart else _unused_label(texts)
-        named = {(t, n): canonical_labels({**labels_of(t), label: n}) for t, n in different}
-        same["labels"] = [named[pair] for pair in zip(texts, names, strict=True)]
+        named = [canonical_labels({**labels_of(text), label: name}) for name, text in series]
+        codes = pa.array(of_row, pa.int32())
+        same["labels"] = pa.DictionaryArray.from_arrays(codes, pa.array(named, pa.string()))
     return replace(reply, points=points(metric=[question.metric] * table.num_rows, **same))
 
 
 def _unused_label(texts: Iterable[str]) -> str:
     """A label for the names of series that none of these labels has."""
-    used = {label for text in set(texts) for label in labels_of(text)}
+    used = {label for text in texts for label in labels_of(text)}
     return next(label for n in count() if (label := f"name{n or ''}") not in used)
 
 
