@@ -192,12 +192,14 @@ def test_a_sequence_keeps_its_indices_with_and_without_times(store: Experiments)
 def test_times_of_numpy_and_pandas_are_converted_to_nanoseconds(store: Experiments) -> None:
     ns = 1_700_000_000_123_000_000
     times = (np.datetime64(ns, "ns"), np.datetime64(ns // 10**6, "ms"), pd.DatetimeIndex([ns]))
-    times = (*times, pd.DatetimeIndex([ns]).as_unit("us"), float(ns // 10**9) * 1e9)
+    zoned = pd.DatetimeIndex([ns], tz="UTC").tz_convert("Asia/Kolkata").as_unit("us")
+    times = (*times, pd.DatetimeIndex([ns]).as_unit("us"), zoned, pd.Series(zoned))
+    times = (*times, float(ns // 10**9) * 1e9)
     with penstock.experiment("x") as x:
         for n, time in enumerate(times):
             x.record(f"m{n}", 1.0, time)
     recorded = [rows(store, "x", f"m{n}")[0][0] for n in range(len(times))]
-    assert recorded == [ns] * 4 + [1_700_000_000 * 10**9]
+    assert recorded == [ns] * 6 + [1_700_000_000 * 10**9]
 
 
 def test_values_may_be_changed_after_they_were_recorded(store: Experiments) -> None:

@@ -105,8 +105,10 @@ class Recording:
 
 def _positions(name: str, values: Any) -> npt.NDArray[np.int64]:
     """A copy of times [ns since 1970 UTC] or indices. BadInput unless they are whole numbers, or times of
-    NumPy, which are UTC."""
-    array = np.atleast_1d(np.asarray(values))
+    NumPy, which are UTC, or of pandas."""
+    dated = getattr(getattr(values, "dtype", None), "kind", "") == "M"
+    # with a dtype, times of pandas that have a zone are converted to UTC
+    array = np.atleast_1d(np.asarray(values, "datetime64[ns]" if dated else None))
     if name == "utc_ns" and array.dtype.kind == "M" and not np.isnat(array).any():
         array = array.astype("datetime64[ns]").astype(np.int64)
     integral = array.dtype.kind == "i" or (
