@@ -341,6 +341,15 @@ def like(name: str, names: Sequence[str], most: int = 3) -> list[str]:
     return list(dict.fromkeys([*similar, *containing]))[:most]
 
 
+def without_nan(value: Any) -> Any:
+    """A value for JSON, which has no NaN and no infinity: null in their place, also in lists and mappings."""
+    if isinstance(value, dict):
+        return {key: without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def matches_pattern(name: str, pattern: str) -> bool:
     """True if a name matches a pattern with `*` and `?`; brackets, which names may contain, are literal."""
     return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))

@@ -33,7 +33,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.plugins import ANALYSIS_STEPS
 from penstock.spec.study import Study
 from penstock.study.load import load_study
-from penstock.text import counted, wrapped
+from penstock.text import counted, without_nan, wrapped
 from penstock.workload.responses import measure
 
 if TYPE_CHECKING:
@@ -255,7 +255,8 @@ def headline(effects: pd.DataFrame | None, terms: int = 3) -> list[dict[str, Any
             "scale",
         ]
         rows += largest[columns].to_dict("records")
-    return [{str(k): None if _is_nan(v) else v for k, v in row.items()} for row in rows]
+    plain: list[dict[str, Any]] = without_nan(rows)
+    return plain
 
 
 def _part(result: Analysis, name: str, make: Callable[[], None]) -> None:
@@ -289,7 +290,3 @@ def _report(result: Analysis) -> None:
 
 def _text(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and value != value

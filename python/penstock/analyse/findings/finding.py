@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,12 +26,3 @@ class Finding:
     what_to_do: str = ""
     detail: str = ""
     confidence: str = ""
-
-
-def without_nan(value: Any) -> Any:
-    """A value for JSON, which has no NaN and no infinity: null in their place, also in lists and mappings."""
-    if isinstance(value, dict):
-        return {key: without_nan(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_nan(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.analyse.findings.finding import Finding, without_nan
+from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
 from penstock.plugins import STUDY_FINDINGS
+from penstock.text import without_nan
 
 #: code → description
 CODES = {

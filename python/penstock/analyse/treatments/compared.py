@@ -23,6 +23,7 @@ from penstock.archive.selection import Selection
 from penstock.archive.series.read_series import of_selection, run_name
 from penstock.archive.series.series import Array, Phase, Recorded
 from penstock.errors import BadInput, printable
+from penstock.text import without_nan
 
 #: name of the phase that spans a run
 WHOLE = "run"
@@ -86,10 +87,10 @@ class Row:
             "unit": self.unit,
             "values": self.values,
             "means": self.means,
-            "changes": {n: _finite(self.change(n)) for n in names[1:]},
+            "changes": without_nan({n: self.change(n) for n in names[1:]}),
             "order": None if self.order is None else str(self.order),
             "groups": None if self.order is None else self.order.groups,
-            "pairs": [{k: _finite(v) for k, v in p.items()} for p in pairs],
+            "pairs": without_nan(pairs),
         }
 
 
@@ -155,7 +156,7 @@ class Judged:
         return self.beyond and self.apart is not False
 
     def document(self) -> dict[str, Any]:
-        return {**vars(self), "change": _finite(self.change), "failed": self.failed}
+        return {**vars(self), "change": without_nan(self.change), "failed": self.failed}
 
 
 def compared(
@@ -338,8 +339,3 @@ def _together(
     if lost and align is None and not metrics:
         notes.append(f"not in every run: {', '.join(sorted(map(printable, lost)))}")
     return Compared(list(names), dict(runs), rows, notes)
-
-
-def _finite(value: Any) -> Any:
-    """The value, or None for infinity and NaN, which JSON lacks."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value

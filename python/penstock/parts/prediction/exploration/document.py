@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from penstock.parts.prediction.exploration.describe import describe
@@ -10,6 +9,7 @@ from penstock.parts.prediction.exploration.recommend import Recommendation
 from penstock.parts.prediction.exploration.record import candidate_id
 from penstock.parts.prediction.exploration.run import Exploration
 from penstock.parts.prediction.exploration.space.space import Candidate
+from penstock.text import without_nan
 
 SCHEMA = "penstock/exploration/1"
 
@@ -19,16 +19,8 @@ def document(exploration: Exploration, recommendation: Recommendation) -> dict[s
 
     Non-finite numbers (an unbounded interval) are None.
     """
-    plain: dict[str, Any] = _finite(_document(exploration, recommendation))
+    plain: dict[str, Any] = without_nan(_document(exploration, recommendation))
     return plain
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _document(exploration: Exploration, recommendation: Recommendation) -> dict[str, Any]:
