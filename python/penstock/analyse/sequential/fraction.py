@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from penstock.analyse.findings.assumptions import scale_of_effects
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.effects import effects
-from penstock.analyse.statistics.scale import LINEAR, LOG, effect_scale
+from penstock.analyse.statistics.scale import LINEAR, LOG
 from penstock.analyse.statistics.significance import is_sure
 from penstock.analyse.statistics.terms import numbers
 from penstock.design.generators import (
@@ -222,20 +223,15 @@ def half_against_full(outcome: Outcome, response: str) -> dict[str, Any] | None:
     return comparison
 
 
-def scale_of(outcome: Outcome, response: str) -> str:
-    """The scale of the effects of a response."""
-    table = outcome.effects
-    return LINEAR if table is None else effect_scale(table[table["response"] == response])
-
-
 def _compared(outcome: Outcome, response: str) -> dict[str, Any] | None:
-    if outcome.runs is None or len(outcome.factors) < 3 or response not in outcome.measured:
+    unit = next((r for r in outcome.responses if r.name == response), None)
+    if outcome.runs is None or len(outcome.factors) < 3 or unit is None:
         return None
     usable = outcome.measured[outcome.measured[response].notna()]
     planned = {r["treatment_id"] for r in outcome.plan.get("rows") or []}
     if not planned <= set(usable["treatment_id"]):
         return None
-    scale = scale_of(outcome, response)
+    scale = scale_of_effects(outcome, unit)
     try:
         plan = plan_from_json(outcome.plan)
         table = fraction_of(outcome.runs, plan, response, scale=scale)

@@ -13,8 +13,9 @@ from typing import Any
 
 import pandas as pd
 
+from penstock.analyse.findings.assumptions import scale_of_effects
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.sequential.fraction import fraction_of, relation_of, rows_in, scale_of
+from penstock.analyse.sequential.fraction import fraction_of, relation_of, rows_in
 from penstock.analyse.treatments.rankings import TOP, Agreement, agree
 from penstock.design.generators import term_of
 from penstock.design.planned import plan_from_json
@@ -89,7 +90,7 @@ def fraction_costs(
                 response.name,
                 added,
                 generators,
-                scale_of(outcome, response.name),
+                scale_of_effects(outcome, response),
             )
             full, part = (
                 {str(t): abs(float(v)) for t, v in zip(table["term"], table[c], strict=True)}
