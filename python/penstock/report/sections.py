@@ -72,9 +72,17 @@ def _number(value: Any, digits: int = 3, factor: float = 1.0) -> str:
     return quantity(number) if digits == 3 else f"{number:.{digits}f}".replace("-", "−")
 
 
-def _interval(row: Mapping[Any, Any], of: str, factor: float) -> str:
-    """The ends of an interval, times `factor`."""
-    return quantities([factor * float(row[f"{of}_{end}"]) for end in ("low", "high")])
+def _interval(row: Mapping[Any, Any], of: str, factor: float, log: bool = False) -> str:
+    """The ends of an interval, times `factor`, or as ratios if it is on logarithms."""
+    ends = [float(row[f"{of}_{end}"]) for end in ("low", "high")]
+    return " to ".join(map(ratio_text, ends)) if log else quantities([factor * e for e in ends])
+
+
+def _effect(value: Any, log: bool, factor: float) -> str:
+    """An effect, times `factor`, or as a ratio if it is on logarithms; empty if it is not finite."""
+    if not log or value is None or not math.isfinite(float(value)):
+        return _number(value, factor=factor)
+    return ratio_text(value)
 
 
 def _fitting(runs: pd.DataFrame, response: ResponseUnit) -> tuple[float, str]:
@@ -465,19 +473,13 @@ def fractions(outcome: Outcome) -> list[Table]:
         factor, unit = fitting(effects, response.unit if compared["scale"] == LINEAR else "")
         rows = []
         for r in compared["rows"]:
-            values = [
-                (
-                    ratio_text(r[of]),
-                    " to ".join(ratio_text(r[f"{of}_{end}"]) for end in ("low", "high")),
-                )
-                if log
-                else (_number(r[of], factor=factor), _interval(r, of, factor))
-                for of in ("full", "half")
-            ]
             rows.append(
                 _row(
                     term_text(r["term"]),
-                    *(text for pair in values for text in pair),
+                    _effect(r["full"], log, factor),
+                    _interval(r, "full", factor, log),
+                    _effect(r["half"], log, factor),
+                    _interval(r, "half", factor, log),
                     r["rivals"],
                     r["why"] or "as the full design",
                     mark="warn" if r["wrong"] else "",
@@ -820,26 +822,21 @@ def anova(outcome: Outcome) -> list[Table]:
         scale = effect_scale(table)
         log = scale == LOG
         factor, unit = fitting(table["effect"], response.unit if scale == LINEAR else "")
-
-        def shown(value: Any, log: bool = log, factor: float = factor) -> str:
-            if not log or value is None or not math.isfinite(float(value)):
-                return _number(value, factor=factor)
-            return ratio_text(value)
-
         rows = []
         for r, sure in zip(table.to_dict("records"), is_sure(table), strict=True):
             residual = r["term"] == "residual"
             low = float(r.get("ci_low", math.nan))
             interval = ""
             if math.isfinite(low):
-                interval = " to ".join(shown(r.get(k)) for k in ("effect_ci_low", "effect_ci_high"))
+                ends = (r.get("effect_ci_low"), r.get("effect_ci_high"))
+                interval = " to ".join(_effect(end, log, factor) for end in ends)
             rows.append(
                 _row(
                     term_text(str(r["term"])),
                     _number(r.get("variation_share"), 2),
                     _p_text(r.get("p_value")),
                     _p_text(r.get("p_holm")),
-                    shown(r.get("effect")),
+                    _effect(r.get("effect"), log, factor),
                     interval,
                     _number(r.get("df"), 0),
                     _first(term_text(str(r.get("aliases") or ""))) if not residual else "",

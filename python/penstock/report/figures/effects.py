@@ -57,21 +57,22 @@ def of_levels(outcome: Outcome) -> bool:
 def _tip(row: dict[Any, Any], unit: str) -> str:
     text = term_text(str(row["term"]))
     scale = row.get("scale") or LINEAR
-
-    def numbers(*values: float) -> str:
-        if scale == LOG:
-            return " to ".join(map(ratio_text, values))
-        return quantities(values, unit if scale == LINEAR else "")
-
     if math.isfinite(row["effect"]):
-        text += f": {numbers(float(row['effect']))}"
+        text += f": {_on_scale(scale, unit, float(row['effect']))}"
     low, high = float(row["effect_ci_low"]), float(row["effect_ci_high"])
     if math.isfinite(low):
-        text += f" (95 %: {numbers(low, high)})"
+        text += f" (95 %: {_on_scale(scale, unit, low, high)})"
     share = row.get("variation_share")
     if isinstance(share, float) and math.isfinite(share):
         text += f", {share:.1f} % of the variation"
     return text + ("" if row["sure"] else ", not significant")
+
+
+def _on_scale(scale: str, unit: str, *effects: float) -> str:
+    """Effects on a scale as text: ratios, or differences in the unit of the response."""
+    if scale == LOG:
+        return " to ".join(map(ratio_text, effects))
+    return quantities(effects, unit if scale == LINEAR else "")
 
 
 def _colour(row: dict[Any, Any]) -> str:
@@ -260,9 +261,7 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         if np.allclose(of_each, limit, rtol=1e-6):
             more = [axes.axvline(limit, **dashed)]
             scale = scale_of_effects(outcome, response)
-            unit = response.unit if scale == LINEAR else ""
-            limit_text = ratio_text(limit) if scale == LOG else quantity(limit, unit)
-            more[0].set_label(f"limit {limit_text}")
+            more[0].set_label(f"limit {_on_scale(scale, response.unit, limit)}")
         else:
             at = np.arange(len(rows))
             more = [axes.vlines(of_each, at - 0.45, at + 0.45, label="limit of each", **dashed)]
@@ -469,7 +468,7 @@ def fraction(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             "it takes a full two-level design of three factors or more with a valid run of every treatment"
         )
     rows = compared["rows"]
-    log, unit = compared["scale"] == LOG, response.unit if compared["scale"] == LINEAR else ""
+    scale = compared["scale"]
     fig = style.figure(width, 0.95 + 0.3 * len(rows))
     axes = fig.subplots()
     for offset, key, name, series in (
@@ -490,8 +489,7 @@ def fraction(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             fig,
             dots,
             [
-                f"{term_text(r['term'])}, {name}: "
-                f"{ratio_text(r[key]) if log else quantity(r[key], unit)}"
+                f"{term_text(r['term'])}, {name}: {_on_scale(scale, response.unit, r[key])}"
                 for r in rows
             ],
         )
@@ -504,7 +502,7 @@ def fraction(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         axes.tick_params(axis="y", labelsize=7.5)
     axes.invert_yaxis()
     axes.set_xlabel(effect_axis(outcome, response, "effect on {}"))
-    if log:
+    if scale == LOG:
         _as_ratios(axes.xaxis)
     style.grid(axes, "x")
     fig.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=1)
