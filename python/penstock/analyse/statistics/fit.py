@@ -22,6 +22,7 @@ from scipy import linalg
 from penstock.analyse.statistics import strata
 from penstock.analyse.statistics.bias import ends, reach, used
 from penstock.analyse.statistics.designed import designed_part, designed_plan
+from penstock.analyse.statistics.rounding import without_rounding
 from penstock.analyse.statistics.scale import BOX_COX, LINEAR, power_beside, scaled, scaled_ends
 from penstock.analyse.statistics.spread import Unequal, unequal_spread
 from penstock.analyse.statistics.strata import RUN
@@ -40,9 +41,6 @@ _MANY = 4e9
 _MOST_UNEQUAL = 1e8
 #: smallest eigenvalue of the columns' correlations at which they count as independent
 _INDEPENDENT = 1e-9
-#: largest rounding errors of a fit: relative to the range of the values, and to the largest value times the
-#: square root of the number of runs
-_OF_RANGE, _OF_LARGEST = 1e-12, 1e-15
 
 
 @dataclass(frozen=True)
@@ -249,18 +247,6 @@ def _fit(
         block_columns=blocks,
     )  # fmt: skip
     return _with_errors(fit, used_terms, by_run)
-
-
-def without_rounding(y: Values, coefficients: Values, residuals: Values) -> tuple[Values, Values]:
-    """Coefficients and residuals of a fit of `y`; if the fit is exact, with 0 in place of rounding errors.
-
-    Those of equal runs would be tested against each other.
-    """
-    largest = float(np.abs(y).max(initial=0.0)) * math.sqrt(len(y))
-    least = max(_OF_RANGE * float(np.ptp(y)), _OF_LARGEST * largest)
-    if not float(np.abs(residuals).max(initial=0.0)) <= least:
-        return coefficients, residuals
-    return np.where(np.abs(coefficients) <= least, 0.0, coefficients), np.zeros_like(residuals)
 
 
 def _with_errors(fit: Fit, terms: list[Term], by_run: Values | None) -> Fit:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from penstock.analyse.statistics.bias import Values, used
+from penstock.analyse.statistics.rounding import rounding_of
 from penstock.errors import PenstockError
 from penstock.spec.study import Response, Study
 
@@ -22,8 +23,6 @@ THREEFOLD = 3.0
 HUNDREDFOLD = 100.0
 #: level of the test of logarithms against the spread of the runs
 _LEVEL = 0.05
-#: deviation of equal runs from their mean, relative to the largest value, that is a rounding error
-_ROUNDING = 1e-12
 #: range of Box-Cox powers on either side of 0
 MOST_POWER = 3.0
 #: Box-Cox powers smaller than this are logarithms
@@ -174,8 +173,8 @@ def _contradicts_logarithms(values: pd.Series[float], treatments: pd.Series[str]
         return float(((column - column.groupby(treatments).transform("mean")) ** 2).sum())
 
     as_measured, logarithms = spread(relative), spread(np.log(relative))
-    rounding = (_ROUNDING * float(relative.max())) ** 2
-    if free < 1 or not as_measured > rounding or not logarithms > _ROUNDING**2:
+    # values that differ by more than rounding have logarithms that do
+    if free < 1 or not as_measured > rounding_of(relative) ** 2:
         return False
     limit = float(stats.chi2.ppf(1 - _LEVEL, 1))
     return free * math.log(logarithms / as_measured) > limit

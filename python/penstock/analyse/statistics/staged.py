@@ -34,8 +34,9 @@ from penstock.analyse.statistics.effect_table import (
     table_of,
     widened,
 )
-from penstock.analyse.statistics.fit import Fit, by_terms, usable, without_rounding
+from penstock.analyse.statistics.fit import Fit, by_terms, usable
 from penstock.analyse.statistics.partial import with_aliases
+from penstock.analyse.statistics.rounding import without_rounding
 from penstock.analyse.statistics.scale import LINEAR
 from penstock.analyse.statistics.terms import Term, Values
 from penstock.design.additions.stages import separated

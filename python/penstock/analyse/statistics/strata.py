@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy import linalg, optimize
 
+from penstock.analyse.statistics.rounding import ROUNDING
 from penstock.analyse.statistics.terms import Numbers, Values
 from penstock.design.planned import Plan
 from penstock.errors import PenstockError
@@ -228,7 +229,7 @@ def mixed(y: Values, x: Values, of_run: Numbers) -> Mixed:
         raise PenstockError("too few runs for the variances of settings and runs")
     # in units of the residual spread, to suit the step sizes of the derivatives
     scale = float(np.linalg.norm(y - x @ np.linalg.lstsq(x, y, rcond=None)[0])) / math.sqrt(n - p)
-    if scale <= 1e-12 * float(np.linalg.norm(y)) / math.sqrt(n):
+    if scale <= ROUNDING * float(np.linalg.norm(y)) / math.sqrt(n):
         raise PenstockError("the runs do not vary within or between settings")
     counts = np.bincount(of_run)
 

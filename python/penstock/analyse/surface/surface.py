@@ -23,7 +23,8 @@ from scipy import optimize, stats
 from penstock.analyse.statistics import strata
 from penstock.analyse.statistics.bias import valid_only
 from penstock.analyse.statistics.designed import designed_part
-from penstock.analyse.statistics.fit import Fit, fitted, usable, without_rounding
+from penstock.analyse.statistics.fit import Fit, fitted, usable
+from penstock.analyse.statistics.rounding import rounding_of, without_rounding
 from penstock.analyse.statistics.scale import (
     BOX_COX,
     LINEAR,
@@ -49,8 +50,6 @@ _MOST_SETTINGS = 20_000
 _GRID = 9
 _REFINED = 6
 _DRAWS = 2000
-#: difference of two means, relative to the largest value, up to which it is a rounding error
-_ROUNDING = 1e-12
 #: ratio of curvatures below which a direction is a ridge
 _RIDGE = 0.05
 COLUMNS = (
@@ -376,7 +375,7 @@ def _tests(fit: Fit, x: Values, factors: Sequence[Factor], columns: list[Values]
         weights[np.flatnonzero(corner)] = 1 / corner.sum()
         weights[np.flatnonzero(centre)] = -1 / centre.sum()
         difference = float(weights @ means)
-        if abs(difference) <= _ROUNDING * float(np.abs(fit.y).max()):
+        if abs(difference) <= rounding_of(fit.y):
             difference = 0.0
         spread = float(weights @ solution @ weights)
         yield _f_test(CURVATURE, difference**2 / spread, 1, variance, df_pure)
