@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +17,7 @@ from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.surface.fitted_optimum import fitted_optimum, rounded, setting_text
 from penstock.analyse.surface.optimum import plan_of, seeks_optimum, surface_of
 from penstock.analyse.surface.surface import At, Merit, Surface, best_setting, numbers_of
+from penstock.analyse.treatments.means import ranking
 from penstock.errors import PenstockError
 from penstock.report import style
 from penstock.report.figures.effects import level_means, terms_of
@@ -301,21 +301,15 @@ def _at_corners(
 ) -> dict[tuple[str, ...], float]:
     """The mean of the treatments at each corner. NotDrawn if a corner lacks one of its treatments, because
     the corners would then be means over different levels of the other factors."""
-    runs = outcome.measured
-    values = pd.to_numeric(runs[response.name], errors="coerce").to_numpy(float)
-    of_treatment: dict[str, list[float]] = {}
-    for treatment, value in zip(runs["treatment_id"].astype(str), values, strict=True):
-        if math.isfinite(value):
-            of_treatment.setdefault(treatment, []).append(value)
+    means = {str(t.treatment_id): t.mean for t in ranking(outcome, response).treatments}
     planned: dict[tuple[str, ...], set[str]] = {c: set() for c in corners}
     for row in outcome.plan.get("rows") or []:
         corner = tuple(str(row["levels"][n]) for n in chosen)
         planned[corner].add(str(row["treatment_id"]))
-    if not all(at and at <= set(of_treatment) for at in planned.values()):
+    if not all(at and at <= set(means) for at in planned.values()):
         raise NotDrawn("a corner of the cube has no valid run of a treatment")
     return {
-        corner: float(np.mean([np.mean(of_treatment[t]) for t in sorted(at)]))
-        for corner, at in planned.items()
+        corner: float(np.mean([means[t] for t in sorted(at)])) for corner, at in planned.items()
     }
 
 
