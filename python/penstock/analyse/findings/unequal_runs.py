@@ -19,6 +19,7 @@ from scipy.stats import rankdata
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.statistics.multiple_tests import holm
+from penstock.analyse.statistics.strata import places_in_time
 from penstock.text import counted, listed, percent
 
 #: smallest standard deviation within treatments, as a share of the mean, that needs a reason
@@ -99,18 +100,13 @@ def _others(outcome: Outcome, run_id: str) -> float | None:
 def _place(outcome: Outcome, run_id: str) -> float | None:
     """Place in the order in which the runs were made; in that of the plan without all starting times."""
     if "places in time" not in outcome.memory:
-        runs = outcome.run_ids
-        times = {r: outcome.manifest(r).get("times") or {} for r in runs}
-        starts = {
-            r: float(start)
-            for r in runs
-            if isinstance(start := times[r].get("start_realtime_ns"), int | float)
-        }
-        order = sorted(runs, key=lambda r: starts[r]) if len(starts) == len(runs) else []
-        outcome.memory["places in time"] = {r: float(at) for at, r in enumerate(order, start=1)}
-    of_run: dict[str, float] = outcome.memory["places in time"]
-    place = of_run.get(run_id, outcome.manifest(run_id).get("run_order"))
-    return None if place is None else float(place)
+        manifests = [outcome.manifest(r) for r in outcome.run_ids]
+        starts = [(m.get("times") or {}).get("start_realtime_ns") for m in manifests]
+        planned = np.array([m.get("run_order") for m in manifests], dtype=float)
+        places = places_in_time(pd.DataFrame({"start_realtime_ns": starts}), planned)
+        outcome.memory["places in time"] = dict(zip(outcome.run_ids, places.tolist(), strict=True))
+    place: float = outcome.memory["places in time"].get(run_id, math.nan)
+    return place if math.isfinite(place) else None
 
 
 def _mean(values: pd.Series[float], weights: pd.Series[float]) -> float | None:
