@@ -266,6 +266,20 @@ def test_a_response_in_another_unit_is_not_compared(tmp_path: Path) -> None:
     assert "latency is not compared: its unit is ms in A and s in B" in last
 
 
+def test_a_response_in_two_units_on_both_sides_is_named(tmp_path: Path) -> None:
+    for treatment, first in (("t01", 0), ("t02", 10)):
+        for number, unit in enumerate(("ms", "s", "s"), start=first):
+            a_run(tmp_path, f"r{number:03d}", treatment, latency=12.0 + number, rate=50.0 + number)
+            path = tmp_path / "runs" / f"r{number:03d}" / "manifest.json"
+            manifest = json.loads(path.read_text())
+            manifest["responses"]["latency"]["unit"] = unit
+            path.write_text(json.dumps(manifest))
+    result = compared(tmp_path)
+    assert [r.name for r in result.responses] == ["rate", "wall time"]
+    *_, last = result.conclusion
+    assert "latency is not compared: its unit is ms or s in A and ms or s in B" in last
+
+
 def headline_of(*responses: Measured) -> str:
     return _answer(Replicated("a", "b", ({}, {}), ([], []), list(responses)))[0]
 

@@ -316,13 +316,13 @@ def _units(manifests: Sequence[Mapping[str, Any]], name: str) -> list[str]:
 
 
 def _in_other_units(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Text on the responses that are not compared, because A and B have them in different units."""
+    """Text on the responses that are not compared, because the runs have them in different units."""
     names = [n for n in a[0].get("responses") or {} if n in (b[0].get("responses") or {})]
     units = {n: (_units(a, n), _units(b, n)) for n in names if n != "wall_s"}
     return [
         f"{name} is not compared: its unit is {_named(of_a)} in A and {_named(of_b)} in B"
         for name, (of_a, of_b) in units.items()
-        if of_a != of_b
+        if len({*of_a, *of_b}) > 1
     ]
 
 
