@@ -39,7 +39,7 @@ def delivered(outcome: Outcome, width: float, run_ids: list[str] | None = None) 
     columns = 1 if style.narrow(width) else min(2, len(chosen))
     rows = math.ceil(len(chosen) / columns)
     names = list(dict.fromkeys(name for run_id in chosen for name in by_run[run_id]))
-    looks = dict(zip(names, _cycle(len(names)), strict=True))
+    looks = dict(zip(names, style.distinct(len(names)), strict=True))
     fig = style.figure(width, 2.3 * rows + 0.3 + 0.17 * math.ceil(len(names) / 2))
     grid = fig.subplots(rows, columns, squeeze=False, sharey=True)
     every = pd.concat([line for run_id in chosen for line in by_run[run_id].values()])
@@ -77,10 +77,6 @@ def delivered(outcome: Outcome, width: float, run_ids: list[str] | None = None) 
         handles.values(), handles.keys(), loc="outside upper left", ncols=1 if columns == 1 else 2
     )
     return fig
-
-
-def _cycle(count: int) -> list[style.Series]:
-    return [style.SERIES[i % len(style.SERIES)] for i in range(count)]
 
 
 def _lines(outcome: Outcome, run_id: str) -> dict[str, pd.DataFrame]:
