@@ -158,11 +158,14 @@ class Surface:
         return unscaled(value, self.scale, self.power, self.middle)
 
     def draws(self, count: int = _DRAWS, seed: int = 1) -> Values:
-        """Samples from the distribution of the coefficients (multivariate t), draws × coefficients."""
+        """Samples from the distribution of the coefficients (multivariate t), draws × coefficients.
+
+        `df` is above 0.
+        """
         random = np.random.default_rng(seed)
         root = _root(self.covariance)
         normal = random.normal(size=(count, len(self.coefficients))) @ root.T
-        chi = random.chisquare(self.df, count) / self.df if self.df > 0 else np.ones(count)
+        chi = random.chisquare(self.df, count) / self.df
         drawn: Values = self.coefficients + normal / np.sqrt(chi)[:, None]
         return drawn
 
