@@ -11,7 +11,7 @@ import typer
 
 from penstock.analyse.findings.finding import SEVERITIES
 from penstock.cli.shared import failure
-from penstock.cli.shared.options import names_of_options, set_parameters
+from penstock.cli.shared.options import other_options
 from penstock.cli.shared.output import print_json
 from penstock.errors import BadInput
 from penstock.observe.trace import MODES, RING_BYTES
@@ -188,11 +188,8 @@ def command(
     after `--`. Without a command, Ctrl-C ends the trace. A line written to $PENSTOCK_MARKS begins a phase.
     """
     if disk is not None or exact:
-        unsupported = set_parameters(context) - _WITH_DISK
-        if disk is not None and unsupported:
-            raise BadInput(
-                f"--disk: cannot be combined with {names_of_options(context, unsupported)}"
-            )
+        if disk is not None and (others := other_options(context, _WITH_DISK)):
+            raise BadInput(f"--disk: cannot be combined with {others}")
         if argv:
             _check_executable(argv[0])
         raise typer.Exit(_trace_by_disk_log(argv or [], disk, output, exact, as_json))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 import typer
@@ -40,13 +40,19 @@ def parsed(option: str, text: str, parse: Callable[[str], T]) -> T:
         raise BadInput(f"{option}: found {text!r}; expected {error}") from None
 
 
-def set_parameters(context: typer.Context) -> set[str]:
-    """Names of the parameters that were set on the command line, whatever their value."""
-    return {
+def other_options(context: typer.Context, used: Collection[str]) -> str:
+    """Options that were set on the command line, whatever their value, other than the parameters `used`.
+
+    Empty if there are none. A verb refuses options that have no effect on its input or in its mode.
+    """
+    names = {
         name
         for name in context.params
-        if (source := context.get_parameter_source(name)) is not None and source.name != "DEFAULT"
+        if name not in used
+        and (source := context.get_parameter_source(name)) is not None
+        and source.name != "DEFAULT"
     }
+    return names_of_options(context, names)
 
 
 def names_of_options(context: typer.Context, names: set[str]) -> str:
@@ -59,8 +65,8 @@ def names_of_options(context: typer.Context, names: set[str]) -> str:
 
 
 def refuse_others(
-    context: typer.Context, allowed: set[str], expected: str, prefix: str = ""
+    context: typer.Context, allowed: Collection[str], expected: str, prefix: str = ""
 ) -> None:
     """Raise BadInput if other parameters than the allowed ones were set, as they would have no effect."""
-    if others := set_parameters(context) - allowed:
-        raise BadInput(f"{prefix}found {names_of_options(context, others)}; expected {expected}")
+    if others := other_options(context, allowed):
+        raise BadInput(f"{prefix}found {others}; expected {expected}")

@@ -7,11 +7,12 @@ from dataclasses import asdict
 
 import typer
 
-from penstock.cli.shared.options import JSON, parsed
+from penstock.cli.shared.options import JSON, other_options, parsed
 from penstock.errors import BadInput
 
 
 def command(
+    context: typer.Context,
     ratio: float | None = typer.Option(
         None, "--ratio", "-r", min=0.0001, max=10_000, help="Time to hash over time to send."
     ),
@@ -20,8 +21,8 @@ def command(
         None, "--hash", help="Power while hashing, measured or the peak, as 290 W."
     ),
     io: str | None = typer.Option(None, "--io", help="Power while sending, as 276.7 W."),
-    replicas: int | None = typer.Option(
-        None, "--replicas", min=1, help="Storage nodes that store each chunk (default: 1)."
+    replicas: int = typer.Option(
+        1, "--replicas", min=1, help="Storage nodes that store each chunk."
     ),
     testbed: str | None = typer.Option(
         None, "--testbed", help="Published machines in place of the other options: new or old."
@@ -33,9 +34,8 @@ def command(
     from penstock.parts.dedup.controller.energy import TESTBEDS, PowerModel
     from penstock.spec.units import parse_power
 
-    values = (ratio, idle, hashing, io, replicas)
     if testbed is not None:
-        if testbed not in TESTBEDS or any(value is not None for value in values):
+        if testbed not in TESTBEDS or other_options(context, {"testbed", "as_json"}):
             names = " or ".join(TESTBEDS)
             expected = f"{names}, and no other option"
             raise BadInput(f"--testbed: found '{testbed}'; expected {expected}")
@@ -53,7 +53,7 @@ def command(
             parsed("--idle", idle, parse_power),
             parsed("--hash", hashing, parse_power),
             parsed("--io", io, parse_power),
-            1 + (replicas or 1),
+            1 + replicas,
         )
         results = {"": conflict(power, ratio)}
     if as_json:

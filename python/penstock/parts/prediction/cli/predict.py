@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.analyse.statistics.prediction_intervals import DRAWS, LEVEL, exact
-from penstock.cli.shared.options import QUIET, SIZE_MODEL, names_of_options, set_parameters
+from penstock.cli.shared.options import QUIET, SIZE_MODEL, other_options
 from penstock.errors import BadInput
 from penstock.terminal import table_of
 from penstock.text import percentage
@@ -103,10 +103,8 @@ def command(
     Of a study that was not run, only the disks are simulated: programs compute nothing between requests.
     """
     if platform is None:
-        others = set_parameters(context) - _OF_STUDIES
-        if others and not _is_workflow(what):
-            options = names_of_options(context, others)
-            raise BadInput(f"{options} is for workflows; expected --platform PLATFORM with it")
+        if (others := other_options(context, _OF_STUDIES)) and not _is_workflow(what):
+            raise BadInput(f"{others} is for workflows; expected --platform PLATFORM with it")
         _study(what, basis, as_json)
         return
     if basis:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli.shared.options import names_of_options, set_parameters
+from penstock.cli.shared.options import names_of_options, other_options
 from penstock.errors import BadInput
 from penstock.plugins import WORKLOAD_FORMATS
 
@@ -104,15 +104,10 @@ def _refuse_ineffective(context: typer.Context, kind: str, effective: frozenset[
     """Raise BadInput for options that have no effect on a kind."""
     keys = {"every": "every_s", "compute": "compute_s"}
     every_kind = {"kind", "output", "size", "platform", "to", "as_json"}
-    others = {
-        name
-        for name in set_parameters(context) - every_kind
-        if keys.get(name, name) not in effective
-    }
-    if others:
-        own = {name for name in context.params if keys.get(name, name) in effective}
+    own = {name for name in context.params if keys.get(name, name) in effective}
+    if others := other_options(context, own | every_kind):
         raise BadInput(
-            f"{kind}: found {names_of_options(context, others)}, without an effect on it; "
+            f"{kind}: found {others}, without an effect on it; "
             f"expected {names_of_options(context, own)}"
         )
 
