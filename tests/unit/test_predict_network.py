@@ -705,6 +705,8 @@ def test_different_latencies_of_a_matrix_are_noted() -> None:
     assert "latencies of 1 ms to 4 ms" in notes("{'*': {'*': 1ms}, app-0: {store-0: 4ms}}")
     assert "between pairs" not in notes("{app-0: {store-0: 4ms}}")
     assert "between pairs" not in notes("{'*': {'*': 4ms}}", 2)
+    assert "between pairs" not in notes("{'app-*': {'app-*': 4ms, store-0: 4ms}}", 2)
+    assert "between pairs" not in notes("{'app-*': {store-0: 1ms}, '*': {'*': 4ms}}", 2)
 
 
 def test_hosts_without_power_or_price_are_noted_beside_others() -> None:

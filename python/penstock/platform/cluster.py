@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from penstock.errors import BadInput
-from penstock.platform.emulation import MAIN, SHARES, cluster_of
+from penstock.platform.emulation import MAIN, SHARES, cluster_of, delays_of
 from penstock.platform.file import LinkFile
 from penstock.platform.hosts import Platform
 from penstock.spec.check_cluster import check_cluster
@@ -23,7 +23,6 @@ from penstock.spec.machine import (
     NetworkPart,
     WireFile,
 )
-from penstock.spec.units import parse_duration
 from penstock.text import duration
 
 _Wire = TypeVar("_Wire", bound=WireFile)
@@ -124,12 +123,10 @@ def not_predicted(platform: Platform) -> list[str]:
 
 def _unequal_latencies(platform: Platform) -> list[str]:
     """A text if pairs of hosts have different latencies, of which a prediction has the mean."""
-    matrix = platform.file.network.matrix or {}
-    stated = {
-        (a, b): parse_duration(text) for a, peers in matrix.items() for b, text in peers.items()
-    }
-    latencies = set(stated.values())
-    if ("*", "*") not in stated and len(platform.hosts) > 2:
+    names = [host.name for host in platform.hosts]
+    delays = delays_of(platform.file.network.matrix or {}, names)
+    latencies = set(delays.values())
+    if len(delays) < len(names) * (len(names) - 1):
         latencies.add(0.0)  # of the other pairs
     if len(latencies) < 2:
         return []
