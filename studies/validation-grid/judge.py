@@ -360,8 +360,8 @@ def _buffered(backend: str, cells: Subset) -> list[Claim]:
     wordings = ("buffered writes: 95 % within 10 %", "buffered writes: all within 15 %")
     if backend == "cgroup1":
         evidence = "blkio does not control write-back; the back end refuses them"
-        refusal = (Result.NOT_COMPARABLE, evidence)
-        return [Claim(backend, wording, "", "", refusal[1], refusal[0]) for wording in wordings]
+        result = Result.NOT_COMPARABLE
+        return [Claim(backend, wording, "", "", evidence, result) for wording in wordings]
 
     def most(rows: Sequence[Row]) -> Finding:
         off = _errors(r.program for r in rows)
