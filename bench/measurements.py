@@ -243,7 +243,7 @@ def page(folder: Path = RESULTS, age: Callable[[str, Result], int | None] | None
     total = []
     if age:
         ages = [age(name, result) for name in sorted(placed) for result in by_script.get(name, ())]
-        stale = sum(result is None or result > 0 for result in ages)
+        stale = sum(commits is None or commits > 0 for commits in ages)
         total = [f"Of {len(ages)} results {stale} are *stale*.\n"]
     return "\n".join([HEAD, *total, summary(all_results), *parts])
 

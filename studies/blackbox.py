@@ -203,7 +203,7 @@ def _show_models(rows: Sequence[ModelRow], models: Mapping[str, BlackBoxModel]) 
         table.add_row(row.program, row.model, *accuracies, inside, level)
     Console(width=100, highlight=False).print(table)
     for name, model in models.items():
-        errors = ", ".join(f"{kind} {covered.mean:.1%}" for kind, covered in model.errors.items())
+        errors = ", ".join(f"{kind} {error.mean:.1%}" for kind, error in model.errors.items())
         print(f"{name}: cross-validated error of its points: {errors}")
 
 

@@ -153,14 +153,14 @@ def round_trip_ms(file: Path) -> float:
 def planned_runs() -> dict[str, list[int]]:
     """Rows and runs of each design, of this study and published, from the plans alone, without runs."""
     grid = plan_of(MIDDLE, "design.replicates=1")
-    measured = [
+    planned = [
         len(grid.rows),
         len(grid.rows) * 5 * len(RESPONSES),
         len(plan_of().rows),
         len(plan_of(*designed(EIGHT)).rows),
         len(plan_of(*designed(SIXTEEN)).rows),
     ]
-    return {"here": measured, "published": [96, MEASURED_AT_ALL_LATENCIES, 320, 40, 80]}
+    return {"here": planned, "published": [96, MEASURED_AT_ALL_LATENCIES, 320, 40, 80]}
 
 
 def label(levels: Mapping[str, Any]) -> str:
@@ -722,8 +722,8 @@ def show(details: dict[str, Any]) -> None:
     for row in rows:
         table.add_row(*(f"{v:g}" if isinstance(v, float) else str(v or "-") for v in row.values()))
     console.print(table)
-    for name, detected in details["compared"].items():
-        for row in detected:
+    for name, compared_rows in details["compared"].items():
+        for row in compared_rows:
             plain = {k: f"{v:.3g}" if isinstance(v, float) else v for k, v in row.items()}
             console.print(f"{name} beside 64: {', '.join(f'{k} {v}' for k, v in plain.items())}")
     for name, row in details["runs"].items():

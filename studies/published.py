@@ -72,7 +72,7 @@ class Predictions(dict[Key, dict[str, Any]]):
 
 @dataclass(frozen=True)
 class Statement:
-    """A published statement: `ours` computes the predicted number, `holds` is true if the shape is the same.
+    """A published statement: `predicted` computes its number, `holds` is true if the shape is the same.
 
     Without `shape`, it is true if the number is near the published one.
     """

@@ -200,7 +200,7 @@ def measured_crossover(runs: Sequence[RateRun], chunking: str) -> Estimate | Non
     random = generator()
     means = [common.resampled(random) for _, common in cells]
     sampled = np.column_stack([on - off for _, on, off in means]).tolist()
-    return estimate(_rate_at(x, more), (_rate_at(x, rate_run) for rate_run in sampled))
+    return estimate(_rate_at(x, more), (_rate_at(x, resampled) for resampled in sampled))
 
 
 def _rate_at(x: Sequence[float], more: Sequence[float]) -> float:

@@ -216,8 +216,8 @@ def _conflict(cells: Sequence[CellRun], power: PowerModel) -> Finding:
         saved.append(1 - energies["energy"] / energies["time"])
         longer.append(mean_time(later_writes["energy"]) / mean_time(later_writes["time"]) - 1)
     evidence = (
-        f"energy {', '.join(f'-{write:.1%}' for write in saved)}, "
-        f"time {', '.join(f'+{write:.1%}' for write in longer)}"
+        f"energy {', '.join(f'-{share:.1%}' for share in saved)}, "
+        f"time {', '.join(f'+{share:.1%}' for share in longer)}"
     )
     return met_if(min(saved) > 0 and min(longer) > 0, evidence)
 
