@@ -102,7 +102,7 @@ def main() -> int:
 
 def _latency_ratio(run: Run) -> str:
     """Ratio of clat, which begins when the submitting call returns, to lat, which begins before it."""
-    read, latencies_ns = run.told["jobs"][0]["read"], latencies(run)
+    read, latencies_ns = run.report["jobs"][0]["read"], latencies(run)
     clat = statistics.median(latencies_ns) / read["clat_ns"]["percentile"]["50.000000"]
     lat = statistics.mean(latencies_ns) / read["lat_ns"]["mean"]
     return f"p50 {clat:.2f} of fio's clat, mean {lat:.2f} of fio's lat"

@@ -178,7 +178,7 @@ class Storms:
         self.cost = cost_of("trace", self.journal, state_dir(), again=True)
         self.added: dict[str, list[float]] = {kind: [] for kind in STORMS}
         self.without: dict[str, list[float]] = {kind: [] for kind in STORMS}
-        self.told: dict[str, list[float]] = {kind: [] for kind in STORMS}
+        self.reported: dict[str, list[float]] = {kind: [] for kind in STORMS}
         self.planted: dict[str, list[float]] = {kind: [] for kind in STORMS}
         self.lost = 0
 
@@ -190,7 +190,7 @@ class Storms:
             cpu_ns, receipt = on[kind]
             self.without[kind].append(off[kind])
             self.added[kind].append(cpu_ns - off[kind])
-            self.told[kind].append(self.by_receipt(receipt) / count)
+            self.reported[kind].append(self.by_receipt(receipt) / count)
             self.planted[kind].append(self.by_receipt(without_group(receipt)) / count)
             self.lost += receipt["lost"]
 
@@ -225,7 +225,7 @@ class Storms:
         rows = []
         for kind in STORMS:
             measured = interval(self.added[kind])
-            reported = interval(self.told[kind])
+            reported = interval(self.reported[kind])
             planted = interval(self.planted[kind])
             for metric, figures in [
                 ("cpu_ns_per_operation", interval(self.without[kind])),

@@ -183,7 +183,7 @@ def claims_of(evaluations: dict[str, Evaluation]) -> list[Claim]:
     ]
 
 
-def kept(evaluations: dict[str, Evaluation]) -> list[record.Row]:
+def record_rows(evaluations: dict[str, Evaluation]) -> list[record.Row]:
     """Two rows per evaluation, and the rows of the worst one."""
     rows = []
     cases = {**evaluations, "the worst of these": worst(evaluations)}
@@ -223,7 +223,7 @@ def main() -> int:
     except PenstockError as error:
         print(f"postgres: {error}", file=sys.stderr)
         return 1
-    rows = kept(evaluations)
+    rows = record_rows(evaluations)
     if arguments.json:
         print(json.dumps({"rows": rows}))
     else:

@@ -72,11 +72,11 @@ QUICK = {
 
 @dataclass(frozen=True)
 class Shape:
-    """A claim and its number. `given`: the number is an input of the profile."""
+    """A claim and its number. `is_input`: the number is an input of the profile."""
 
     claim: Claim
     value: float | None
-    given: bool = False
+    is_input: bool = False
 
 
 #: MB/s, unscaled, of (drive, ahead, pattern, block, jobs); None if it was not measured
@@ -134,7 +134,7 @@ def shape(
     expected: str,
     limits: tuple[float, float],
     *,
-    given: bool = False,
+    is_input: bool = False,
 ) -> Shape:
     """Rate of one cell, or its ratio to a second one, and the limits (both included)."""
     engine, rate = of
@@ -149,7 +149,7 @@ def shape(
         assert value is not None
         return met_if(limits[0] <= value <= limits[1], f"{value:.3g}")
 
-    return Shape(claim(engine, wording, needs, evaluate, criterion=expected), value, given)
+    return Shape(claim(engine, wording, needs, evaluate, criterion=expected), value, is_input)
 
 
 def shapes(engine: str, rate: Rate) -> list[Shape]:
@@ -160,7 +160,7 @@ def shapes(engine: str, rate: Rate) -> list[Shape]:
     def near(wording: str, cell: Cell, published: float, share: float) -> None:
         limits = (published * (1 - share), published * (1 + share))
         expected = f"{published:g} +-{share:.0%}"
-        result.append(shape(of, wording, [cell], expected, limits, given=True))
+        result.append(shape(of, wording, [cell], expected, limits, is_input=True))
 
     def ratio(wording: str, ahead: str, block: str, jobs: int, low: float, high: float) -> None:
         cells = [("px05smb040", ahead, pattern, block, jobs) for pattern in ("read", "randread")]
@@ -299,17 +299,17 @@ def main() -> int:
         print(f"planted drive without page fetch: {len(reported)} shapes reported")
     planted = {"a drive without pages": "ordered over random, 4k, one job" in reported}
     about = " ".join((__doc__ or "").split("\n\n")[2].split())
-    record.keep(arguments.record, kept(evaluated, predicted), planted, about)
+    record.keep(arguments.record, record_rows(evaluated, predicted), planted, about)
     return checks.finish("ssd-patterns", claims, planted)
 
 
-def kept(evaluated: list[Shape], predicted: list[Shape]) -> list[record.Row]:
+def record_rows(evaluated: list[Shape], predicted: list[Shape]) -> list[record.Row]:
     """Totals that the page shows, and every claim."""
     rows = []
     for engine in dict.fromkeys(s.claim.of for s in evaluated + predicted):
         for metric, is_input in (("published numbers that the profile was made from", True),
                              ("shapes that follow from it", False)):  # fmt: skip
-            selected = [s for s in evaluated if s.claim.of == engine and s.given is is_input]
+            selected = [s for s in evaluated if s.claim.of == engine and s.is_input is is_input]
             if selected:
                 rows.append(_share(engine, metric, selected))
         selected = [s for s in predicted if s.claim.of == engine]

@@ -140,7 +140,7 @@ class Run:
 
     recording: Recording
     target: Path
-    told: dict[str, Any]
+    report: dict[str, Any]
     logs: list[list[Request]]
 
 
@@ -195,8 +195,8 @@ def differences(cell: Cell, run: Run) -> list[str]:
             ours = [row for row in rows if row["direction"] == direction]
             counts = len(ours), sum(row["done_bytes"] for row in ours)
             theirs = (
-                sum(job[direction]["total_ios"] for job in run.told["jobs"]),
-                sum(job[direction]["io_bytes"] for job in run.told["jobs"]),
+                sum(job[direction]["total_ios"] for job in run.report["jobs"]),
+                sum(job[direction]["io_bytes"] for job in run.report["jobs"]),
             )
             if counts != theirs:
                 deviations.append(f"{direction}s and bytes: {counts}, fio {theirs}")

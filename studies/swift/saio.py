@@ -416,13 +416,13 @@ def main() -> int:
     daemon.add_argument("configuration")
     rings = verbs.add_parser("rings")
     rings.add_argument("directory", type=Path)
-    rings.add_argument("said")
+    rings.add_argument("document")
     arguments = options.parse_args()
     if arguments.verb == "daemon":
         become(arguments.directory, arguments.program, arguments.configuration)
         return 0
     if arguments.verb == "rings":
-        document = json.loads(arguments.said)
+        document = json.loads(arguments.document)
         build(arguments.directory, document["kinds"], int(document["replicas"]))
         return 0
     try:

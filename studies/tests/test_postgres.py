@@ -25,7 +25,7 @@ def test_a_campaign_without_a_valid_run_is_not_measured() -> None:
     assert later.missing == ("every treatment",)
     assert status([first, later]) == 3
     assert postgres.worst(evaluations) is NO_RUN
-    rows = postgres.kept(evaluations)
+    rows = postgres.record_rows(evaluations)
     assert [(row["case"], row["metric"], row.get("verdict")) for row in rows] == [
         ("first", "within 15 %", "met"),
         ("first", "farthest off", None),
@@ -37,7 +37,7 @@ def test_a_campaign_without_a_valid_run_is_not_measured() -> None:
 def test_the_worst_evaluation_has_the_smallest_share() -> None:
     few, many = evaluation(5, 6), evaluation(3, 6)
     assert postgres.worst({"a": few, "b": many}) is many
-    assert postgres.kept({"a": few, "b": many})[-1]["value"] == "3 of 6"
+    assert postgres.record_rows({"a": few, "b": many})[-1]["value"] == "3 of 6"
 
 
 @pytest.mark.parametrize("valid", [True, False])

@@ -60,7 +60,7 @@ def test_without_runs_no_shape_of_the_disk_is_met() -> None:
     without_runs = [table.assign(valid=False) for table in tables("")]
     shapes = ssd_patterns.shapes("disk", ssd_patterns.measured(*without_runs))
     assert {s.claim.result for s in shapes} == {Result.NOT_MEASURED}
-    (share, *_) = ssd_patterns.kept(shapes, [])
+    (share, *_) = ssd_patterns.record_rows(shapes, [])
     assert share["verdict"] == "missed"
     assert "not measured" in share["value"]
 

@@ -438,4 +438,4 @@ def test_latency_is_from_submission_to_completion(
     latencies_ns = latencies(run)
     assert len(latencies_ns) == REQUESTS
     assert min(latencies_ns) > 0
-    assert sum(latencies_ns) / len(latencies_ns) <= run.told["jobs"][0]["read"]["lat_ns"]["mean"]
+    assert sum(latencies_ns) / len(latencies_ns) <= run.report["jobs"][0]["read"]["lat_ns"]["mean"]
