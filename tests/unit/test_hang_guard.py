@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.errors import PenstockError
 from penstock.parts.stores import hang_guard
 from penstock.parts.stores.store import Store
 from penstock.spec.store import Roles
@@ -94,3 +95,18 @@ def test_dead_servers_on_other_hosts(
     with hang_guard.watched_servers(cast(Store, RemoteReplies(*replies)), died):
         assert noticed.wait(60)
     assert dead == deaths
+
+
+def test_each_dead_server_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hang_guard, "_ASK_EVERY_S", 0.001)
+    deaths = threading.Semaphore(0)
+    monkeypatch.setattr(hang_guard, "_end_clients", lambda _: deaths.release())
+
+    def command_of_a_client() -> None:
+        with hang_guard.guarded(cast(Store, RemoteReplies(BOTH_UP, UP, UP, DOWN))):
+            assert all(deaths.acquire(timeout=60) for _ in range(2))
+            raise PenstockError("killed")
+
+    expected = r"died \(n-1: its server, n-0: its server has ended\)"
+    with pytest.raises(PenstockError, match=expected):
+        command_of_a_client()

@@ -47,7 +47,7 @@ def guarded(store: Store) -> Iterator[None]:
     lost: list[str] = []
 
     def died(names: Sequence[str], _: Sequence[str]) -> None:
-        lost.extend(names)
+        lost[:] = names  # all so far
         _end_clients(store)
 
     try:
