@@ -10,14 +10,12 @@ from penstock.errors import PenstockError
 from penstock.study.resolve import ResolvedDisk, ResolvedRun
 from penstock.study_prediction.think_times import ClientCosts
 from penstock.text import listed
-from penstock.workload.measured import JobSpec
+from penstock.workload.measured import SYNCHRONOUS_ENGINES, JobSpec
 
 MAX_REQUEST_BYTES = 1 << 20
 #: the kernel's default read-ahead for a buffered sequential reader, 128 KiB
 READAHEAD_BYTES = 128 << 10
 _DEFAULT_FILE_BYTES = 1 << 30
-#: engines of fio with one request at a time, whatever its iodepth
-_SYNCHRONOUS = ("psync", "sync", "vsync", "pvsync", "pvsync2")
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ def _client(job: JobSpec, costs: ClientCosts) -> tuple[dict[str, Any], str]:
     client: dict[str, Any] = {
         "count": job.numjobs,
         "pattern": pattern,
-        "iodepth": 1 if job.ioengine in _SYNCHRONOUS else job.iodepth,
+        "iodepth": 1 if job.ioengine in SYNCHRONOUS_ENGINES else job.iodepth,
         "think_ns": costs.fixed_ns,
         "think_ns_per_byte": costs.think_ns_per_byte,
         "shared_file": job.filename is not None,

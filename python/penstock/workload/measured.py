@@ -9,6 +9,9 @@ from typing import Literal, Protocol
 
 from penstock.errors import PenstockError
 
+#: engines of fio with one request at a time, whatever its iodepth
+SYNCHRONOUS_ENGINES = frozenset(("sync", "psync", "vsync", "pvsync", "pvsync2"))
+
 
 class IncompleteError(PenstockError):
     """A recorded series lacks too many points: the run may be repeated."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
-from penstock.workload.measured import JobSpec
+from penstock.workload.measured import SYNCHRONOUS_ENGINES, JobSpec
 
 _NAMES = {
     "readwrite": "rw",
@@ -49,7 +49,7 @@ _BEYOND = {
     "zonemode": ("none",),
     "zonesize": ("0",),
 }
-_ENGINES = {"sync", "psync", "vsync", "pvsync", "pvsync2", "libaio", "posixaio", "io_uring"}
+_ENGINES = SYNCHRONOUS_ENGINES | {"libaio", "posixaio", "io_uring"}
 _MODES = "read write trim randread randwrite randtrim rw readwrite randrw trimwrite".split()
 _POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "h": 3600.0, "d": 86400.0}
