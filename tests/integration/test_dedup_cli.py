@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from penstock.host.processes.processes import start_ticks
 from penstock.host.storage.mounts import mounts_at
 from tests.integration.dedup_ground import HOST, content_of
 from tests.support import commands
+from tests.support.waiting import wait_for_end
 
 pytestmark = HOST
 
@@ -49,16 +48,6 @@ class Command:
     @property
     def mount(self) -> Path:
         return self.base / "mount"
-
-
-def ends(pid: int) -> bool:
-    """True if a process ends within a minute."""
-    until = time.monotonic() + 60
-    while start_ticks(pid) is not None:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 @pytest.fixture
@@ -119,7 +108,7 @@ def test_undo_removes_the_mount_of_a_dead_server(dedup: Command) -> None:
     pid = dedup.json("mount", dedup.store, dedup.mount)["pid"]
     (dedup.mount / "f").write_bytes(b"committed")
     os.kill(pid, signal.SIGKILL)
-    assert ends(pid)
+    wait_for_end(pid)
     dead = dedup.json("status", status=1)
     assert dead["dead"] == [str(dedup.mount)]
     dedup(verb="undo")
@@ -132,7 +121,7 @@ def test_undo_removes_the_mount_of_a_dead_server(dedup: Command) -> None:
 def test_a_server_ended_by_a_signal_leaves_nothing(dedup: Command) -> None:
     pid = dedup.json("mount", dedup.store, dedup.mount)["pid"]
     os.kill(pid, signal.SIGTERM)
-    assert ends(pid)
+    wait_for_end(pid)
     assert not mounts_at(dedup.mount)
     assert "Nothing to undo" in dedup(verb="undo")
 

@@ -23,6 +23,7 @@ from penstock.host.storage.mounts import mounts_at
 from tests.integration.disk_bench import BOTH_TRANSPORTS, HOST, each_transport  # noqa: F401 - a fixture
 from tests.integration.known_host import with_known_host
 from tests.support import commands
+from tests.support.waiting import wait_for_end
 from tests.unit.test_speed import FLOOR, keep
 
 pytestmark = [*HOST, BOTH_TRANSPORTS]
@@ -163,10 +164,7 @@ def test_a_disk_with_a_dead_server_is_reported_with_a_remedy(disk: Command):
     disk.up()
     pid = json.loads((disk.base / "run" / "standing-disks.json").read_text())["pid"]
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while Path(f"/proc/{pid}/exe").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for_end(pid)
     status = disk.failed("status")
     assert f"{disk.mount}: its server is gone (process {pid}" in status
     assert "penstock undo" in status

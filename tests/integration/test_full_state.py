@@ -22,6 +22,7 @@ from penstock.host.storage.fault_around import single_page_faults
 from penstock.host.storage.mounts import mounts, mounts_at
 from tests.integration.known_host import with_known_host
 from tests.support import commands
+from tests.support.waiting import wait_for_end
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
 #: name of the cluster and of the study; parallel runs of the suite have other ones
@@ -276,12 +277,9 @@ def test_undo_reports_all_values_of_a_setting_changed_by_others(ground: Ground) 
     for value in (80 << 20, 96 << 20):
         assert str(value) in rows[0]["note"]
     assert limit.read_text().strip() == str(80 << 20)
-    for supervisor in {e.owner for e in Journal().open_entries()}:
-        os.kill(supervisor.pid, 9)
-        deadline = time.monotonic() + 60
-        while supervisor.alive:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+    for supervisor in {e.owner.pid for e in Journal().open_entries()}:
+        os.kill(supervisor, 9)
+        wait_for_end(supervisor)
     rows = ground.document("undo")["undone"]
     assert [row["target"] for row in rows if row["outcome"] == "left"] == [str(limit)]
     assert ground.document("undo") == {"undone": [], "failed": 0}

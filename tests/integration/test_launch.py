@@ -18,6 +18,7 @@ from penstock.host.cgroups.cgroup import RunCgroup, create_run_cgroup, hierarchi
 from penstock.host.journal.journal import Journal, new_token
 from penstock.host.processes.launch import launch
 from penstock.host.processes.processes import TOKEN_VARIABLE, Identity, with_token
+from tests.support.waiting import read_pid, wait_for_end
 
 needs_groups = [
     pytest.mark.host,
@@ -66,16 +67,6 @@ def foreign() -> Iterator[list[Path]]:
             member.wait()
             for directory in filter(Path.exists, directories):
                 directory.rmdir()
-
-
-def ends(pid: int) -> bool:
-    """True if a process ends within 20 s: a control group no longer lists it a moment earlier."""
-    until = time.monotonic() + 20
-    while Identity.of(pid) is not None:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 class TestWithoutGroup:
@@ -148,7 +139,7 @@ class TestInGroup:
         result = launch(command, group, timeout_s=5)
         assert result.timed_out
         assert result.signal == signal.SIGKILL
-        assert ends(int((tmp_path / "pid").read_text()))
+        wait_for_end(int((tmp_path / "pid").read_text()))
         assert group.pids() == []
 
     def test_background_processes_end_with_the_group(
@@ -159,7 +150,7 @@ class TestInGroup:
         pid = int((tmp_path / "pid").read_text())
         assert group.pids() == [pid]
         group.remove()
-        assert ends(pid)
+        wait_for_end(pid)
 
     def test_as_another_user(self, group: RunCgroup, tmp_path: Path) -> None:
         try:
@@ -184,23 +175,23 @@ class TestInGroup:
 
     def test_ctrl_c_kills_the_group_and_is_raised(self, group: RunCgroup, tmp_path: Path) -> None:
         pid = tmp_path / "pid"
-        command = f"setsid sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; sleep 600"
+        command = f"setsid sleep 600 & echo $! > {pid}; sleep 600"
         started = threading.Event()
 
         def interrupt() -> None:
-            started.wait(60)
-            until = time.monotonic() + 60
-            while not pid.exists() and time.monotonic() < until:
-                time.sleep(0.01)
-            time.sleep(0.5)  # `launch` waits for the command then
-            os.kill(os.getpid(), signal.SIGINT)
+            try:
+                started.wait(60)
+                read_pid(pid)
+                time.sleep(0.5)  # `launch` waits for the command then
+            finally:
+                os.kill(os.getpid(), signal.SIGINT)
 
         thread = threading.Thread(target=interrupt)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
             launch(command, group, started=lambda _: started.set())
         thread.join()
-        assert ends(int(pid.read_text()))
+        wait_for_end(read_pid(pid))
         assert group.pids() == []
 
     def test_foreign_groups_are_not_touched(self, journal: Journal, foreign: list[Path]) -> None:

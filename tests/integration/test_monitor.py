@@ -21,9 +21,9 @@ from penstock.host.cgroups.cgroup import create_run_cgroup, hierarchies
 from penstock.host.journal.journal import Journal
 from penstock.host.journal.undo import undo
 from penstock.host.processes.launch import launch
-from penstock.host.processes.processes import Identity
 from penstock.observe.sampler.monitor import Monitor
 from tests.support import commands
+from tests.support.waiting import wait_for_end
 
 MS = 1_000_000
 
@@ -211,11 +211,7 @@ def test_the_sampler_ends_with_its_owner(tmp_path: Path, runtime: Path) -> None:
     result = commands.run(
         [sys.executable, "-c", program, str(journal_path)], stdout=subprocess.PIPE, text=True
     )
-    identity = Identity.of(int(result.stdout))
-    deadline = time.monotonic() + 60
-    while identity is not None and identity.alive and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert identity is None or not identity.alive
+    wait_for_end(int(result.stdout))
     assert [u.kind for u in undo(Journal(journal_path))] == ["process"]
     assert not list(runtime.glob("*.sock"))
 

@@ -27,8 +27,8 @@ from penstock.host.cgroups.cgroup import hierarchies
 from penstock.host.journal.journal import new_token
 from penstock.host.journal.undo import undo
 from penstock.host.processes.daemon import Daemon
-from penstock.host.processes.processes import Identity
 from tests.integration.node_ground import NODES, Ground, one_ground
+from tests.support.waiting import wait_for_end
 
 CHILD = Path(__file__).with_name("crash_nodes.py")
 HOOK = Path(__file__).with_name("crash_points")
@@ -105,13 +105,9 @@ class Planted:
 
 def kill(pid: int) -> None:
     """Send SIGKILL and wait until the process has gone."""
-    identity = Identity.of(pid)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    until = time.monotonic() + 60
-    while identity is not None and identity.alive:
-        assert time.monotonic() < until, f"process {pid} has not ended"
-        time.sleep(0.002)
+    wait_for_end(pid)
 
 
 def check_undone(ground: Ground, before: dict[str, Any], context: str, everything: bool) -> bool:
@@ -242,14 +238,10 @@ def test_the_cluster_of_a_dead_conductor_ends(ground: Ground) -> None:
         text=True,
     )
     assert child.stdout is not None
-    supervisor = Identity.of(int(child.stdout.readline()))
-    assert supervisor is not None
+    supervisor = int(child.stdout.readline())
     assert ground.seen() != before
     kill(child.pid)
     child.wait()
-    until = time.monotonic() + 60
-    while supervisor.alive and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not supervisor.alive
+    wait_for_end(supervisor)
     assert undo(ground.journal()) == []
     ground.assert_seen(before)

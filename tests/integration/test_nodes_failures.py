@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 
-from penstock.host.processes.processes import start_ticks
 from tests.integration.node_ground import NODES, Ground, one_ground
+from tests.support.waiting import wait_for_end
 
 __all__ = ["one_ground"]  # a fixture
 pytestmark = NODES
@@ -31,10 +30,7 @@ def process(ground: Ground, kind: str) -> int:
 
 def end(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    until = time.monotonic() + 60
-    while start_ticks(pid) is not None:
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    wait_for_end(pid)
 
 
 def status(ground: Ground, *arguments: str) -> tuple[int, str]:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from penstock.host.journal.journal import Journal
 from tests.integration.ground import clean, prepared
 from tests.support import commands
 from tests.support.memory import kept_in_memory
+from tests.support.waiting import read_pid
 
 pytestmark = [
     pytest.mark.host,
@@ -118,11 +118,7 @@ class WaitingTrace:
             text=True,
             env=ground.environment,
         )
-        until = time.monotonic() + 60
-        while not (started.exists() and started.read_text().endswith("\n")):
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        self.command = int(started.read_text())
+        self.command = read_pid(started)
 
     def open_entries(self) -> dict[str, str]:
         """Target of each change that the trace has to undo, by kind."""

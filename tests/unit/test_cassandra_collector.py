@@ -17,7 +17,7 @@ from penstock.parts.monitoring.collectors.products.cassandra import CassandraPol
 from penstock.parts.monitoring.experiments.recorded import recorded
 from penstock.testing import MemorySink, check_collector
 from penstock.workload.metrics import cassandra
-from tests.unit.ended_processes import wait_for_end
+from tests.support.waiting import wait_for_end
 
 GOLDEN = Path(__file__).parents[1] / "golden/metrics/cassandra-nodetool.txt"
 #: from `nodetool` of a node of Cassandra 5.0.4

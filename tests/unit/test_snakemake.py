@@ -30,7 +30,7 @@ from penstock.platform.hosts import load_platform
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import native, refused
 from tests.support import commands
-from tests.unit.ended_processes import read_pid, wait_for_end
+from tests.support.waiting import read_pid, wait_for_end
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLUGIN = """

@@ -18,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.parts.stores.agent_client import Sessions
 from penstock.parts.stores.engines.engine import Site
 from penstock.spec.store import StoreSpec
-from tests.unit.ended_processes import wait_for_end
+from tests.support.waiting import wait_for_end
 
 
 @dataclass

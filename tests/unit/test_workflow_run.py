@@ -35,7 +35,7 @@ from penstock.parts.stores.workflow.running.run_files import outputs_of_one
 from penstock.parts.stores.workflow.running.task_lines import log_name, save_texts
 from penstock.parts.stores.workflow.schedule import Scheduler
 from penstock.parts.stores.workflow.spread import difference_of, mean_of
-from tests.unit.ended_processes import wait_for_end
+from tests.support.waiting import wait_for_end
 
 
 def steps(reads: tuple[str, ...], *writes: str) -> tuple[Operation, ...]:

@@ -1,4 +1,4 @@
-"""The end of processes that are not children of a test."""
+"""Wait for processes that are not children of a test."""
 
 from __future__ import annotations
 
