@@ -26,7 +26,7 @@ from tests.examples.trace_page import events, write_bundle
 from tests.integration.known_host import with_known_host
 from tests.integration.receivers import MATRIX, Receivers, answering, listens
 from tests.support import commands
-from tests.unit.test_collectors import until
+from tests.support.waiting import until
 
 PLATFORM = """penstock_platform: 1
 name: fuzzed

@@ -14,7 +14,6 @@ import stat
 import struct
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.integration.known_host import with_known_host
 from tests.integration.receivers import Receivers, listens, posted
 from tests.support import commands
 from tests.support.environment import environment_in
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.host,
@@ -221,14 +221,6 @@ def open_to_others(paths: list[Path]) -> list[str]:
             if mode & 0o007 and not stat.S_ISLNK(mode) and status.st_dev != nsfs:
                 rows.append(f"{mode & 0o7777:o} {path}")
     return rows
-
-
-def wait_until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
-    """Poll a condition until it is true; fail after `within_s`."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 #: random part of a name
@@ -428,8 +420,8 @@ def test_virtual_nodes(ground: Ground) -> None:
 def test_a_trace_with_annotations(ground: Ground) -> None:
     argv = ["trace", "--mode", "trace", "-o", f"{ground.base}/out/T", "--", "sleep", "300"]
     with ground.background(*argv):
-        wait_until(lambda: any(path.name == "marks" for path in ground.created()))
-        wait_until(lambda: len(ground.sockets()) > 0)
+        until(lambda: any(path.name == "marks" for path in ground.created()))
+        until(lambda: len(ground.sockets()) > 0)
         assert_closed(ground)
         (marks,) = (path for path in ground.created() if path.name == "marks")
         before = used_bytes(marks)
@@ -451,7 +443,7 @@ def used_bytes(path: Path) -> int:
 def test_a_monitored_command(ground: Ground) -> None:
     argv = ["monitor", "run", "-i", "0.1", "-o", f"{ground.base}/out/M", "--", "sleep", "300"]
     with ground.background(*argv):
-        wait_until(lambda: len(ground.sockets()) > 0)
+        until(lambda: len(ground.sockets()) > 0)
         assert_closed(ground)
 
 
@@ -461,14 +453,14 @@ def test_a_server_with_receivers(ground: Ground) -> None:
     with ground.background("serve", "--port", "0", "--config", str(receivers.config)):
         runtime = ground.base / "run"
         # the last file that the server writes
-        wait_until(lambda: any(runtime.glob("serve-*.header")))
+        until(lambda: any(runtime.glob("serve-*.header")))
         (file,) = runtime.glob("serve-*.json")
         served = json.loads(file.read_text())
         authorized = {"Authorization": f"Bearer {served['experiments_token']}"}
         request = urllib.request.Request(f"{served['url']}exp/attacked", b"", authorized)
         with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 201
-        wait_until(lambda: listens(receivers.influx))
+        until(lambda: listens(receivers.influx))
         assert posted(receivers.influx, "/write", b"m v=1 1") == 204
 
         def rejected_writes() -> list[int]:
@@ -486,7 +478,7 @@ def test_a_study(ground: Ground) -> None:
     (ground.base / "attacked.study.yaml").write_text(STUDY)
     with ground.background("run", "attacked.study.yaml", "-o", f"{ground.base}/out/study"):
         work = ground.base / "state-passable" / "work"
-        wait_until(lambda: any(path.name == "file" for path in work.rglob("*")))
+        until(lambda: any(path.name == "file" for path in work.rglob("*")))
         assert_closed(ground)
         (directory,) = work.iterdir()
         work.chmod(0o755)  # planted: the directories below can be found

@@ -24,8 +24,8 @@ from penstock.parts.monitoring.collectors.http_push import snapped
 from tests.fuzz.drive import input_of
 from tests.fuzz.targets.points import targets
 from tests.integration.receivers import MATRIX, Receivers, answering, listens, posted
-from tests.integration.test_collectors import until
 from tests.support import commands
+from tests.support.waiting import until
 from tests.unit import test_experiment_server
 
 native: Any = importlib.import_module("penstock._native")

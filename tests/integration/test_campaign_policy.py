@@ -17,6 +17,7 @@ import pytest
 
 from penstock.archive.bundle import Bundle
 from tests.integration.test_run import NOTHING, Ground, ground  # noqa: F401 - a fixture
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.host,
@@ -66,10 +67,7 @@ def program(directory: Path, **launches: set[int]) -> None:
 
 def await_launch(file: Path, number: int) -> None:
     """Wait until the program has been launched for the `number`-th time."""
-    until = time.monotonic() + 120
-    while not file.exists() or file.stat().st_size < number:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    until(lambda: file.exists() and file.stat().st_size >= number, 120)
 
 
 def planned(out: Path) -> list[str]:

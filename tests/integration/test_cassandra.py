@@ -6,8 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from penstock.parts.monitoring.collectors.runner import Collecting, collectors_of
 from penstock.testing import MemorySink
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "studies/storage-layout/cassandra"
@@ -74,13 +74,6 @@ def node(tmp_path: Path) -> Iterator[Node]:
             process.wait(10)
 
 
-def await_condition(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end, "the condition is still false"
-        time.sleep(0.2)
-
-
 def test_counters_equal_the_operations_and_a_stopped_node_is_reported(
     node: Node,
 ) -> None:
@@ -105,7 +98,7 @@ def test_counters_equal_the_operations_and_a_stopped_node_is_reported(
 
     node.run(4099, 1009)
     with Collecting(collectors_of({"db": settings}), sink) as collecting:
-        await_condition(lambda: last("request_latency_p50", "read") is not None)
+        until(lambda: last("request_latency_p50", "read") is not None, 120)
         assert last("local_write_count", "bench.t") == 4099
         assert last("local_read_count", "bench.t") == 1009
         assert (last("request_latency_p50", "read") or 0) > 0
@@ -113,17 +106,17 @@ def test_counters_equal_the_operations_and_a_stopped_node_is_reported(
         assert (last("CompletedTasks", "MigrationStage") or 0) > 0
 
         node.run(2003, 0)
-        await_condition(lambda: last("local_write_count", "bench.t") == 6102)
+        until(lambda: last("local_write_count", "bench.t") == 6102, 120)
         assert last("local_read_count", "bench.t") == 1009
 
         node.signal(signal.SIGSTOP)
         try:
             errors = collecting.collectors["db"].intake.receipt.errors  # type: ignore[attr-defined]
-            await_condition(lambda: any("did not end in 15 s" in line for line in errors))
+            until(lambda: any("did not end in 15 s" in line for line in errors), 120)
         finally:
             node.signal(signal.SIGCONT)
         node.run(4001, 0)
-        await_condition(lambda: last("local_write_count", "bench.t") == 10103)
+        until(lambda: last("local_write_count", "bench.t") == 10103, 120)
     receipt = collecting.receipts["db"]
     success = [r["float"] for r in sink.rows() if r["metric"] == "cassandra_success"]
     assert success.count(0.0) == receipt.counted["failed"]

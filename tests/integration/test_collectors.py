@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from penstock.parts.monitoring.usage.usage import uses_of_points
 from penstock.testing import MemorySink
 from tests.support import commands
 from tests.support.ports import free_port
+from tests.support.waiting import until
 from tests.unit.shared_runs import made, own_store, penstock
 from tests.unit.test_collectors import exporting, native, post
 from tests.unit.test_remote_write_out import losing
@@ -51,14 +52,6 @@ from tests.unit.test_remote_write_out import losing
 pytestmark = [pytest.mark.host]
 
 SECOND = 1_000_000_000
-
-
-def until(condition: Callable[[], object], wait_s: float = 60.0) -> None:
-    """Poll a condition until it is true; fail after `wait_s`."""
-    end = time.monotonic() + wait_s
-    while not condition():
-        assert time.monotonic() < end, "the condition is still false"
-        time.sleep(0.1)
 
 
 def program(name: str, package: str) -> str:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from penstock.platform.schedule import for_disk, read_schedule
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, Limits, NodeSpec, When
 from tests.integration.disk_bench import MIB, Bench, flat, one_bench
 from tests.integration.node_ground import NODES, Ground
+from tests.support.waiting import until
 
 __all__ = ["one_bench"]  # a fixture
 pytestmark = NODES
@@ -52,13 +53,6 @@ workload:
 responses: {wall: {from: wall_s, unit: s, better: lower}}
 observers: {monitor: null}
 """
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def read_directly(path: Path, offset: int) -> None:

@@ -21,6 +21,7 @@ from penstock.emulate.disks.request_log import read_disk_log
 from penstock.errors import PenstockError
 from penstock.host.processes.daemon import Daemon, connect
 from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # noqa: F401 - a fixture
+from tests.support.waiting import until
 
 pytestmark = HOST
 #: greatest delay of a change after its planned time [ns]
@@ -128,7 +129,7 @@ def test_conflicting_changes_are_refused_and_equal_times_keep_their_order(bench:
         {"at_ns": at - 1, "patch": {"read_only": True}},
     ])  # fmt: skip
     assert len(bench.server.events("d")["pending"]) == 4
-    wait_until(lambda: not bench.server.events("d")["pending"])
+    until(lambda: not bench.server.events("d")["pending"])
     events = bench.server.events("d")["events"]
     assert [list(e["asked"]) for e in events] == [
         ["read_only"],
@@ -137,13 +138,6 @@ def test_conflicting_changes_are_refused_and_equal_times_keep_their_order(bench:
         ["servers"],
     ]
     assert events[1]["asked"]["limits"] == {"write_bps": 2e6}
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_phases_and_counters_trigger_changes(bench: Bench):
@@ -160,10 +154,10 @@ def test_phases_and_counters_trigger_changes(bench: Bench):
     assert bench.server.mark("other") == 0
     start_ns = time.monotonic_ns()
     assert bench.server.mark("load", t_ns=start_ns) == 1
-    wait_until(lambda: len(bench.server.events("d")["events"]) == 1)
+    until(lambda: len(bench.server.events("d")["events"]) == 1)
     assert bench.server.events("d")["events"][0]["planned_ns"] == start_ns + 30_000_000
     path.read_bytes()
-    wait_until(lambda: not bench.server.events("d")["pending"])
+    until(lambda: not bench.server.events("d")["pending"])
     assert bench.server.events("d")["settings"]["servers"] == 3
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from penstock.host.storage.mounts import mounts_at
 from tests.integration.disk_bench import BOTH_TRANSPORTS, HOST, each_transport  # noqa: F401 - a fixture
 from tests.integration.known_host import with_known_host
 from tests.support import commands
-from tests.support.waiting import wait_for_end
+from tests.support.waiting import until, wait_for_end
 from tests.unit.test_speed import FLOOR, keep
 
 pytestmark = [*HOST, BOTH_TRANSPORTS]
@@ -143,9 +142,7 @@ def test_a_dry_run_shows_a_schedule_without_storing_it(disk: Command):
     assert picture.read_text().startswith("<svg")
     assert json.loads(disk("events", disk.mount, "--json"))["pending"] == []
     assert "3 changes planned" in disk("schedule", disk.mount, file)
-    deadline = time.monotonic() + 60
-    while len(json.loads(disk("events", disk.mount, "--json"))["events"]) < 2:
-        assert time.monotonic() < deadline
+    until(lambda: len(json.loads(disk("events", disk.mount, "--json"))["events"]) >= 2)
     assert "1 change waited" in disk("mark", disk.mount, "load")
     file.write_text("- {at: 1h, read_only: true}\n")
     assert "1 change planned" in disk("schedule", disk.mount, file)

@@ -23,7 +23,7 @@ from penstock.host.journal.undo import undo
 from penstock.host.processes.launch import launch
 from penstock.observe.sampler.monitor import Monitor
 from tests.support import commands
-from tests.support.waiting import wait_for_end
+from tests.support.waiting import until, wait_for_end
 
 MS = 1_000_000
 
@@ -320,10 +320,7 @@ def test_undo_removes_the_partial_bundle_of_a_killed_monitor(tmp_path: Path) -> 
     environment = os.environ | {"PENSTOCK_STATE": str(tmp_path / "state")}
     argv = [*program, "monitor", "run", "-o", str(tmp_path / "out"), "--", "sleep", "60"]
     with subprocess.Popen(argv, env=environment, start_new_session=True) as monitoring:
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob(".out.partial/samples.spool")):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until((tmp_path / ".out.partial" / "samples.spool").exists)
         monitoring.kill()
     commands.run([*program, "undo"], env=environment, check=True, capture_output=True, timeout=60)
     assert [p.name for p in tmp_path.iterdir()] == ["state"]

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from tests.integration.known_host import BRIEFLY
 from tests.integration.net_ground import neighbour_limits
 from tests.integration.node_ground import NODES, PLATFORM, RUNTIMES, Ground, one_ground
 from tests.support import commands
+from tests.support.waiting import until
 
 __all__ = ["one_ground"]  # a fixture
 pytestmark = NODES
@@ -186,7 +186,7 @@ def test_a_node_has_its_own_root_processes_and_network(ground: Ground, runtime: 
         assert output_of(cluster, "two", f'python3 -c "{fetch}"') == "b'one\\n'\n"
         output_of(cluster, "one", "(sleep 0.05 &) ; sleep 0.2")
         states = "cat /proc/[0-9]*/stat 2>/dev/null; true"  # processes end meanwhile
-        _await(lambda: ") Z " not in output_of(cluster, "one", states))
+        until(lambda: ") Z " not in output_of(cluster, "one", states))
     ground.assert_seen(before)
 
 
@@ -211,7 +211,7 @@ def test_a_node_that_dies_is_reported_and_can_be_restarted(ground: Ground) -> No
         output_of(cluster, "one", "echo kept > /root/kept")
         stale = cluster.nodes["one"]
         os.kill(stale.pid, 9)
-        _await(lambda: cluster.status()[0]["state"] == "failed")
+        until(lambda: cluster.status()[0]["state"] == "failed")
         cluster.refresh()
         assert cluster.nodes["one"].state == "failed"
         assert "killed" in cluster.nodes["one"].failure
@@ -235,15 +235,15 @@ def test_a_node_restarted_by_a_schedule_keeps_its_links_and_is_monitored(ground:
         (answer,) = cluster.set(["one"], "network", None, {"out_bps": 2e6})
         assert answer["error"] == ""
         cluster.schedule([Event(When(at_s), "node", {"state": state}) for at_s, state in states])
-        _await(lambda: len(cluster.events()) == 1)
+        until(lambda: len(cluster.events()) == 1)
         (answer,) = cluster.set(["one"], "network", None, {"in_bps": 3e6})
         assert (answer["found"], answer["error"]) == ({"in_bps": 3e6}, "")
-        _await(lambda: len(cluster.events()) == 2)
+        until(lambda: len(cluster.events()) == 2)
         (link,) = cluster.status()[0]["links"].values()
         assert (link["asked"]["out_bps"], link["asked"]["in_bps"]) == (2e6, 3e6)
         cluster.refresh()
         os.kill(cluster.nodes["one"].pid, 9)
-        _await(lambda: cluster.status()[0]["state"] == "failed")
+        until(lambda: cluster.status()[0]["state"] == "failed")
 
 
 @RUNTIMES
@@ -257,14 +257,14 @@ def test_a_node_has_its_disk_after_a_power_cut(ground: Ground, runtime: str) -> 
         before = cluster.nodes["one"].disks["d"].device
         cut = Event(When(0.1), "disk", {"power_cut": True}, name="d")
         cluster.schedule([cut])
-        _await(lambda: any("power_cut" in e["asked"] for e in cluster.events()))
+        until(lambda: any("power_cut" in e["asked"] for e in cluster.events()))
 
         def mounted_anew() -> bool:
             output = output_of(cluster, "one", "stat -c %d /d; cat /d/in/f 2>&1 || true")
             number, *rest = output.split() or [""]
             return rest == ["3"] and number != str(os.makedev(*before))
 
-        _await(mounted_anew)
+        until(mounted_anew)
         (event,) = (e for e in cluster.events() if "power_cut" in e["asked"])
         assert not event["error"]
         assert output_of(cluster, "one", "cat /d/kept /d/in/f; echo 4 > /d/more") == "1\n3\n"
@@ -279,13 +279,6 @@ def test_a_node_has_its_disk_after_a_power_cut(ground: Ground, runtime: str) -> 
         (answer,) = cluster.set(["one"], "disk", "in", {"power_cut": True})
         assert "volatile" in answer["error"]
         assert output_of(cluster, "one", "cat /d/in/f") == "3\n"
-
-
-def _await(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_an_unusable_image_leaves_nothing_on_the_host(ground: Ground) -> None:
@@ -349,8 +342,8 @@ def test_freezing_stops_one_node_only(ground: Ground) -> None:
 
     def grows(path: Path, within_s: float) -> bool:
         first = path.stat().st_size
-        until = time.monotonic() + within_s
-        while path.stat().st_size == first and time.monotonic() < until:
+        deadline = time.monotonic() + within_s
+        while path.stat().st_size == first and time.monotonic() < deadline:
             time.sleep(0.02)
         return path.stat().st_size != first
 
@@ -358,7 +351,7 @@ def test_freezing_stops_one_node_only(ground: Ground) -> None:
         for node in ("one", "two"):
             output_of(cluster, node, count)
         one, two = (cluster.home / "nodes" / n / "tmp" / "i" for n in ("one", "two"))
-        _await(lambda: one.exists() and two.exists())
+        until(lambda: one.exists() and two.exists())
         assert grows(one, 60.0)
         cluster.freeze("one")
         with pytest.raises(PenstockError, match="frozen"):

@@ -28,7 +28,7 @@ from penstock.host.journal.journal import new_token
 from penstock.host.journal.undo import undo
 from penstock.host.processes.daemon import Daemon
 from tests.integration.node_ground import NODES, Ground, one_ground
-from tests.support.waiting import wait_for_end
+from tests.support.waiting import until, wait_for_end
 
 CHILD = Path(__file__).with_name("crash_nodes.py")
 HOOK = Path(__file__).with_name("crash_points")
@@ -56,19 +56,13 @@ def changes_of(ground: Ground, role: str) -> int:
     child = start(ground, f"{role}:0:{counts}")
     output, errors = child.communicate(timeout=120)
     assert output.split()[-1] == "end", errors
-    until = time.monotonic() + 60
-    while not (counts.exists() and counts.read_text()):  # a process writes it at its end
-        assert time.monotonic() < until, errors
-        time.sleep(0.02)
+    until(lambda: counts.exists() and counts.read_text())  # a process writes it at its end
     return int(counts.read_text())
 
 
 def await_settled(ground: Ground) -> None:
     """Wait until a supervisor that lost its command has either adopted the cluster or ended it."""
-    until = time.monotonic() + 60
-    while any(_unkept(daemon) for daemon in registered().values()):
-        assert time.monotonic() < until, "a supervisor neither adopted nor ended its cluster"
-        time.sleep(0.05)
+    until(lambda: not any(_unkept(daemon) for daemon in registered().values()))
 
 
 def _unkept(daemon: Daemon) -> list[str]:
@@ -171,8 +165,8 @@ def test_undo_after_the_supervisor_is_killed_at_random_times(ground: Ground) -> 
     before = ground.seen()
     for _ in range(max(3, POINTS // 4)):
         child = start(ground, "")
-        until = time.monotonic() + 60
-        while not (supervisors := list(registered().values())) and time.monotonic() < until:
+        deadline = time.monotonic() + 60
+        while not (supervisors := list(registered().values())) and time.monotonic() < deadline:
             time.sleep(0.002)
         assert supervisors, "no supervisor"
         time.sleep(rng.random() * 0.8)

@@ -21,6 +21,7 @@ from penstock.profile.load import load_profile
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 from tests.integration.node_ground import NODES, Ground, one_ground
 from tests.integration.readings import Readings, judged, of_one_test, verdict, watched
+from tests.support.waiting import until
 
 MIB = 1 << 20
 PROFILE = json.loads(load_profile("sata-ssd").json)
@@ -97,9 +98,9 @@ def test_the_hard_memory_limit_kills_and_the_soft_limit_reclaims(ground: Ground)
         assert status["hard"]["state"] == "running"
         assert status["soft"]["oom_kills"] == 0
         assert cluster.exec("soft", [sys.executable, "-S", "-c", fill]).exit_status == 0
-        until = time.monotonic() + 60
+        deadline = time.monotonic() + 60
         usage = 1 << 60
-        while usage > 40 * MIB and time.monotonic() < until:
+        while usage > 40 * MIB and time.monotonic() < deadline:
             time.sleep(0.05)
             usage = cluster.nodes["soft"].cgroup.memory_stat()["usage_bytes"]
         assert usage <= 40 * MIB, "no memory above the soft limit was reclaimed"
@@ -165,9 +166,9 @@ def test_the_schedule_continues_after_the_conductor_is_killed(ground: Ground) ->
     child.send_signal(signal.SIGKILL)
     child.wait()
     cluster = Cluster.find("gt")
-    until = time.monotonic() + 20
+    deadline = time.monotonic() + 20
     applied: list[dict[str, object]] = []
-    while len(applied) < 15 and time.monotonic() < until:
+    while len(applied) < 15 and time.monotonic() < deadline:
         time.sleep(0.05)
         applied = [e for e in cluster.events() if e["applied_ns"]]
     assert len(applied) == 15
@@ -204,10 +205,10 @@ def test_events_wait_for_a_phase_a_log_line_and_a_counter(ground: Ground) -> Non
         assert cluster.mark("load") == 1
         with log.open("a") as stream:
             stream.write("go now\ngo 7\n")
-        _await(lambda: len(cluster.events()) == 2)
+        until(lambda: len(cluster.events()) == 2)
         write = ["sh", "-c", "echo x > /disks/data/f; sync /disks/data/f"]
         writer = subprocess.Popen(cluster.nodes["one"].enter(write))  # may be frozen with the node
-        _await(lambda: len(cluster.events()) == 3)
+        until(lambda: len(cluster.events()) == 3)
         assert {e["resource"]: e["found"] for e in cluster.events()}["memory"]["hard"] == 99 * MIB
         assert cluster.status()[0]["state"] == "frozen"
         cluster.unfreeze()
@@ -302,11 +303,3 @@ def test_the_status_reports_fairness_of_processor_shares(ground: Ground) -> None
         status = cluster.full_status()
     assert status["jain_nodes"] == 2
     assert 0.5 <= status["jain_index"] < 0.98, "the index does not show the uneven shares"
-
-
-def _await(condition: object, within_s: float = 60.0) -> None:
-    assert callable(condition)
-    until = time.monotonic() + within_s
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.01)
-    assert condition()

@@ -19,7 +19,7 @@ from penstock.parts.monitoring.experiments.recorded import recorded, refusals
 from penstock.parts.monitoring.experiments.spool import Spool
 from tests.integration.test_collectors import answers, program, running
 from tests.support.ports import free_port
-from tests.unit.test_collectors import until
+from tests.support.waiting import until
 
 CONFIG = """
 global: {{scrape_interval: 1s}}

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from penstock.host.storage.mounts import mounts
 from tests.integration.known_host import with_known_host
 from tests.support import commands
 from tests.support.environment import environment_in
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.host,
@@ -139,12 +139,9 @@ class Ground:
             start_new_session=True,
         )
 
-    def await_held(self, within_s: float = 60) -> None:
+    def await_held(self) -> None:
         """Wait until the command of a run of a `held` study waits."""
-        until = time.monotonic() + within_s
-        while not (self.where / "held").exists():
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        until((self.where / "held").exists)
 
     def leftovers(self) -> dict[str, list[str]]:
         """Objects on the host that belong to this state."""

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +14,7 @@ import pytest
 
 from tests.support import commands
 from tests.support.environment import environment_in
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.host,
@@ -115,10 +115,7 @@ def test_a_killed_stage_continues_as_planned(tmp_path: Path, environment: dict[s
     run_study(environment, file, "-o", out)
     argv = [*PENSTOCK, "run", str(file), "-o", str(out), "--augment", "foldover:d"]
     conductor = commands.popen(argv, env=environment, start_new_session=True)
-    until = time.monotonic() + 120
-    while len(launches.read_text().split()) < 11:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    until(lambda: len(launches.read_text().split()) >= 11, 120)
     os.kill(conductor.pid, signal.SIGKILL)
     conductor.wait()
     planned = json.loads((out / "plan.json").read_text())["rows"]

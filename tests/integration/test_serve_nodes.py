@@ -22,6 +22,7 @@ from penstock.errors import BadInput
 from tests.integration.known_host import with_known_host
 from tests.integration.node_ground import NODES
 from tests.support import commands
+from tests.support.waiting import until
 
 pytestmark = NODES
 
@@ -153,9 +154,9 @@ def test_a_cluster_over_http(client: Client) -> None:
                 }
             ]
         )
-        until = time.monotonic() + 60
+        deadline = time.monotonic() + 60
         applied_events: list[dict[str, Any]] = []
-        while not applied_events and time.monotonic() < until:
+        while not applied_events and time.monotonic() < deadline:
             time.sleep(0.05)
             applied_events = [e for e in cluster.events() if "in_bps" in e["asked"]]
         assert applied_events[0]["found"] == {"in_bps": 2e6}
@@ -236,10 +237,7 @@ def test_networks_and_certificates(client: Client) -> None:
             cluster.set_delays("lan", {"n-0": {"n-1": 0.1}})
 
         job = client.begin("POST", "/clusters/served/certificate", json={"seconds": 10})
-        until = time.monotonic() + 60
-        while not job.state()["seconds"] > 0.3:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        until(lambda: job.state()["seconds"] > 0.3)
         with pytest.raises(BadInput, match="being measured already"):
             cluster.certificate(0.5)
         write = "dd if=/dev/zero of=/disks/data/f bs=64k count=60 oflag=direct 2>/dev/null"

@@ -1,11 +1,20 @@
-"""Wait for processes that are not children of a test."""
+"""Wait for a condition, or for processes that are not children of a test."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.host.processes.processes import start_ticks
+
+
+def until(condition: Callable[[], object], within_s: float = 60.0, every_s: float = 0.02) -> None:
+    """Poll a condition until it is true; fail after `within_s`."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"the condition is still false after {within_s:g} s"
+        time.sleep(every_s)
 
 
 def wait_for_end(pid: int) -> None:

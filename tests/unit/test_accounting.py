@@ -33,7 +33,8 @@ from penstock.parts.monitoring.experiments.recorded import Recorded, recorded
 from penstock.parts.monitoring.outbox.pushing import batches_of
 from penstock.parts.monitoring.outbox.sampled import sampled
 from penstock.testing import MemorySink
-from tests.unit.test_collectors import post, until
+from tests.support.waiting import until
+from tests.unit.test_collectors import post
 
 S = 10**9
 T0 = 1_700_000_000 * S

@@ -24,6 +24,7 @@ from penstock.host.storage.blockdev import BlockDevice
 from penstock.host.storage.disk_backends import no_cgroup1, no_cgroup2
 from penstock.profile.load import load_profile
 from penstock.spec.cluster import DiskSpec, Limits
+from tests.support.waiting import until
 
 NONE = "not here"
 PROFILE: dict[str, Any] = json.loads(load_profile("service-5ms").json)
@@ -184,10 +185,7 @@ class Moving:
         monkeypatch.setattr(counters, "time", self)
         counter = Counter(self.counts, lambda: {"read_bps": self.limit_bps}, self.again.append)
         recorder = Recorder("d", counter, window_s=0.1)
-        deadline = time.monotonic() + 60
-        while self.now_ns <= windows * 100_000_000:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: self.now_ns > windows * 100_000_000)
         return recorder.stop()
 
 

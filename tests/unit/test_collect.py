@@ -43,7 +43,8 @@ from penstock.plugins import COLLECTORS, OBSERVERS
 from penstock.study.load import load_study
 from penstock.testing import check_observer
 from tests.support import commands
-from tests.unit.test_collectors import exporting, until
+from tests.support.waiting import until
+from tests.unit.test_collectors import exporting
 
 NOBODY = Watched(None, None)
 STUDY = """\

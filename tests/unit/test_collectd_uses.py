@@ -26,7 +26,7 @@ from penstock.parts.monitoring.usage.dashboards import DASHBOARDS, names_of, row
 from penstock.parts.monitoring.usage.run_usage import run_uses
 from penstock.parts.monitoring.usage.usage import uses_of_points
 from penstock.testing import MemorySink
-from tests.unit.test_collectors import until
+from tests.support.waiting import until
 from tests.unit.test_dashboards import T0, TICKS, S, experiment, value
 
 GOLDEN = Path(__file__).parents[1] / "golden/collectd"

@@ -19,7 +19,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +45,12 @@ from penstock.parts.monitoring.collectors.scrape import Scraper
 from penstock.parts.monitoring.collectors.settings import checked_collectors
 from penstock.parts.monitoring.servers.prometheus import MOST_POINTS, ranges
 from penstock.testing import MemorySink
+from tests.support.waiting import until
 from tests.unit.test_serve_guarded import certificate
 
 native: Any = importlib.import_module("penstock._native")
 
 SECOND = 1_000_000_000
-
-
-def until(true: Callable[[], object], wait_s: float = 60.0) -> None:
-    """Wait until a condition holds."""
-    end = time.monotonic() + wait_s
-    while not true():
-        assert time.monotonic() < end, "condition not met in time"
-        time.sleep(0.02)
 
 
 @contextlib.contextmanager

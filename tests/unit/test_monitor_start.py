@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,6 +19,7 @@ import pytest
 
 from penstock.parts.monitoring import sampling
 from tests.support import commands
+from tests.support.waiting import until
 
 
 class Workspace:
@@ -80,21 +81,14 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
     workspace.penstock("undo")
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_host_is_sampled_between_start_and_stop(workspace: Workspace) -> None:
     workspace.penstock("monitor", "start", "x", "--interval", "0.1")
     (spool,) = workspace.spools()
     assert spool.stat().st_mode & 0o077 == 0
     # the journal has an open entry, and its owner is alive
     assert "Nothing" in workspace.penstock("undo").stdout
-    wait_for(lambda: workspace.stored("sampler_lateness"))
-    wait_for(lambda: len(workspace.rows("sampler_lateness")) >= 5)
+    until(lambda: workspace.stored("sampler_lateness"))
+    until(lambda: len(workspace.rows("sampler_lateness")) >= 5)
     workspace.penstock("monitor", "stop", "x")
     assert workspace.is_clean()
     assert "Nothing" in workspace.penstock("undo", "--all").stdout
@@ -123,7 +117,7 @@ def test_sampling_ends_with_the_experiment(workspace: Workspace, end: str) -> No
     workspace.penstock("monitor", "start", "x", *(("--timeout", "1") if end == "timeout" else ()))
     if end == "rm":
         workspace.penstock("monitor", "rm", "x")
-    wait_for(workspace.is_clean)
+    until(workspace.is_clean)
     assert "Nothing" in workspace.penstock("undo", "--all").stdout
 
 
@@ -134,7 +128,7 @@ def test_sampling_ends_when_another_process_ends_the_experiment(workspace: Works
         from penstock.parts.monitoring.outbox.client import Local
 
         Local().stop("x")
-    wait_for(workspace.is_clean)
+    until(workspace.is_clean)
 
 
 def test_killed_sampler_is_reported_and_cleaned_up(workspace: Workspace) -> None:
@@ -142,7 +136,7 @@ def test_killed_sampler_is_reported_and_cleaned_up(workspace: Workspace) -> None
     pid = workspace.recorder()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: workspace.recorder() is None)
+    until(lambda: workspace.recorder() is None)
     assert "sampler ended before it" in workspace.penstock("monitor", "stop", "x").stderr
     assert not workspace.spools()
 
@@ -156,7 +150,7 @@ def test_undo_ends_the_sampler(workspace: Workspace) -> None:
     pid = workspace.recorder()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: workspace.recorder() is None)
+    until(lambda: workspace.recorder() is None)
     assert "directory" in workspace.penstock("undo").stdout
     assert not workspace.spools()
 
@@ -164,7 +158,7 @@ def test_undo_ends_the_sampler(workspace: Workspace) -> None:
 def test_running_name_starts_no_second_sampler(workspace: Workspace) -> None:
     workspace.penstock("monitor", "start", "x", "--no-sample")
     assert "is running" in workspace.penstock("monitor", "start", "x", status=1).stderr
-    wait_for(workspace.is_clean)
+    until(workspace.is_clean)
 
 
 def test_list_has_columns_tags_and_parameters(workspace: Workspace) -> None:

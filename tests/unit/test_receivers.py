@@ -27,7 +27,8 @@ from penstock.parts.monitoring.conformance import Ledger, Sent, check_balance, c
 from penstock.parts.monitoring.experiments.points import Batch, Event, points
 from penstock.parts.monitoring.experiments.recorded import recorded, refusals
 from penstock.testing import MemorySink
-from tests.unit.test_collectors import OK, at_work, exporting, shown_by, until
+from tests.support.waiting import until
+from tests.unit.test_collectors import OK, at_work, exporting, shown_by
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND

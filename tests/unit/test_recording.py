@@ -26,8 +26,8 @@ from penstock.parts.monitoring.outbox import buffered
 from penstock.parts.monitoring.outbox.buffered import Buffered, Series
 from penstock.parts.monitoring.outbox.client import Unreachable
 from penstock.testing import MemorySink
+from tests.support.waiting import until
 from tests.unit.shared_runs import own_store
-from tests.unit.test_collectors import until
 from tests.unit.test_experiment_server import Server
 
 QUEUE = Series("queue", "{}", "1", "integer", ("utc_ns",))

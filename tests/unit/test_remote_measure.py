@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from penstock.parts.remote.cluster.hosts_file import read_inventory, read_unmeas
 from penstock.parts.remote.cluster.measure import measured_paths
 from penstock.parts.remote.cluster.path_probe import RoundTrips, close, listen, round_trips
 from tests.support.ports import free_port
+from tests.support.waiting import until
 from tests.unit.cluster_hosts import facts, write_hosts
 
 HOSTS = """
@@ -51,10 +51,7 @@ def test_probes_return_until_the_end_of_the_echo(
     close()
     with pytest.raises(PenstockError, match=r"no reply from b \(127\.0\.0\.2\)"):
         round_trips("127.0.0.1", {"b": "127.0.0.2"}, port)
-    deadline = time.monotonic() + 60
-    while threading.active_count() >= threads:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: threading.active_count() < threads)
 
 
 class LossySocket:

@@ -26,8 +26,9 @@ from penstock.parts.monitoring.collectors.runner import Collecting, collectors_o
 from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.points import Batch, Event, points
 from tests.support import commands
+from tests.support.waiting import until
 from tests.unit.shared_runs import T0, S, made, own_store, penstock
-from tests.unit.test_collectors import exporting, until
+from tests.unit.test_collectors import exporting
 from tests.unit.test_experiment_server import Server
 
 

@@ -19,7 +19,8 @@ from penstock.parts.monitoring.experiments.latest import Name, Newest, Value
 from penstock.parts.monitoring.experiments.points import Batch, canonical_labels, points
 from penstock.parts.monitoring.experiments.spool import Spool
 from penstock.testing import MemorySink
-from tests.unit.test_collectors import at_work, until
+from tests.support.waiting import until
+from tests.unit.test_collectors import at_work
 from tests.unit.test_experiment_server import Server
 
 S = 10**9

@@ -15,7 +15,7 @@ from penstock.parts.monitoring.collectors.snmp import SnmpPoller, before, number
 from penstock.parts.monitoring.conformance import Ledger, Sent, check_receiver
 from penstock.parts.monitoring.simulated_pdu import OUTLET, BusyDisk, SimulatedPdu, power_w
 from penstock.testing import MemorySink
-from tests.unit.test_collectors import until
+from tests.support.waiting import until
 
 
 def outlets(*numbers: int) -> list[dict[str, Any]]:

@@ -28,7 +28,8 @@ from penstock.parts.monitoring.usage.swift_bandwidth import (
 )
 from penstock.plugins import COLLECTORS
 from penstock.testing import MemorySink, check_collector
-from tests.unit.test_collectors import at_work, exporting, until
+from tests.support.waiting import until
+from tests.unit.test_collectors import at_work, exporting
 
 MB = 1_000_000
 

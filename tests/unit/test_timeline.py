@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,6 +16,7 @@ from penstock.emulate.schedule.timeline import Timeline
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.check_cluster import check_cluster
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
+from tests.support.waiting import until
 
 NODES = (
     NodeSpec("data-0", disks=(DiskSpec("d"), DiskSpec("d2"))),
@@ -78,13 +78,6 @@ class FakeCluster:
 def timeline() -> tuple[FakeCluster, Timeline]:
     cluster = FakeCluster()
     return cluster, Timeline(cast(LiveCluster, cluster), cluster.fire)
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def test_an_event_is_for_the_chosen_nodes_that_have_the_disk_or_the_link() -> None:
