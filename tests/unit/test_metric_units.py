@@ -97,14 +97,13 @@ def test_local_times_need_a_known_zone(
         metrics.read(path, "sar", {"zone": "Europe/Paris"})
 
 
-def records_of_sar(tmp_path: Path, *hosts: tuple[str, Mapping[str, Any]]) -> pd.DataFrame:
-    stamp = {"date": "2026-06-30", "time": "07:00:00", "utc": 1, "interval": 1}
-    described = [
-        {"nodename": name, "statistics": [{"timestamp": stamp, **record}]} for name, record in hosts
-    ]
+def sar_records(tmp_path: Path, groups: Mapping[str, Any], *hosts: str) -> pd.DataFrame:
+    """Read one record of these groups from each host."""
+    stamp = {"date": "2026-06-30", "time": "07:10:00", "interval": 600, "utc": 1}
+    described = [{"nodename": h, "statistics": [{"timestamp": stamp, **groups}]} for h in hosts]
     path = tmp_path / "sar.json"
-    path.write_text(json.dumps({"sysstat": {"hosts": described}}))
-    return metrics.read(path, "sar").samples
+    path.write_text("".join(json.dumps({"sysstat": {"hosts": [host]}}) for host in described))
+    return metrics.read(path).samples
 
 
 def test_pressures_of_sar_are_separate_series(tmp_path: Path) -> None:
@@ -112,7 +111,7 @@ def test_pressures_of_sar_are_separate_series(tmp_path: Path) -> None:
     pressures = {
         f"psi-{name}": {"some_avg10": 1.0 + n} for n, name in enumerate(("cpu", "io", "mem"))
     }
-    rows = records_of_sar(tmp_path, ("h", {"psi": pressures}))
+    rows = sar_records(tmp_path, {"psi": pressures}, "h")
     assert rows[["entity", "metric", "value", "unit"]].to_numpy().tolist() == [
         ["cpu", "some_avg10", 1.0, "%"],
         ["io", "some_avg10", 2.0, "%"],
@@ -282,14 +281,6 @@ def test_records_of_sar_in_two_documents(tmp_path: Path) -> None:
     readings = metrics.read(path)
     assert readings.samples["utc_ns"].diff().tolist()[1:] == [600e9]
     assert "1 values that the file has several times were read once" in readings.notes
-
-
-def sar_records(tmp_path: Path, groups: Mapping[str, Any], *hosts: str) -> pd.DataFrame:
-    stamp = {"date": "2026-06-30", "time": "07:10:00", "interval": 600, "utc": 1}
-    described = [{"nodename": h, "statistics": [{"timestamp": stamp, **groups}]} for h in hosts]
-    path = tmp_path / "sar.json"
-    path.write_text("".join(json.dumps({"sysstat": {"hosts": [host]}}) for host in described))
-    return metrics.read(path).samples
 
 
 @pytest.mark.parametrize(
