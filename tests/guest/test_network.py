@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import statistics
@@ -16,6 +15,7 @@ import pytest
 
 import penstock
 from tests.guest import machine
+from tests.integration.net_ground import has_share
 
 pytestmark = [
     pytest.mark.long,
@@ -48,11 +48,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return answer
 
 
-def share_is(count: int, share: float) -> bool:
-    """True within six binomial standard deviations: a correct share is missed with 1e-8 at most."""
-    return abs(count - N * share) < 6 * math.sqrt(N * share * (1 - share)) + 1
-
-
 def test_netem_is_detected_and_used(report: dict[str, Any]) -> None:
     assert report["offers"] == {"bandwidth": True, "netem": True, "relay": True, "why": {}}
     assert (report["auto"]["engine"], report["relay"]["engine"]) == ("bridge", "relay")
@@ -72,9 +67,9 @@ def test_delays_apply_in_both_directions(report: dict[str, Any], engine: str) ->
 
 @pytest.mark.parametrize("engine", ["auto", "relay"])
 def test_shares_agree_with_the_request(report: dict[str, Any], engine: str) -> None:
-    assert share_is(N - report[engine]["arrived"], 0.2), report[engine]["arrived"]
-    assert not share_is(N - report[engine]["arrived"], 0.4)  # planted, 8 sd apart
-    assert share_is(report[engine]["twice"] - N, 0.3), report[engine]["twice"]
+    assert has_share(N - report[engine]["arrived"], N, 0.2), report[engine]["arrived"]
+    assert not has_share(N - report[engine]["arrived"], N, 0.4)  # planted, 8 sd apart
+    assert has_share(report[engine]["twice"] - N, N, 0.3), report[engine]["twice"]
 
 
 #: interquartile ranges of the distributions with a jitter of 20 ms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import socket
 import subprocess
@@ -154,3 +155,11 @@ def datagrams(sender: int, receiver: int, address: str, count: int) -> list[int]
             while True:
                 found.append(int.from_bytes(inbox.recv(100)[:4], "big"))
         return found
+
+
+def has_share(count: int, n: int, share: float) -> bool:
+    """True if `count` of `n` is within six binomial standard deviations of `share`.
+
+    A correct share is missed with a probability below 1e-8.
+    """
+    return abs(count - n * share) < 6 * math.sqrt(n * share * (1 - share)) + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from tests.integration.net_ground import (
     busy,
     connection,
     datagrams,
+    has_share,
     namespaces,
     round_trips,
 )
@@ -65,14 +65,6 @@ def message_times(readings: Readings, server: int, client: int, address: str) ->
         return round_trips(*connection(server, client, address), 40, 0.001)
 
     return readings.valid(lambda: watched(read))
-
-
-def has_share(count: int, n: int, share: float) -> bool:
-    """True if `count` of `n` is within six binomial standard deviations of `share`.
-
-    A correct share is missed with a probability below 1e-8.
-    """
-    return abs(count - n * share) < 6 * math.sqrt(n * share * (1 - share)) + 1
 
 
 @pytest.mark.timed
