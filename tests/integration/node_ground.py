@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -76,7 +77,7 @@ class Ground:
 
     def seen(self) -> dict[str, object]:
         """Mounts, groups, namespaces, links, processes and files that belong to this state."""
-        self.tokens |= _tokens(self.journal().path)
+        self.tokens |= tokens_in(self.journal().path)
         others = self._tokens_of_others()
         found = hierarchies()
         roots = {*found.v1.values(), *([found.unified] if found.unified else [])}
@@ -112,10 +113,24 @@ class Ground:
     def _tokens_of_others(self) -> set[str]:
         """Tokens in the journals of other existing grounds."""
         journals = [p / "state" / "journal.jsonl" for p in self.where.parent.glob("gt-*")]
-        return {t for path in journals if path.parents[1] != self.where for t in _tokens(path)}
+        return {t for path in journals if path.parents[1] != self.where for t in tokens_in(path)}
+
+    def processes(self, command: str) -> list[int]:
+        """Pids of the processes with this command name in nodes of this state.
+
+        Their groups have its tokens; a parallel run may have groups with the same names.
+        """
+        tokens, pids = tokens_in(self.journal().path), []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                name, groups = ((process / entry).read_text() for entry in ("comm", "cgroup"))
+                if name.strip() == command[:15] and any(token in groups for token in tokens):
+                    pids.append(int(process.name))
+        return pids
 
 
-def _tokens(journal: Path) -> set[str]:
+def tokens_in(journal: Path) -> set[str]:
+    """Tokens of the objects in a journal."""
     try:
         return set(re.findall(r'"token":"(\w+)"', journal.read_text()))
     except OSError:

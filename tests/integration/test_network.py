@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from penstock.host.network.netns import inside
 from penstock.host.storage.mounts import mounts
 from penstock.spec.cluster import LinkSpec, NetworkSpec, NodeSpec, RouterSpec
 from tests.integration.net_ground import bit_s, busy, connection, namespaces
+from tests.integration.node_ground import tokens_in
 from tests.integration.readings import Readings, judged, of_one_test, verdict, watched
 
 #: time until a new connection reaches its steady rate [s]
@@ -46,9 +46,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal
 
 def host_objects(runtime: Path, journal: Journal) -> dict[str, object]:
     """Links, mounts and files of the networks in a journal; parallel tests have networks, too."""
-    tokens = re.findall(
-        r'"token":"(\w+)"', journal.path.read_text() if journal.path.exists() else ""
-    )
+    tokens = tokens_in(journal.path)
     with Netlink() as root:
         links = [link for link in root.links() if any(token in link[1] for token in tokens)]
     mounted = [m.point for m in mounts() if m.point.startswith(str(runtime))]

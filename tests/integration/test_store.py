@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -86,16 +85,7 @@ def servers_have_started(ground: Ground) -> bool:
 
 
 def a_client_has_mounted(ground: Ground) -> bool:
-    path = ground.journal().path
-    journal = path.read_text() if path.exists() else ""
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            name, groups = ((process / entry).read_text() for entry in ("comm", "cgroup"))
-            # a parallel run has groups with the same names and other tokens
-            tokens = re.findall(r"/penstock-gt-kill-\S*-(\w+)", groups)
-            if name.strip() == "mfsmount" and any(token in journal for token in tokens):
-                return True
-    return False
+    return bool(ground.processes("mfsmount"))
 
 
 def killed_at(moment: Callable[[Ground], bool], ground: Ground, file: str) -> bool:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -25,6 +22,7 @@ from tests.integration.test_store import (
     write_platform,
 )
 from tests.support import commands
+from tests.support.waiting import until
 
 pytestmark = [
     *NODES,
@@ -101,7 +99,8 @@ def test_a_store_that_dies_while_it_is_measured(ground: Ground, victim: str) -> 
     for line in child.stderr:
         lines.append(line)
         if "round 1" in line:
-            os.kill(server_pid(ground, victim), signal.SIGKILL)
+            until(lambda: ground.processes(victim))
+            os.kill(ground.processes(victim)[0], signal.SIGKILL)
             break
     errors = child.communicate(timeout=180)[1]
     assert child.returncode == 1, "".join(lines) + errors
@@ -109,18 +108,3 @@ def test_a_store_that_dies_while_it_is_measured(ground: Ground, victim: str) -> 
     assert f"{victim} has ended" in errors
     assert not (ground.where / "never.yaml").exists()
     assert_nothing_left(ground)
-
-
-def server_pid(ground: Ground, name: str) -> int:
-    """Process id of a server in the nodes of this test, found by its control group."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        journal = ground.journal().path.read_text()
-        for comm in Path("/proc").glob("[0-9]*/comm"):
-            with contextlib.suppress(OSError):
-                groups = (comm.parent / "cgroup").read_text()
-                # a parallel run has groups with the same names and other tokens
-                tokens = re.findall(r"/penstock-gt-die-\S*-(\w+)", groups)
-                if comm.read_text().strip() == name[:15] and any(t in journal for t in tokens):
-                    return int(comm.parent.name)
-    raise AssertionError(f"no {name} of gt-die runs")
