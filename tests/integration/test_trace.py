@@ -11,59 +11,30 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.integration.tracing import known_cost, loaded_programs, programs_of
+from tests.integration.tracing import (
+    NEEDS_TRACER,
+    balanced,
+    known_cost,
+    loaded_programs,
+    of_file,
+    penstock,
+    programs_of,
+    trace,
+    within,
+)
 from tests.support import commands
 
 REQUESTS = 10007  # a prime number, which shows lost, doubled and rounded counts
 
 __all__ = ["known_cost"]  # a fixture
-pytestmark = [
-    pytest.mark.host,
-    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
-    pytest.mark.skipif(
-        not Path("/sys/kernel/btf/vmlinux").exists(), reason="kernel: no type information"
-    ),
-]
+pytestmark = NEEDS_TRACER
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
-
-
-def penstock(
-    *arguments: str | Path | bytes, status: int = 0, **options: Any
-) -> subprocess.CompletedProcess[str]:
-    result = commands.run(
-        [Path(sys.executable).with_name("penstock"), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        **options,
-    )
-    assert result.returncode == status, result.stderr
-    return result
-
-
-def trace(
-    *command: str | Path | bytes, options: tuple[str | Path, ...] = (), status: int = 0
-) -> Any:
-    result = penstock("trace", "--json", *options, "--", *command, status=status)
-    return json.loads(result.stdout)
-
-
-def of_file(document: Any, path: Path) -> Any:
-    matches = [row for row in document["files"] if row["path"] == str(path)]
-    assert len(matches) == 1, [row["path"] for row in document["files"]]
-    return matches[0]
-
-
-def balanced(document: Any) -> bool:
-    parts = document["kept"] + document["filtered"] + document["lost_events"]
-    return bool(document["seen"] == parts)
 
 
 @pytest.fixture(scope="module")
@@ -379,11 +350,8 @@ def test_a_killed_tracer_leaves_nothing_loaded(tmp_path: Path) -> None:
         programs = programs_of(tracer.pid) & loaded_programs()
         assert len(programs) > 2
         os.kill(tracer.pid, signal.SIGKILL)
-        until = time.monotonic() + 60
-        while programs & loaded_programs() and time.monotonic() < until:
-            time.sleep(0.05)
+        assert within(60, lambda: not programs & loaded_programs())
         tracer.stop()
-    assert not programs & loaded_programs()
 
 
 @needs_fio

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -28,19 +27,13 @@ from bench.coverage.recording import Recording, record
 from penstock.host.journal.journal import Journal
 from penstock.observe.trace.capture.tracer import Tracer
 from penstock.state import state_dir
-from tests.integration.tracing import known_cost
+from tests.integration.tracing import NEEDS_TRACER, known_cost
 from tests.support import commands
 
 SOURCE = Path(__file__).with_name("odd_calls.c")
 
 __all__ = ["known_cost"]  # a fixture
-pytestmark = [
-    pytest.mark.host,
-    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
-    pytest.mark.skipif(
-        not Path("/sys/kernel/btf/vmlinux").exists(), reason="kernel: no type information"
-    ),
-]
+pytestmark = NEEDS_TRACER
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 
 Row = dict[str, Any]

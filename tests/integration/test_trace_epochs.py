@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,17 +16,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from bench.pattern import cases
 from penstock.archive.traces.trace_tables import TraceTables
 from penstock.observe.trace.verdicts.rejudge import judge_run
-from tests.integration.tracing import known_cost
+from tests.integration.tracing import NEEDS_TRACER, known_cost, trace
 from tests.support import commands
 
 __all__ = ["known_cost"]  # a fixture
-pytestmark = [
-    pytest.mark.host,
-    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
-    pytest.mark.skipif(
-        not Path("/sys/kernel/btf/vmlinux").exists(), reason="kernel: no type information"
-    ),
-]
+pytestmark = NEEDS_TRACER
 
 KIB = 1024
 REQUESTS = 10_007
@@ -89,20 +81,6 @@ def accesses() -> dict[str, tuple[str, int | None, int | None, np.ndarray, np.nd
     return sequences
 
 
-def penstock_trace(command: list[str | Path], mode: str, *options: str | Path) -> dict[str, Any]:
-    result = commands.run(
-        [
-            *(Path(sys.executable).with_name("penstock"), "trace", "--json", "--mode", mode),
-            *(*options, "--", *command),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return dict(json.loads(result.stdout))
-
-
 def test_pattern_and_trace_give_the_same_verdicts(tmp_path: Path) -> None:
     sequences = accesses()
     for name, (_, _, _, offsets, tids) in sequences.items():
@@ -112,7 +90,7 @@ def test_pattern_and_trace_give_the_same_verdicts(tmp_path: Path) -> None:
     command: list[str | Path] = [sys.executable, "-c", READER, tmp_path, *sequences]
     by_mode = {}
     for mode in ("trace", "pattern"):
-        document = penstock_trace(command, mode)
+        document = trace(*command, options=("--mode", mode))
         assert document["lost_events"] == 0
         paths = {Path(row["path"] or ""): row for row in document["files"]}
         by_mode[mode] = {p.stem: row for p, row in paths.items() if p.suffix == ".data"}
@@ -141,7 +119,7 @@ def test_random_reads_of_a_140_mb_file(tmp_path: Path) -> None:
         *("--rw=randread", "--ioengine=psync", "--invalidate=0", f"--output={tmp_path / 'said'}"),
         "--output-format=json",
     ]
-    document = penstock_trace(command, "trace", "-o", bundle)
+    document = trace(*command, options=("--mode", "trace", "-o", bundle))
     total_ios = json.loads((tmp_path / "said").read_text())["jobs"][0]["read"]["total_ios"]
     row = next(row for row in document["files"] if row["path"] == str(target))
     assert row["reads"] == total_ios == 140_000_000 // 4096
@@ -182,7 +160,7 @@ def test_a_log_of_short_processes_is_consecutive_in_every_mode(tmp_path: Path) -
     script = f"for i in $(seq 211); do /bin/sh -c 'echo {record} >> {log}'; done"
     for mode in ("pattern", "trace"):
         log.unlink(missing_ok=True)
-        document = penstock_trace(["sh", "-c", script], mode)
+        document = trace("sh", "-c", script, options=("--mode", mode))
         (row,) = [row for row in document["files"] if row["path"] == str(log)]
         assert (row["writes"], row["written_bytes"]) == (211, 211 * 64), mode
         assert row["write_pattern"] == "consecutive", (mode, row["write_evidence"])

@@ -21,18 +21,19 @@ from bench.coverage.recording import Recording, record
 from penstock.host.journal.journal import Journal
 from penstock.observe.trace.capture.tracer import Tracer
 from penstock.state import state_dir
-from tests.integration.tracing import Running, known_cost, started_trace, within
+from tests.integration.tracing import (
+    NEEDS_TRACER,
+    Running,
+    known_cost,
+    started_trace,
+    trace,
+    within,
+)
 from tests.support import commands
 from tests.support.memory import kept_in_memory
 
 __all__ = ["known_cost"]  # a fixture
-pytestmark = [
-    pytest.mark.host,
-    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
-    pytest.mark.skipif(
-        not Path("/sys/kernel/btf/vmlinux").exists(), reason="kernel: no type information"
-    ),
-]
+pytestmark = NEEDS_TRACER
 
 PAGE = 4096
 FILE_BYTES = 64 << 20
@@ -68,15 +69,7 @@ for child in children:
 
 def traced(bundle: Path, *command: str | Path) -> Any:
     """Trace a command into a bundle and return the JSON document."""
-    arguments = ["trace", "--json", "-m", "trace", "-o", bundle, "--", *command]
-    result = commands.run(
-        [Path(sys.executable).with_name("penstock"), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
+    return trace(*command, options=("-m", "trace", "-o", bundle))
 
 
 @pytest.fixture(scope="module")

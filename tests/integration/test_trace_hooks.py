@@ -17,17 +17,11 @@ from penstock.host.cgroups.cgroup import create_run_cgroup
 from penstock.host.journal.journal import Journal
 from penstock.host.processes.launch import launch
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult
-from tests.integration.tracing import with_known_cost
+from tests.integration.tracing import NEEDS_TRACER, with_known_cost
 
 _native: Any = importlib.import_module("penstock._native")
 
-pytestmark = [
-    pytest.mark.host,
-    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
-    pytest.mark.skipif(
-        not Path("/sys/kernel/btf/vmlinux").exists(), reason="kernel: no type information"
-    ),
-]
+pytestmark = NEEDS_TRACER
 
 CALLS = 10007  # a prime
 PROGRAM = f"""

@@ -35,18 +35,12 @@ from penstock.observe.trace.layers.files import extents_table
 from penstock.observe.trace.layers.tables import Layers, LayersResult, served_under
 from penstock.observe.trace.show.summary import as_document
 from penstock.state import state_dir
-from tests.integration.tracing import known_cost
+from tests.integration.tracing import NEEDS_TRACER, known_cost
 from tests.support import commands
 from tests.support.memory import kept_in_memory
 
 __all__ = ["known_cost"]  # a fixture
-pytestmark = [
-    pytest.mark.host,
-    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
-    pytest.mark.skipif(
-        not Path("/sys/kernel/btf/vmlinux").exists(), reason="kernel: no type information"
-    ),
-]
+pytestmark = NEEDS_TRACER
 
 MIB = 1 << 20
 READ_BYTES = 64 * MIB

@@ -11,19 +11,11 @@ import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 
-from tests.integration.tracing import known_cost
-from tests.support import commands
+from tests.integration.tracing import NEEDS_TRACER, known_cost, penstock
 
 __all__ = ["known_cost"]  # a fixture
-pytestmark = [
-    pytest.mark.host,
-    pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
-    pytest.mark.skipif(
-        not Path("/sys/kernel/btf/vmlinux").exists(), reason="kernel: no type information"
-    ),
-]
+pytestmark = NEEDS_TRACER
 PENSTOCK = Path(sys.executable).with_name("penstock")
 #: flush after every write: a finding that does not depend on the page cache
 FLUSHES = """
@@ -36,11 +28,7 @@ os._exit(0)
 
 
 def trace(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
-    result = commands.run(
-        [PENSTOCK, "trace", *arguments], capture_output=True, text=True, timeout=120
-    )
-    assert result.returncode == status, result.stderr
-    return result
+    return penstock("trace", *arguments, status=status)
 
 
 def test_a_finding_is_reported_and_can_fail_a_check(tmp_path: Path) -> None:

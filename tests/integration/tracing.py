@@ -28,20 +28,22 @@ NEEDS_TRACER = [
     ),
 ]
 
-Word = str | Path | bytes
+Argument = str | Path | bytes
 
 
-def penstock(*words: Word, status: int = 0, **more: Any) -> subprocess.CompletedProcess[str]:
+def penstock(
+    *arguments: Argument, status: int = 0, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """Run a command of penstock; fail with its stderr if the exit status differs."""
-    done = commands.run(
-        [Path(sys.executable).with_name("penstock"), *words],
-        **{"capture_output": True, "text": True, "timeout": 120, **more},
+    result = commands.run(
+        [Path(sys.executable).with_name("penstock"), *arguments],
+        **{"capture_output": True, "text": True, "timeout": 120, **options},
     )
-    assert done.returncode == status, done.stderr
-    return done
+    assert result.returncode == status, result.stderr
+    return result
 
 
-def trace(*command: Word, options: tuple[Word, ...] = (), status: int = 0) -> Any:
+def trace(*command: Argument, options: tuple[Argument, ...] = (), status: int = 0) -> Any:
     """JSON document of a traced command, or of the processes that the options name."""
     tail = ("--", *command) if command else ()
     return json.loads(penstock("trace", "--json", *options, *tail, status=status).stdout)
@@ -83,9 +85,9 @@ def known_cost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def of_file(document: Any, path: Path) -> Any:
     """The row of one file."""
-    found = [row for row in document["files"] if row["path"] == str(path)]
-    assert len(found) == 1, [row["path"] for row in document["files"]]
-    return found[0]
+    matches = [row for row in document["files"] if row["path"] == str(path)]
+    assert len(matches) == 1, [row["path"] for row in document["files"]]
+    return matches[0]
 
 
 def balanced(document: Any) -> bool:
@@ -109,7 +111,7 @@ def calls_by_path(document: Any) -> Counter[str]:
 class Running:
     """A program that waits for a line on stdin before its work, and prints a line after it."""
 
-    def __init__(self, script: str, *arguments: Word):
+    def __init__(self, script: str, *arguments: Argument):
         self.process = subprocess.Popen(
             [sys.executable, "-uc", script, *arguments],
             stdin=subprocess.PIPE,
@@ -141,7 +143,7 @@ class Running:
         self.process.communicate()
 
 
-def started_trace(*options: Word) -> subprocess.Popen[str]:
+def started_trace(*options: Argument) -> subprocess.Popen[str]:
     """Start `penstock trace` of running processes and wait until it traces; SIGINT ends it."""
     tracing = commands.popen(
         [Path(sys.executable).with_name("penstock"), "trace", "--json", *options],
