@@ -62,7 +62,7 @@ class Bench:
 
     @contextlib.contextmanager
     def logged(self, profile: str) -> Iterator[dict[str, Any]]:
-        """What happens inside is logged; `certificate` and what it is made from are there afterwards."""
+        """Log the requests in the block; afterwards the value has `certificate`, and its inputs."""
         out: dict[str, Any] = {}
         log = self.base / "requests"
         self.server.reset("d")

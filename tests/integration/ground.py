@@ -1,4 +1,4 @@
-"""A directory to be measured by a command of penstock, and whether it is left as it was."""
+"""A directory that commands of penstock measure, and a check that they remove their files."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def prepared(tmp_path: Path) -> tuple[Path, dict[str, str]]:
 
 
 def clean(device: Path) -> bool:
-    """Whether nothing of ours is left in the directory and in the journal."""
+    """True if the directory has no files and the journal no open entries."""
     journal = Journal(device.parent / "state" / "journal.jsonl")
     return not list(device.iterdir()) and not journal.open_entries()

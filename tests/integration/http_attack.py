@@ -119,11 +119,11 @@ class Server:
         self.disk_id: str = up["disk_id"]
 
     def journal(self) -> list[str]:
-        """What it has changed on the host."""
+        """Ids of the open changes of the server on the host."""
         return sorted(str(entry["id"]) for entry in self.client.journal())
 
     def end(self) -> None:
-        """Takes everything down."""
+        """Remove all clusters and disks, and end the server."""
         for name in self.client.clusters():
             self.client.cluster(name).down()
         for disk in self.client.disks():
@@ -165,13 +165,13 @@ def tried(name: str, examples: int) -> Any:
 
 
 def answered(case: Case, server: Server, authorization: str | None) -> requests.Response:
-    """The answer to a request with these words for who asks, whatever else it says."""
-    words = case.as_transport_kwargs(base_url=server.url)
-    headers = {k: v for k, v in words.pop("headers").items() if k.lower() != "authorization"}
+    """Send the request of a case with this Authorization header, or without one; return the response."""
+    options = case.as_transport_kwargs(base_url=server.url)
+    headers = {k: v for k, v in options.pop("headers").items() if k.lower() != "authorization"}
     if authorization is not None:
         headers["Authorization"] = authorization
     server.requests += 1
-    return requests.request(**words, headers=headers, timeout=60)
+    return requests.request(**options, headers=headers, timeout=60)
 
 
 def aimed(case: Case, server: Server) -> None:

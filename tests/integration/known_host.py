@@ -1,4 +1,4 @@
-"""What is measured of a host once a boot, here once for all tests, of which each has a state of its own."""
+"""Measurements of the host that a state has once per boot, made once for the states of all tests."""
 
 from __future__ import annotations
 

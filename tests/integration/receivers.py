@@ -1,4 +1,4 @@
-"""A configuration with every receiver and a server elsewhere, for those who attack what works by it."""
+"""A configuration with every receiver and a metric server, for tests that attack them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typing import Any
 from tests.support.ports import free_port
 
 TOKEN = "a-token-of-the-receivers"
-#: what a server with Prometheus' API says that has nothing
+#: empty answer of a server with Prometheus' API
 MATRIX = b'{"status":"success","data":{"resultType":"matrix","result":[]}}'
 
 
 @dataclass(frozen=True)
 class Receivers:
-    """Where they listen once an experiment runs, and the file that says so."""
+    """Configuration file of the receivers, and their ports while an experiment runs."""
 
     config: Path
     lines: int
@@ -34,10 +34,10 @@ class Receivers:
 
     @classmethod
     def of(cls, place: Path, elsewhere: int = 0) -> Receivers:
-        """With a configuration in this place; `elsewhere`: the port of a server with Prometheus' API."""
+        """Write a configuration below `place`; `elsewhere`: port of a server with Prometheus' API."""
         ports = [free_port() for _ in range(4)]
         lines, pickles, influx, remote = ports
-        said = {
+        settings = {
             "targets": [
                 {"server": "prom", "type": "prometheus", "address": f"127.0.0.1:{elsewhere}"}
             ],
@@ -49,27 +49,27 @@ class Receivers:
             },
         }
         config = place / "config.json"
-        config.write_text(json.dumps(said))
+        config.write_text(json.dumps(settings))
         config.chmod(0o600)
         return cls(config, *ports, elsewhere)
 
 
 def listens(port: int) -> bool:
-    """Whether something does, on this host."""
-    with socket.socket() as asked:
-        return asked.connect_ex(("127.0.0.1", port)) == 0
+    """True if a program listens at this port of 127.0.0.1."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def posted(port: int, path: str, body: bytes, **headers: str) -> int:
-    """The status of an answer to what is posted to a receiver, with its token unless another is said."""
-    asked = urllib.request.Request(
+    """Post a body to a receiver and return the status; with its token unless a header has another."""
+    request = urllib.request.Request(
         f"http://127.0.0.1:{port}{path}",
         data=body,
         method="POST",
         headers={"Authorization": f"Token {TOKEN}", **headers},
     )
     try:
-        with urllib.request.urlopen(asked, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

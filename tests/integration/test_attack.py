@@ -448,7 +448,7 @@ def test_a_monitored_command(ground: Ground) -> None:
 
 
 def test_a_server_with_receivers(ground: Ground) -> None:
-    """Its receivers store points of an experiment in files that others cannot open."""
+    """Receivers store points of an experiment in files that other users cannot open."""
     receivers = Receivers.of(ground.base / "out")
     with ground.background("serve", "--port", "0", "--config", str(receivers.config)):
         runtime = ground.base / "run"

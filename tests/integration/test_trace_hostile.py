@@ -61,7 +61,7 @@ def traced(work: Path, argv: list[str], **options: Any) -> TraceResult:
 
 @pytest.mark.parametrize("streams", [0, 40])
 def test_more_sequences_than_the_kernel_counts(tmp_path: Path, streams: int) -> None:
-    """Nothing is lost; sequences counted in the kernel and call by call have equal verdicts."""
+    """No call is lost; sequences counted in the kernel and call by call have equal verdicts."""
     data = tmp_path / "data"
     data.mkdir()
     command = [sys.executable, "-c", MANY_FILES, str(data), "60"]
@@ -136,8 +136,8 @@ room = ctypes.create_string_buffer(512)
 size = struct.calcsize("QIIHhIQQqQII")
 asked = ctypes.create_string_buffer(size * count)
 for i in range(count):
-    words = (0, 0, 0, 0, 0, fd, ctypes.addressof(room), 512, 512 * (i % 64), 0, 0, 0)
-    struct.pack_into("QIIHhIQQqQII", asked, size * i, *words)
+    fields = (0, 0, 0, 0, 0, fd, ctypes.addressof(room), 512, 512 * (i % 64), 0, 0, 0)
+    struct.pack_into("QIIHhIQQqQII", asked, size * i, *fields)
 begin = ctypes.addressof(asked)
 pointers = (ctypes.c_ulong * count)(*range(begin, begin + size * count, size))
 assert libc.syscall(209, context, ctypes.c_long(count), pointers) == count, ctypes.get_errno()

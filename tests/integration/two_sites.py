@@ -41,8 +41,8 @@ def site(name: str, shift_ns: int) -> None:
     http.server.ThreadingHTTPServer(("", PORT), Shown).serve_forever()
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True)
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)
 
 
 def main(name: str, shift_ns: int, cut_s: float) -> None:
@@ -53,8 +53,8 @@ def main(name: str, shift_ns: int, cut_s: float) -> None:
 
     sites = {}
     for number, (which, shift) in enumerate((("a", 0), ("b", shift_ns))):
-        words = ["unshare", "-n", sys.executable, __file__, "site", which, str(shift)]
-        sites[which] = process = subprocess.Popen(words, stdin=subprocess.PIPE, text=True)
+        argv = ["unshare", "-n", sys.executable, __file__, "site", which, str(shift)]
+        sites[which] = process = subprocess.Popen(argv, stdin=subprocess.PIPE, text=True)
         while True:  # until it has its namespace
             ours, theirs = (
                 subprocess.run(["readlink", f"/proc/{p}/ns/net"], capture_output=True).stdout

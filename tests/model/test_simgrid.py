@@ -132,8 +132,7 @@ def test_a_wrong_order_is_detected(penstock_s: dict[str, float]) -> None:
 
 
 def test_where_storage_is_the_bottleneck_the_models_differ(peer: simgrid.SimGrid) -> None:
-    """So the 5 % are no accident of a lax comparison: a serial disk of 200 ms per chunk, nine chunks
-    behind one."""
+    """The comparison is strict enough to detect a serial disk of 200 ms per chunk, with a queue of nine."""
     from bench.simulation.penstock_engine import Simulator
 
     work, network = s.writers((0,), SIZE), apart(1, storage_s_per_byte=0.2 / s.MIB)

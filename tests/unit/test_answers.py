@@ -42,7 +42,7 @@ def three_disks(**more: object) -> Planted:
 
 
 def test_a_run_without_a_record_does_not_lower_a_sampled_share() -> None:
-    """Of three runs one had no record of the links: their use was a third too small."""
+    """Fails if a run without a record of the links counts as one without traffic: a third too small."""
     runs = [Account({"network": 0.9, "flushes": 0.3}), Account({"network": 0.9}), Account({})]
     mean = together(runs)
     assert mean.share("network") == pytest.approx(0.9)
@@ -50,7 +50,7 @@ def test_a_run_without_a_record_does_not_lower_a_sampled_share() -> None:
 
 
 def test_treatments_with_one_run_left_are_counted() -> None:
-    """Only the first three of five were named, as if they were all."""
+    """Fails if the first three of five treatments are named as if they were all."""
     rows = [
         {"treatment_id": f"t{t}", "run_id": f"r{t}{n}", "levels": {"disk": f"d{t}"}}
         for t in range(6)

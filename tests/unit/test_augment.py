@@ -184,11 +184,11 @@ def test_separated_rivals_are_estimable_by_least_squares(kind: str) -> None:
 
     assert step.broken or kind == "optimal:8"
     for term, rival in step.broken:
-        words = {1 << i for i in range(6)} | {term, rival}
-        full_model = columns(words)
+        terms = {1 << i for i in range(6)} | {term, rival}
+        full_model = columns(terms)
         rank = np.linalg.matrix_rank(full_model)
-        assert rank == 1 + np.linalg.matrix_rank(columns(words - {term}))
-        assert rank == 1 + np.linalg.matrix_rank(columns(words - {rival}))
+        assert rank == 1 + np.linalg.matrix_rank(columns(terms - {term}))
+        assert rank == 1 + np.linalg.matrix_rank(columns(terms - {rival}))
 
 
 @pytest.mark.parametrize("kind", ["foldover", "semifold:C", "optimal:8"])

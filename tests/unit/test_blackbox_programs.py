@@ -213,7 +213,7 @@ def test_a_stored_model_predicts_with_its_own_learner(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It predicted with a tree without --model; options of a measurement had no effect."""
+    """Fails if `learn` predicts with a tree without --model, or ignores options of a measurement."""
     values = model.to_dict() | {"chosen": "neighbours"}
     path = tmp_path / "model.json"
     path.write_text(json.dumps(values))

@@ -81,7 +81,7 @@ def test_options_that_exclude_a_disk_are_refused(
 def test_a_resumed_workflow_refuses_other_options(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has those of its journal."""
+    """The options of a resumed workflow are those of its journal."""
     options = ("--resume", "out", "--retries", "0", "--set", "network.latency=1ms")
     assert run(monkeypatch, "workflow", "run", *options) == 2
     error = capsys.readouterr().err

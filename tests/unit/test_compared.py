@@ -195,7 +195,7 @@ def test_the_published_table_gives_a_tie_and_a_last_place(tmp_path: Path) -> Non
 
 
 def test_a_table_without_a_column_is_refused(store: Experiments) -> None:
-    """As in archives recorded before counters were marked."""
+    """Archives recorded before counters were marked have no such column."""
     golden = Path(__file__).parents[1] / "golden" / "postgres-archive"
     message = refused("plot", f"{golden}:r001", "lines", "-o", "x.svg")
     assert "found table samples without cumulative" in message

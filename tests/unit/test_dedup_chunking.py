@@ -101,7 +101,7 @@ def test_impossible_options_are_refused(options: dict[str, object]) -> None:
 
 
 def test_configurations_need_the_controller(tmp_path: Path) -> None:
-    """They had no effect with a fixed chunking."""
+    """Fails if --configuration is accepted without effect, with a fixed chunking."""
     place = (str(tmp_path / "store"), str(tmp_path / "mount"))
     result = CliRunner().invoke(app, ["mount", *place, "--configuration", "off"])
     assert "--configuration: found off; expected --chunking auto" in str(result.exception)

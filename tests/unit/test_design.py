@@ -72,8 +72,8 @@ def generators(text: str, names: str = LETTERS) -> list[Generator]:
 
 def test_full_design_is_table_6_1():
     matrix = two_level(3, [])
-    words = [0, 1, 2, 4, 3, 5, 6, 7]
-    table = np.column_stack([column(matrix, w) for w in words])
+    masks = [0, 1, 2, 4, 3, 5, 6, 7]
+    table = np.column_stack([column(matrix, m) for m in masks])
     expected = "+---+++- +--++--+ +-+--+-+ +-++--+- ++----++ ++-+-+-- +++-+--- ++++++++".split()
     assert signs(table) == expected
 
@@ -231,8 +231,8 @@ def test_signs_of_generators_reach_the_aliases():
 @st.composite
 def fractions(draw: st.DrawFn) -> tuple[int, list[Generator]]:
     basic = draw(st.integers(2, 5))
-    words = [w for w in words_up_to(basic, basic) if w.bit_count() >= 2]
-    chosen = draw(st.lists(st.sampled_from(words), min_size=1, max_size=4, unique=True))
+    masks = [w for w in words_up_to(basic, basic) if w.bit_count() >= 2]
+    chosen = draw(st.lists(st.sampled_from(masks), min_size=1, max_size=4, unique=True))
     chosen_generators = [
         Generator(basic + i, w, draw(st.sampled_from([-1, 1]))) for i, w in enumerate(chosen)
     ]
@@ -264,15 +264,15 @@ def test_relation_by_algebra_equals_that_of_the_matrix(case: tuple[int, list[Gen
 def test_no_choice_of_generators_is_better(case: tuple[int, int]):
     factors, added = case
     basic = factors - added
-    words = [w for w in words_up_to(basic, basic) if w.bit_count() >= 2]
-    if len(words) < added:
+    masks = [w for w in words_up_to(basic, basic) if w.bit_count() >= 2]
+    if len(masks) < added:
         return
 
     def pattern(chosen: tuple[int, ...]) -> list[int]:
         pairs = [(w | 1 << basic + i, 1) for i, w in enumerate(chosen)]
         return word_lengths(defining_relation(pairs), factors)
 
-    best = min(pattern(c) for c in itertools.combinations(words, added))
+    best = min(pattern(c) for c in itertools.combinations(masks, added))
     relation = defining_relation(g.relation for g in choose_generators(factors, added))
     assert word_lengths(relation, factors) == best
 

@@ -72,8 +72,8 @@ PUBLISHED = {
 @pytest.mark.parametrize(("factors", "size"), PUBLISHED)
 def test_confounded_words_are_as_long_as_published(factors: int, size: int) -> None:
     generators = PUBLISHED[factors, size]
-    words = [sum(1 << "ABCDEFG".index(c) for c in word) for word in generators]
-    published = Counter(w.bit_count() for w in defining_relation((w, 1) for w in words) if w)
+    masks = [sum(1 << "ABCDEFG".index(c) for c in word) for word in generators]
+    published = Counter(w.bit_count() for w in defining_relation((m, 1) for m in masks) if w)
     ((*groups,),) = confounded(factors, [0], (1 << factors) // size, 1)
     counts = lengths(groups)
     every = range(1, factors + 1)

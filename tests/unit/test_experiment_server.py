@@ -49,7 +49,7 @@ class Server:
     """A server process with its own state; `begin` starts another on the same state."""
 
     def __init__(self, place: Path, *arguments: str, **environment: str) -> None:
-        self.place, self.words = place, arguments
+        self.place, self.arguments = place, arguments
         self.environment = {
             **os.environ,
             "PENSTOCK_STATE": str(place / "state"),
@@ -61,7 +61,7 @@ class Server:
     def begin(self) -> None:
         self.log = open(self.place / "log", "a+")  # noqa: SIM115 - closed by `end`
         self.process = commands.popen(
-            [sys.executable, "-m", "penstock", "serve", "--port", "0", *self.words],
+            [sys.executable, "-m", "penstock", "serve", "--port", "0", *self.arguments],
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=self.log,
@@ -743,7 +743,7 @@ def test_without_a_server_experiments_are_in_the_user_s_store(tmp_path: Path) ->
 
 
 def test_experiments_move_to_another_archive(tmp_path: Path) -> None:
-    """As in docs/monitor.md: copy, set the variable, rebuild the index."""
+    """Copy, set the variable and rebuild the index, as docs/monitor.md describes."""
     environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
 
     def penstock(*arguments: str) -> str:

@@ -336,7 +336,7 @@ def test_objects_of_postgresql_with_one_name_are_separate(
 
 
 def test_tables_of_several_databases_are_separate(tmp_path: Path) -> None:
-    """A psql for each database, again and again, into one file."""
+    """One psql for each database appends to the same file, repeatedly."""
     times = [f"2026-11-25 04:26:0{n}+00" for n in range(4)]
     rows = [f"{time},{16384 + n % 2},public,t,{n},5,5" for n, time in enumerate(times)]
     (tmp_path / "view.csv").write_text("\n".join([PG_TABLES, *rows]) + "\n")
@@ -354,7 +354,7 @@ def test_tables_of_several_databases_are_separate(tmp_path: Path) -> None:
 
 
 def test_statements_without_an_id_are_named(tmp_path: Path) -> None:
-    """Those of other users, without the right to read them."""
+    """PostgreSQL hides the ids of other users' statements without the right to read them."""
     rows = ["10,5,t,77,q,5,5", "11,5,t,,<insufficient privilege>,6,6"]
     rows.append("11,5,t,,<insufficient privilege>,7,7")
     lines = [PG_STATEMENTS, *(f"{time},{row}" for time in PG_TIMES for row in rows)]
@@ -426,7 +426,7 @@ def test_many_failed_outputs_of_cassandra_take_a_linear_time(tmp_path: Path) -> 
 
 
 def test_a_long_line_of_proxyhistograms_is_skipped(tmp_path: Path) -> None:
-    """Its kinds would be searched for in a time that grows with the square of its length."""
+    """Fails if the time to search the line for its kinds grows with the square of its length."""
     path = tmp_path / "nodetool"
     head = "proxy histograms\nPercentile  Read Latency\n50%  5.5\nPercentile " + "a" * 500_000
     path.write_text(f"1700000000\n{head}\n95%  9.5\n")

@@ -112,7 +112,7 @@ def test_unmeasured_row() -> None:
 
 
 def test_slowdown_is_detected_in_noisy_runs() -> None:
-    """Of 20 runs, at least 19 at +15 %, none at +5 % and at most 1 at 0 % are flagged."""
+    """Flags at least 19 of 20 runs at +15 %, none at +5 % and at most 1 at 0 %."""
     random = np.random.default_rng(20)
 
     def flagged(slower: float, cv: float) -> int:

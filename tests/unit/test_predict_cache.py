@@ -230,7 +230,7 @@ def test_threads_and_unit_of_a_response(
 
 
 def test_a_thread_that_only_syncs_is_compared_with_other_bases(tmp_path: Path) -> None:
-    """Its calls are none, which divided by zero."""
+    """Fails if its number of calls, 0, is a divisor."""
     syncs = pd.DataFrame(
         {"t_ns": 5 * 10**9 + np.arange(300) * 10_000_000, "op": "flush", "pid": 10}
     )

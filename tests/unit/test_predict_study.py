@@ -239,7 +239,7 @@ def test_jobs_are_on_the_disk_of_their_files(tmp_path: Path) -> None:
 def test_options_beyond_the_model_have_no_prediction(
     tmp_path: Path, options: str, why: str
 ) -> None:
-    """They were ignored: a limited rate was predicted as an unlimited one."""
+    """Fails if options are ignored, such as a limited rate that is predicted as an unlimited one."""
     file = tmp_path / "limited.study.yaml"
     file.write_text(STUDY.replace("--output-format", f"{options} --output-format"))
     frame = predict_plan(load_study(file), seeds=1)

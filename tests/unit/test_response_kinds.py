@@ -274,14 +274,14 @@ def test_a_truncated_last_document_is_refused(cut: str) -> None:
 
 @pytest.mark.parametrize("cut", ["", '{"ops": 3', '{"ops": 3}', "nul"])
 def test_a_truncated_list_is_refused(cut: str) -> None:
-    """Its complete lines would be documents, the last of which is not the last of the list."""
+    """Fails if complete lines of the list are read as documents: the last one is not the last item."""
     with pytest.raises(PenstockError, match="to end within a JSON document"):
         value_at("-1.ops", '[\n{"ops": 1},\n{"ops": 2},\n' + cut)
 
 
 @pytest.mark.parametrize("note", ["[INFO] step {}", "[2024-01-01 10:00:{}] step", "[{}] 4711 done"])
 def test_any_number_of_notes_is_skipped(note: str) -> None:
-    """In a time proportional to the text."""
+    """Fails if the time grows faster than the length of the text."""
     notes = "".join(f"{note.format(n)}\n" for n in range(30_000))
     began = time.process_time()
     assert value_at("ops", notes + '{"ops": 3}\n' + notes) == 3

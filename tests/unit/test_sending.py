@@ -280,7 +280,7 @@ class AtPort(Server):
 
     def begin(self) -> None:
         port = self.url.rpartition(":")[2] if hasattr(self, "url") else "0"
-        self.words = ("--port", port)
+        self.arguments = ("--port", port)
         super().begin()
 
 

@@ -27,7 +27,7 @@ LOW, HIGH = 0.93, 0.97
 
 def study_of(factors: dict[str, str], design: str) -> Study:
     levels = "\n".join(f"  {name}: {levels}" for name, levels in factors.items())
-    words = " ".join(f"{{{name}}}" for name in factors)
+    arguments = " ".join(f"{{{name}}}" for name in factors)
     text = f"""penstock: 1
 name: plain
 question: Which is best?
@@ -35,7 +35,7 @@ factors:
 {levels}
 design: {design}
 platform: {{nodes: [{{name: n}}]}}
-workload: {{command: 'echo {words}', expected: 1s}}
+workload: {{command: 'echo {arguments}', expected: 1s}}
 responses: {{took: {{from: wall_s, unit: s, better: lower}}}}
 """
     return read_study(text.encode(), Path("plain.study.yaml"))

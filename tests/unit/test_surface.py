@@ -485,7 +485,7 @@ def test_ranks_have_no_surface() -> None:
 
 
 def test_quoted_digits_are_names_and_not_numbers() -> None:
-    """Nothing lies between the versions "3" and "4.2": no prediction and no trend, as in designs."""
+    """A response has no values between the versions "3" and "4.2": no prediction and no trend."""
     plan = plan_of(
         {"v": '{levels: {old: "3", mid: "4", new: "4.2"}}', "n": "{levels: [1, 2, 4]}"},
         "{kind: full, replicates: 2}",

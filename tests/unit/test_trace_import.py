@@ -189,7 +189,7 @@ def test_the_missing_file_of_a_processor_is_noted(tmp_path: Path) -> None:
 
 
 def test_a_file_given_twice_is_refused(tmp_path: Path) -> None:
-    """Its requests would count twice."""
+    """Fails if the requests of the file count twice."""
     blktrace(tmp_path, 40)
     with pytest.raises(BadInput, match=r"sda\.blktrace\.1: found it several times; expected each"):
         import_trace([tmp_path / "sda", tmp_path / "sda.blktrace.1"], tmp_path / "b")
@@ -349,7 +349,7 @@ def test_darshan_segments_become_events(tmp_path: Path) -> None:
 
 
 def test_several_logs_of_darshan_are_refused(tmp_path: Path) -> None:
-    """Each begins at 0, and has its own rank 0."""
+    """Every log begins at 0 and has its own rank 0, so that they cannot be joined."""
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(DXT)
     with pytest.raises(BadInput, match=r"b\.txt: found a second log; expected one"):

@@ -121,8 +121,8 @@ def test_the_loop_ends_with_its_parent_process(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(1 << 19))
     program = """
 import os, subprocess, sys
-words = [sys.executable, "-S", "-c", sys.argv[1], sys.argv[2], str(os.getpid())]
-loop = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+argv = [sys.executable, "-S", "-c", sys.argv[1], sys.argv[2], str(os.getpid())]
+loop = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
 print(loop.pid, flush=True)
 loop.wait()
 """

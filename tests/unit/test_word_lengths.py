@@ -40,11 +40,11 @@ def krawtchouk(n: int, j: int, i: int) -> int:
 def test_a_pattern_is_possible_for_a_defining_relation(case: tuple[int, int]) -> None:
     """The rows are the dual code: by MacWilliams (1963) their weights are integers with the sum 2^(K-P)."""
     factors, added = case
-    words = [1, 0, 0, *PATTERNS[case]]
-    assert len(words) == factors + 1
-    assert sum(words) == 1 << added
+    counts = [1, 0, 0, *PATTERNS[case]]
+    assert len(counts) == factors + 1
+    assert sum(counts) == 1 << added
     weights = [
-        sum(words[i] * krawtchouk(factors, j, i) for i in range(factors + 1))
+        sum(counts[i] * krawtchouk(factors, j, i) for i in range(factors + 1))
         for j in range(factors + 1)
     ]
     assert all(w >= 0 and w % (1 << added) == 0 for w in weights)
@@ -83,10 +83,10 @@ def test_searched_and_published_patterns() -> None:
     assert {case for case in PATTERNS if case[0] - case[1] in (3, 4)} <= set(SEARCHED)
     assert runs.count(5) >= 4
     for (factors, added), generators in PRINTED.items():
-        words = [frozenset(text.replace("=", "")) for text in generators.split()]
+        relations = [frozenset(text.replace("=", "")) for text in generators.split()]
         lengths = [0] * (factors + 1)
         for size in range(1, added + 1):
-            for subset in itertools.combinations(words, size):
+            for subset in itertools.combinations(relations, size):
                 product: frozenset[str] = frozenset()
                 for word in subset:
                     product ^= word
@@ -96,6 +96,6 @@ def test_searched_and_published_patterns() -> None:
 
 def test_a_wrong_pattern_is_detected() -> None:
     """Planted: a word moved from one length to the next, so that the weights are no code."""
-    words = [1, 0, 0, 0, 6, 1, 0, 0]
-    weights = [sum(words[i] * krawtchouk(7, j, i) for i in range(8)) for j in range(8)]
+    counts = [1, 0, 0, 0, 6, 1, 0, 0]
+    weights = [sum(counts[i] * krawtchouk(7, j, i) for i in range(8)) for j in range(8)]
     assert any(w < 0 or w % 8 for w in weights)

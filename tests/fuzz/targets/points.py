@@ -97,7 +97,7 @@ class _Discarded(asyncio.Transport):
         """Discard it."""
 
     def abort(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is no connection."""
 
     def is_closing(self) -> bool:
         return False

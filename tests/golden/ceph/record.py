@@ -26,7 +26,7 @@ def recorded(path: str, collections: list[str]) -> dict[str, Any]:
 
 
 def written(said: dict[str, Any]) -> str:
-    """As JSON, a line for each collection."""
+    """Format the answers as JSON, with a line for each collection."""
     parts = [
         f'"{command}": {{\n'
         + ",\n".join(f"{json.dumps(name)}: {json.dumps(own)}" for name, own in found.items())

@@ -36,7 +36,7 @@ KEPT = re.compile(
 
 
 def taken(listener: socket.socket, into: list[bytes]) -> None:
-    """All that one connection sends."""
+    """Receive the data of one connection until it ends."""
     connection, _ = listener.accept()
     with connection:
         while data := connection.recv(1 << 16):
@@ -73,7 +73,7 @@ def recorded(seconds: float) -> dict[str, bytes]:
         admin.bind(f"{place}/osd.asok")
         admin.listen()
         threading.Thread(target=osd, args=(admin,), daemon=True).start()
-        words = [
+        settings = [
             'Hostname "node.a"\nFQDNLookup false\nInterval 1',
             f'BaseDir "{place}"\nPIDFile "{place}/pid"',
             'PluginDir "/usr/lib/collectd"\nTypesDB "/usr/share/collectd/types.db"',
@@ -87,9 +87,9 @@ def recorded(seconds: float) -> dict[str, bytes]:
             takers.append(threading.Thread(target=taken, args=(listener, lines[form])))
             port = listener.getsockname()[1]
             to = f'Host "127.0.0.1"\nPort "{port}"\nProtocol "tcp"'
-            words.append(f'<Node "{form}">\n{to}\n{options}\n</Node>')
+            settings.append(f'<Node "{form}">\n{to}\n{options}\n</Node>')
         config = Path(place) / "conf"
-        config.write_text("\n".join([*words, "</Plugin>", ""]))
+        config.write_text("\n".join([*settings, "</Plugin>", ""]))
         for taker in takers:
             taker.start()
         with subprocess.Popen(["collectd", "-f", "-C", str(config)]) as collectd:

@@ -33,9 +33,9 @@ try:
         if kind == "name":
             client.run(MAINS["name"], "-format", "-force", "-nonInteractive", conf=conf)
         with open(out / f"{kind}.log", "wb") as log:
-            words = java(conf, home, client.lib, MAINS[kind])
+            argv = java(conf, home, client.lib, MAINS[kind])
             one = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment()
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment()
             )
         daemons.append(one)
     client.wait_for_data(1, *(one.pid for one in daemons))

@@ -78,7 +78,7 @@ class ToyDisk:
         return {"file_system": "the host's"}
 
     def begin(self, spool_dir: Path) -> None:
-        """Nothing is recorded."""
+        """Do nothing: this disk records no requests."""
 
     def end(self) -> dict[str, pa.Table]:
         """No tables: nothing is recorded."""

@@ -21,13 +21,13 @@ class ToyObserver:
         self._begin = ""
 
     def start(self, watched: Watched, out_dir: Path) -> None:
-        """Reads it."""
+        """Read the file."""
         self._begin = self._file.read_text()
 
     def finish(self, bundle: Bundle, run: tuple[int, int] | None) -> Seen:
-        """Reads it again."""
+        """Read the file again; return both texts."""
         table = pa.table({"begin": [self._begin], "end": [self._file.read_text()]})
         return Seen({"toys": table}, {"observer": "toy"})
 
     def stop(self) -> None:
-        """Nothing was started."""
+        """Do nothing: the observer starts no process."""
