@@ -13,7 +13,6 @@ from penstock.cli.run import check_fail_on, print_page, reaches
 from penstock.cli.shared.output import print_json
 from penstock.errors import BadInput
 from penstock.terminal import say
-from penstock.text import without_nan
 
 if TYPE_CHECKING:
     from penstock.analyse.findings.finding import Finding
