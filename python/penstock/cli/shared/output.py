@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.analyse.findings.finding import without_nan
+from penstock.text import without_nan
 
 
 def print_json(document: Any, indent: int | None = None) -> None:
