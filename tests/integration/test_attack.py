@@ -24,6 +24,7 @@ from tests.integration.known_host import with_known_host
 from tests.integration.receivers import Receivers, listens, posted
 from tests.support import commands
 from tests.support.environment import environment_in
+from tests.support.files import files_below
 from tests.support.waiting import until
 
 pytestmark = [
@@ -478,7 +479,7 @@ def test_a_study(ground: Ground) -> None:
     (ground.base / "attacked.study.yaml").write_text(STUDY)
     with ground.background("run", "attacked.study.yaml", "-o", f"{ground.base}/out/study"):
         work = ground.base / "state-passable" / "work"
-        until(lambda: any(path.name == "file" for path in work.rglob("*")))
+        until(lambda: any(path.name == "file" for path, _ in files_below(work)))
         assert_closed(ground)
         (directory,) = work.iterdir()
         work.chmod(0o755)  # planted: the directories below can be found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import shutil
@@ -22,6 +21,7 @@ from penstock.parts.stores.engines.glusterfs import GlusterFS
 from penstock.parts.stores.store import Store
 from penstock.platform.hosts import load_platform
 from tests.integration.node_ground import NODES, Ground
+from tests.support.files import files_below
 
 LACKING = GlusterFS().missing()
 pytestmark = [*NODES, pytest.mark.long, pytest.mark.skipif(bool(LACKING), reason=LACKING)]
@@ -101,12 +101,12 @@ def sizes_on_disks(store: Store) -> dict[tuple[str, str], int]:
         # st_blocks lacks data that is not written back, to the disk or to its directory
         subprocess.run(["sync", "-f", disk.at], check=True)
         subprocess.run(["sync", "-f", disk.directory], check=True)
-        files = (p for p in disk.directory.rglob("*") if "/brick" in str(p) and not p.is_symlink())
         # hard links count once
         first: dict[int, str] = {}
-        for path in sorted(str(p) for p in files if p.is_file()):
-            status = os.stat(path)
-            if first.setdefault(status.st_ino, path) == path:
+        for path, status in sorted(
+            (str(path), status) for path, status in files_below(disk.directory)
+        ):
+            if "/brick" in path and first.setdefault(status.st_ino, path) == path:
                 sizes[name, path] = status.st_blocks * 512
     return sizes
 

@@ -20,6 +20,7 @@ from penstock.parts.stores.staging import stage_in, stage_out
 from penstock.parts.stores.store import Store
 from penstock.platform.hosts import load_platform
 from tests.integration.node_ground import NODES, Ground
+from tests.support.files import files_below
 
 LACKING = HDFS().missing()
 pytestmark = [*NODES, pytest.mark.long, pytest.mark.skipif(bool(LACKING), reason=LACKING)]
@@ -77,8 +78,11 @@ def sizes_on_disks(store: Store) -> Counter[str]:
     sizes: Counter[str] = Counter()
     for name in store.roles.storage:
         (disk,) = store.cluster.nodes[name].disks.values()
-        blocks = (p for p in disk.directory.rglob("blk_*") if p.suffix != ".meta")
-        sizes[name] = sum(p.stat().st_size for p in blocks)
+        sizes[name] = sum(
+            status.st_size
+            for path, status in files_below(disk.directory)
+            if path.name.startswith("blk_") and path.suffix != ".meta"
+        )
     return sizes
 
 

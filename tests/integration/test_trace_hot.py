@@ -33,6 +33,7 @@ from tests.integration.tracing import (
     with_known_cost,
     within,
 )
+from tests.support.files import files_below
 
 __all__ = ["known_cost"]  # a fixture
 pytestmark = NEEDS_TRACER
@@ -219,7 +220,8 @@ def end_turns(ground: Path, spool: Path, in_time: list[bool]) -> None:
 
 
 def count_choices(spool: Path) -> int:
-    text = "".join(path.read_text() for path in spool.rglob("*.decisions"))
+    files = (path for path, _ in files_below(spool) if path.suffix == ".decisions")
+    text = "".join(path.read_text() for path in files)
     lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
     return len({json.loads(line)["t_ns"] for line in lines})
 
