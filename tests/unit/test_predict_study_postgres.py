@@ -136,7 +136,7 @@ def test_recorded_results_are_reproduced() -> None:
     """The model was developed with the first campaign. The later one is independent."""
     postgres = importlib.import_module("studies.postgres")
     scores = postgres.scores(LATER)
-    computed = postgres.kept(scores)
+    computed = postgres.record_rows(scores)
     # the later campaign has no valid run on the SSD
     first, *later = postgres.claims_of(scores)
     assert first.result is Result.MET
