@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 T = TypeVar("T")
+_PLAIN = {str, int, float, bool, types.NoneType}
 
 
 def to_json(value: Any) -> Any:
     """A specification (a frozen dataclass of `spec/cluster.py`) as JSON values; defaults are left out."""
+    if type(value) in _PLAIN:  # most values: names and addresses of thousands of nodes
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         values = {}
         for field in dataclasses.fields(value):

@@ -7,6 +7,7 @@ confirmed is stopped by `undo` of the host once the worker has ended.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -65,12 +66,12 @@ def require_engine(name: str) -> None:
         raise PenstockError(f"{name}: {lacking}")
 
 
-def start(spec: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Start nodes of a specification (`wire.to_json`); returns the description of the cluster.
+def start(spec: str, key: str) -> None:
+    """Start nodes of a specification (`wire.to_json`, as text).
 
     `key` identifies the start: only `stop` with the same key stops these nodes.
     """
-    read = from_json(ClusterSpec, spec)
+    read = from_json(ClusterSpec, json.loads(spec))
     if read.name in registered():
         raise BadInput(f"a cluster {read.name} is up on this host already")
     part = _part(read.name)
@@ -82,7 +83,6 @@ def start(spec: Mapping[str, Any], key: str) -> Mapping[str, Any]:
         part.unlink(missing_ok=True)
         raise
     _UNCONFIRMED[cluster.name] = cluster
-    return cluster.described
 
 
 def confirm(name: str) -> None:

@@ -94,7 +94,8 @@ class RemoteCluster:
         spec = to_json(plan.spec)
         cluster = cls(name, new_token(), listen, used, host_of, addresses, spec)
         paths = hosts.inventory.paths(plan.placement.hosts)
-        specs = {h: to_json(one) for h, one in host_specs(plan, paths).items()}
+        # as text: Dask examines every value of a structure
+        specs = {h: json.dumps(to_json(one)) for h, one in host_specs(plan, paths).items()}
         journal = Journal()
         with cluster.pool() as pool:
             cluster._check_versions(pool)
