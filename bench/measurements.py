@@ -100,6 +100,7 @@ PARTS = {
         "dedup_peers",
         "dedup",
         "cluster_placement",
+        "cluster_start",
         "blackbox",
     ),
 }
