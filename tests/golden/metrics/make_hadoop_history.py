@@ -1,4 +1,4 @@
-"""Small job histories, as Hadoop 3.4.2 writes them, in a network of its own:
+"""Write small job histories of Hadoop 3.4.2, in a separate network namespace:
 
     unshare -n sh -c 'ip link set lo up; python make_hadoop_history.py OUT'
 
@@ -18,27 +18,27 @@ from terasort import EXAMPLES, HISTORY, SHELL, Client
 
 out = Path(sys.argv[1]).resolve()
 out.mkdir(parents=True)
-home, here = out / "home", "127.0.0.1"
-client = Client(home, here, yarn=True)
+home, address = out / "home", "127.0.0.1"
+client = Client(home, address, yarn=True)
 daemons = []
 try:
     for index, kind in enumerate(("name", "data", "resources", "tasks")):
         disk = out / kind
         disk.mkdir()
-        own = of_daemon(kind, here, disk, index, home)
+        properties = of_daemon(kind, address, disk, index, home)
         if kind == "tasks":
-            own["yarn.nodemanager.resource.memory-mb"] = "1536"
+            properties["yarn.nodemanager.resource.memory-mb"] = "1536"
         name = "conf" if kind == "tasks" else f"conf-{kind}"
-        conf = configure(home / name, home, here, own, yarn=True, lib=client.lib)
+        conf = configure(home / name, home, address, properties, yarn=True, lib=client.lib)
         if kind == "name":
             client.run(MAINS["name"], "-format", "-force", "-nonInteractive", conf=conf)
         with open(out / f"{kind}.log", "wb") as log:
             argv = java(conf, home, client.lib, MAINS[kind])
-            one = subprocess.Popen(
+            daemon = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment()
             )
-        daemons.append(one)
-    client.wait_for_data(1, *(one.pid for one in daemons))
+        daemons.append(daemon)
+    client.wait_for_data(1, *(daemon.pid for daemon in daemons))
     bean = "Hadoop:service=ResourceManager,name=ClusterMetrics"
     client.wait(RESOURCES_PORT, bean, "NumActiveNMs", 1)
     texts = out / "texts"
@@ -47,14 +47,14 @@ try:
         (texts / f"{number}").write_text("a b c penstock\n" * 2000)
     client.run(SHELL, "-put", str(texts), "/in")
     client.run(EXAMPLES, "wordcount", "-Dmapreduce.job.reduces=2", "/in", "/out")
-    little = ("-Dmapreduce.map.java.opts=-Xmx2m", "-Dmapreduce.map.maxattempts=2")
+    low_memory = ("-Dmapreduce.map.java.opts=-Xmx2m", "-Dmapreduce.map.maxattempts=2")
     try:
-        client.run(EXAMPLES, "wordcount", *little, "/in/0", "/out2")
+        client.run(EXAMPLES, "wordcount", *low_memory, "/in/0", "/out2")
     except RuntimeError:
         print("the second job failed, as it should")
     client.run(SHELL, "-get", HISTORY, str(out))
 finally:
-    for one in reversed(daemons):
-        one.terminate()
-    for one in daemons:
-        one.wait()
+    for daemon in reversed(daemons):
+        daemon.terminate()
+    for daemon in daemons:
+        daemon.wait()

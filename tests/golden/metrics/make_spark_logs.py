@@ -1,4 +1,4 @@
-"""Small Spark event logs, as Spark writes them: `python make_spark_logs.py OUT VARIANT` (pyspark 3.5).
+"""Write small Spark event logs: `python make_spark_logs.py OUT VARIANT` (pyspark 3.5).
 
 Two executors of two cores on this host; a job of 9 tasks and a shuffle of 3, one stage whose tasks fail once.
 """
@@ -22,13 +22,15 @@ settings = {
     },
 }[variant]
 out.mkdir(parents=True, exist_ok=True)
-made = SparkSession.builder.master("local-cluster[2,2,900]").appName(f"penstock-{variant}")
-made = made.config("spark.eventLog.enabled", "true").config("spark.eventLog.dir", out.as_uri())
-made = made.config("spark.driver.host", "127.0.0.1").config("spark.ui.enabled", "false")
-made = made.config("spark.executor.memory", "800m").config("spark.task.maxFailures", "3")
+builder = SparkSession.builder.master("local-cluster[2,2,900]").appName(f"penstock-{variant}")
+builder = builder.config("spark.eventLog.enabled", "true").config(
+    "spark.eventLog.dir", out.as_uri()
+)
+builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.ui.enabled", "false")
+builder = builder.config("spark.executor.memory", "800m").config("spark.task.maxFailures", "3")
 for key, value in settings.items():
-    made = made.config(key, value)
-spark = made.getOrCreate()
+    builder = builder.config(key, value)
+spark = builder.getOrCreate()
 context = spark.sparkContext
 
 
