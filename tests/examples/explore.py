@@ -1,4 +1,4 @@
-"""A predictor whose truth is known: times by formula, noise drawn by seed, the same for all candidates."""
+"""A predictor with known true times: a formula and noise by seed, common to all candidates or independent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.parts.prediction.exploration.space.space import (
 
 
 class Quiet:
-    """Progress that tells no one."""
+    """Progress without output."""
 
     def stage(self, what: str, total: int | None) -> None:
         pass
@@ -28,7 +28,7 @@ class Quiet:
 
 
 class Known:
-    """Makespan = truth(values) × (1 + common noise + own noise); cost = hosts × makespan × price."""
+    """Makespan = truth(values) × (1 + common noise + independent noise); cost = hosts × makespan × price."""
 
     def __init__(
         self,
@@ -36,22 +36,22 @@ class Known:
         truth: Callable[[dict[str, Any]], float],
         *,
         common: float = 0.0,
-        own: float = 0.0,
+        independent: float = 0.0,
         price: float | None = 1e-4,
         watts: float | None = 100.0,
         verdict: str = "ok",
         drawn: Callable[[dict[str, Any], int], float] | None = None,
     ) -> None:
-        self.space, self.truth, self.common, self.own = space, truth, common, own
+        self.space, self.truth, self.common, self.independent = space, truth, common, independent
         self.price, self.watts, self.verdict, self.drawn = price, watts, verdict, drawn
         self.evaluations = 0
         self.batches: list[int] = []
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        found = ["makespan_s"]
-        found += ["cost"] if self.price is not None else []
-        return (*found, "energy_j") if self.watts is not None else tuple(found)
+        names = ["makespan_s"]
+        names += ["cost"] if self.price is not None else []
+        return (*names, "energy_j") if self.watts is not None else tuple(names)
 
     @property
     def currency(self) -> str:
@@ -86,7 +86,7 @@ class Known:
         else:
             shared = np.random.default_rng([seed]).standard_normal()
             alone = np.random.default_rng([seed, self.space.number(candidate)]).standard_normal()
-            span = self.truth(values) * (1 + self.common * shared + self.own * alone)
+            span = self.truth(values) * (1 + self.common * shared + self.independent * alone)
         hosts = self.hosts(candidate)
         cost = None if self.price is None else hosts * span * self.price
         energy = None if self.watts is None else hosts * span * self.watts
@@ -97,7 +97,7 @@ class Known:
 
 
 def blast_like(values: dict[str, Any]) -> float:
-    """A split with an optimum inside, chunks with an optimum inside."""
+    """Makespan with an interior optimum in the split and in the chunk size."""
     app = values.get("hosts.app.count", 8)
     storage = values.get("hosts.storage.count", 8)
     chunk = {"256KiB": 0.0, "1MiB": 0.15, "4MiB": 0.6}[values.get("store.chunk", "1MiB")]

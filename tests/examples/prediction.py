@@ -1,4 +1,4 @@
-"""A prediction made by hand for tests of figures, page and trace: tasks in turn on the hosts' slots."""
+"""A constructed prediction for tests of figures, page and trace: each task runs on the first free slot."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ STAGES = (
 
 
 def tasks(n: int, hosts: int, slots: int = 1, seed: int = 1) -> list[dict[str, Any]]:
-    """`n` tasks over `hosts` × `slots`, stage after stage; the last one of each stage is critical."""
+    """`n` tasks over `hosts` × `slots`, stage after stage; the last task of each stage is critical."""
     rng = np.random.default_rng(seed)
-    free = np.zeros(hosts * slots)
-    found: list[dict[str, Any]] = []
+    free_s = np.zeros(hosts * slots)
+    rows: list[dict[str, Any]] = []
     per_stage = [max(1, n * w // 100) for w in (25, 30, 22, 1, 1, 18, 1, 1)]
     per_stage[0] += n - sum(per_stage)
-    barrier = 0.0
+    barrier_s = 0.0
     for stage, count in zip(STAGES, per_stage, strict=True):
-        first = len(found)
+        first = len(rows)
         for i in range(count):
-            place = int(np.argmin(np.maximum(free, barrier)))
-            start = float(max(free[place], barrier))
+            slot = int(np.argmin(np.maximum(free_s, barrier_s)))
+            start = float(max(free_s[slot], barrier_s))
             parts = [float(x) for x in rng.exponential([0.2, 3, 1, 1.2, 0.05])]
             end = start + sum(parts)
-            free[place] = end
+            free_s[slot] = end
             launch, compute, read, write, manager = parts
-            at = start + launch
+            now_s = start + launch
             spans = []
-            for op, took in (
+            for op, duration_s in (
                 ("open", manager),
                 ("read", read),
                 ("compute", compute),
@@ -57,19 +57,19 @@ def tasks(n: int, hosts: int, slots: int = 1, seed: int = 1) -> list[dict[str, A
                     {
                         "op": op,
                         "file": file,
-                        "start_s": at,
-                        "end_s": at + took,
+                        "start_s": now_s,
+                        "end_s": now_s + duration_s,
                         "bytes": 1 << 20,
                         "local_bytes": 1 << 18,
                     }
                 )
-                at += took
-            found.append(
+                now_s += duration_s
+            rows.append(
                 {
                     "name": f"{stage}-{i}",
                     "stage": stage,
-                    "host": f"nodes-{place // slots}",
-                    "ready_s": barrier,
+                    "host": f"nodes-{slot // slots}",
+                    "ready_s": barrier_s,
                     "start_s": start,
                     "end_s": end,
                     "launch_s": launch,
@@ -85,36 +85,36 @@ def tasks(n: int, hosts: int, slots: int = 1, seed: int = 1) -> list[dict[str, A
                     "spans": spans,
                 }
             )
-        last = max(found[first:], key=lambda t: t["end_s"])
+        last = max(rows[first:], key=lambda t: t["end_s"])
         last["critical"] = True
-        barrier = last["end_s"]
-    return found
+        barrier_s = last["end_s"]
+    return rows
 
 
 def outcome(n: int = 200, hosts: int = 20, slots: int = 1, seed: int = 1) -> dict[str, Any]:
-    """An outcome as the simulator gives it, with detail."""
+    """A detailed outcome in the format of the simulator."""
     rng = np.random.default_rng(seed)
-    rows = tasks(n, hosts, slots, seed)
-    makespan = max(t["end_s"] for t in rows)
+    task_rows = tasks(n, hosts, slots, seed)
+    makespan = max(t["end_s"] for t in task_rows)
     stages = []
     for stage in STAGES:
-        own = [t for t in rows if t["stage"] == stage]
+        stage_rows = [t for t in task_rows if t["stage"] == stage]
         sums = {
-            k: sum(t[k] for t in own)
+            k: sum(t[k] for t in stage_rows)
             for k in (
                 "launch_s compute_s read_s write_s manager_s read_bytes written_bytes local_bytes "
                 "remote_bytes"
             ).split()
         }
-        took = [t["end_s"] - t["start_s"] for t in own]
+        durations_s = [t["end_s"] - t["start_s"] for t in stage_rows]
         stages.append(
             {
                 "name": stage,
-                "tasks": len(own),
-                "start_s": min(t["start_s"] for t in own),
-                "end_s": max(t["end_s"] for t in own),
-                "task_mean_s": sum(took) / len(took),
-                "task_max_s": max(took),
+                "tasks": len(stage_rows),
+                "start_s": min(t["start_s"] for t in stage_rows),
+                "end_s": max(t["end_s"] for t in stage_rows),
+                "task_mean_s": sum(durations_s) / len(durations_s),
+                "task_max_s": max(durations_s),
                 **sums,
             }
         )
@@ -142,13 +142,13 @@ def outcome(n: int = 200, hosts: int = 20, slots: int = 1, seed: int = 1) -> dic
     per_host = [
         {
             "name": host,
-            "app_s": sum(t["compute_s"] for t in rows if t["host"] == host),
+            "app_s": sum(t["compute_s"] for t in task_rows if t["host"] == host),
             "storage_s": 0.1 * makespan,
             "network_s": 0.3 * makespan,
             "stored_bytes": 1 << 30,
             "sent_bytes": 1 << 30,
             "received_bytes": 1 << 30,
-            "tasks": sum(t["host"] == host for t in rows),
+            "tasks": sum(t["host"] == host for t in task_rows),
         }
         for host in names
     ]
@@ -171,14 +171,14 @@ def outcome(n: int = 200, hosts: int = 20, slots: int = 1, seed: int = 1) -> dic
         "stations": stations,
         "hosts": per_host,
         "operations": {"read": {"n": n, "mean_s": 1.0, "p50_s": 0.7, "p99_s": 4.1}},
-        "tasks": rows,
+        "tasks": task_rows,
     }
 
 
 def station(
     name: str, host: str, kind: str, share: float, makespan: float, critical: float = 0.0
 ) -> dict[str, Any]:
-    """One row of the outcome's stations."""
+    """Row of a station in the outcome."""
     return {
         "name": name,
         "host": host,
@@ -196,14 +196,14 @@ def station(
 
 
 def sensitivity() -> list[dict[str, Any]]:
-    """Rows as `sensitivity_rows` gives them."""
-    found = []
+    """Rows in the format of `sensitivity_rows`."""
+    rows = []
     for path, low, high, swing in (
         ("hosts.nodes.storage.write.per_byte", -0.2, 0.31, 12.0),
         ("network.bandwidth", 0.12, -0.05, 6.0),
         ("launch.overhead", -0.01, 0.02, 1.1),
     ):
-        found.append(
+        rows.append(
             {
                 "path": path,
                 "value": "1 ms/MiB",
@@ -220,21 +220,21 @@ def sensitivity() -> list[dict[str, Any]]:
                 "note": "",
             }
         )
-    return found
+    return rows
 
 
 def prediction(n: int = 200, hosts: int = 20, slots: int = 1) -> Prediction:
-    """A whole prediction, everything in it."""
-    made = outcome(n, hosts, slots)
-    total = made["makespan_s"]
+    """A prediction with all fields set."""
+    result = outcome(n, hosts, slots)
+    total = result["makespan_s"]
     draws = [total * (1 + 0.002 * (i - 20)) for i in range(39)]
     energy = Energy(
         tuple(
-            HostEnergy(h["name"], 91.6 * total, h["app_s"] * 30, 100, 200) for h in made["hosts"]
+            HostEnergy(h["name"], 91.6 * total, h["app_s"] * 30, 100, 200) for h in result["hosts"]
         ),
         ("manager-0",),
     )
-    made_one = Prediction(
+    predicted = Prediction(
         workload="montage",
         platform="cluster",
         makespan_s=total,
@@ -242,14 +242,14 @@ def prediction(n: int = 200, hosts: int = 20, slots: int = 1) -> Prediction:
         stages=[
             s
             | {"end_low_s": s["end_s"] * 0.98, "end_high_s": s["end_s"] * 1.03}
-            | {"lasts_low_s": 0.9 * lasts(s), "lasts_high_s": 1.2 * lasts(s)}
-            for s in made["stages"]
+            | {"lasts_low_s": 0.9 * duration_s(s), "lasts_high_s": 1.2 * duration_s(s)}
+            for s in result["stages"]
         ],
-        stations=ranked_stations([made]),
-        bottleneck=find_bottleneck(ranked_stations([made])),
-        hosts=made["hosts"],
-        bytes=made["bytes"],
-        operations=made["operations"],
+        stations=ranked_stations([result]),
+        bottleneck=find_bottleneck(ranked_stations([result])),
+        hosts=result["hosts"],
+        bytes=result["bytes"],
+        operations=result["operations"],
         energy=energy,
         cost=Cost(0.31, "EUR", hosts + 1, total / 3600, False),
         applies=Applies.of(
@@ -263,7 +263,7 @@ def prediction(n: int = 200, hosts: int = 20, slots: int = 1) -> Prediction:
         simulations=39,
         wall_s=0.42,
         seeds=list(range(1, 40)),
-        tasks=made["tasks"],
+        tasks=result["tasks"],
         task_seed=1,
         sensitivity=sensitivity(),
         measure_next={
@@ -283,32 +283,34 @@ def prediction(n: int = 200, hosts: int = 20, slots: int = 1) -> Prediction:
             ],
         },
     )
-    beside_it = beside(made_one, measured_runs(made_one), predicted_tasks(made_one))
-    placed = {"files": 2, "of": 5}
-    return replace(made_one, measured=beside_it | {"pairs": 1, "store": "x"}, placement=placed)
+    comparison = beside(predicted, measured_runs(predicted), predicted_tasks(predicted))
+    placement = {"files": 2, "of": 5}
+    return replace(predicted, measured=comparison | {"pairs": 1, "store": "x"}, placement=placement)
 
 
-def lasts(stage: dict[str, Any]) -> float:
+def duration_s(stage: dict[str, Any]) -> float:
     """Seconds from a stage's first start to its last end."""
     return float(stage["end_s"] - stage["start_s"])
 
 
-def measured_runs(made: Prediction) -> list[MeasuredRun]:
-    """Two runs: the first stage took half as long as predicted, the second as much longer."""
-    off = lasts(made.stages[0]) / 2
-    found = []
-    for more in (0.0, 0.01):
-        stages = {s["name"]: Span(lasts(s) + more) for s in made.stages}
-        stages[made.stages[0]["name"]] = Span(off + more)
-        stages[made.stages[1]["name"]] = Span(lasts(made.stages[1]) + off + more)
-        tasks = {"mProject-0": Span(1.0 + more), "unheard-of": Span(1.0)}
-        found.append(MeasuredRun("by hand", made.makespan_s * (1 + more), stages, tasks))
-    return found
+def measured_runs(predicted: Prediction) -> list[MeasuredRun]:
+    """Two runs: the first stage took half as long as predicted, the second longer by the same time."""
+    offset_s = duration_s(predicted.stages[0]) / 2
+    runs = []
+    for excess in (0.0, 0.01):
+        stages = {s["name"]: Span(duration_s(s) + excess) for s in predicted.stages}
+        stages[predicted.stages[0]["name"]] = Span(offset_s + excess)
+        stages[predicted.stages[1]["name"]] = Span(
+            duration_s(predicted.stages[1]) + offset_s + excess
+        )
+        task_spans = {"mProject-0": Span(1.0 + excess), "unheard-of": Span(1.0)}
+        runs.append(MeasuredRun("by hand", predicted.makespan_s * (1 + excess), stages, task_spans))
+    return runs
 
 
-def predicted_tasks(made: Prediction) -> list[dict[str, Any]]:
-    """Rows as `task_times` makes them."""
+def predicted_tasks(predicted: Prediction) -> list[dict[str, Any]]:
+    """Rows in the format of `task_times`."""
     return [
         {"name": t["name"], "predicted_s": t["end_s"] - t["start_s"], "low_s": 0.5, "high_s": None}
-        for t in made.tasks or []
+        for t in predicted.tasks or []
     ]

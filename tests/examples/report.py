@@ -62,7 +62,7 @@ FACTORS = {
     "block_size": ["4KiB", "128KiB"],
     "jobs": ["1", "8"],
 }
-BANDWIDTH = {  # MiB/s, by disk, pattern, block, jobs: a story like the published one
+BANDWIDTH = {  # MiB/s, by disk, pattern, block size, jobs: similar to published results
     ("hdd-7200", "sequential", "4KiB", "1"): 38.0,
     ("hdd-7200", "sequential", "4KiB", "8"): 40.0,
     ("hdd-7200", "sequential", "128KiB", "1"): 39.0,
@@ -84,7 +84,7 @@ BANDWIDTH = {  # MiB/s, by disk, pattern, block, jobs: a story like the publishe
 
 @dataclass(frozen=True)
 class Shape:
-    """A study, and the bandwidth of each of its treatments by levels in the order of the factors."""
+    """A study and the bandwidth of each treatment, by its levels in the order of the factors."""
 
     text: str
     factors: dict[str, list[str]]
@@ -92,7 +92,7 @@ class Shape:
 
 
 PUBLISHED = Shape(STUDY_TEXT, FACTORS, BANDWIDTH)
-#: three disks, two journals, two replicates: twelve runs, a reader's first study
+#: three disks, two journals, two replicates: twelve runs, as in a first study
 TWELVE = Shape(
     STUDY_TEXT.replace(
         """  disk:    {levels: [hdd-7200, sata-ssd]}
@@ -127,7 +127,7 @@ def _terms() -> list[tuple[str, ...]]:
 
 
 def effects_of(runs: pd.DataFrame, response: str) -> pd.DataFrame:
-    """Least squares on the valid runs, as the effects table publishes it."""
+    """Least squares on the valid runs, in the format of the effects table."""
     good = runs[runs["valid"]]
     coded = {f: np.where(good[f] == levels[1], 1.0, -1.0) for f, levels in FACTORS.items()}
     terms = _terms()
@@ -186,19 +186,19 @@ def _windows(t0: int, slow_from: int) -> pd.DataFrame:
     """Six seconds of reads at 20 MB/s, then at 5; in the last a tenth is missing."""
     rows = []
     for second in range(6):
-        asked = 20e6 if second < slow_from else 5e6
-        off = second == 5
+        requested_bps = 20e6 if second < slow_from else 5e6
+        degraded = second == 5
         rows.append(
             {
                 "disk_id": "data",
                 "direction": "read",
                 "t_ns": t0 + second * 1_000_000_000,
                 "window_ns": 1_000_000_000,
-                "asked_bps": asked,
-                "delivered_bps": asked * (0.9 if off else 1.0),
+                "asked_bps": requested_bps,
+                "delivered_bps": requested_bps * (0.9 if degraded else 1.0),
                 "ops": 100,
-                "bytes": int(asked),
-                "verdict": "not-honoured" if off else "honoured",
+                "bytes": int(requested_bps),
+                "verdict": "not-honoured" if degraded else "honoured",
             }
         )
     return pd.DataFrame(rows)
@@ -209,11 +209,18 @@ def _utilisation(rng: np.random.Generator, t0: int, busy: float) -> pd.DataFrame
     rows = []
     for second in range(seconds):
         t = t0 + second * 1_000_000_000
-        on = 1.0 if 1 <= second <= 6 else 0.05
+        load = 1.0 if 1 <= second <= 6 else 0.05
         rows += [
-            (t, "cpu", "all", "utilisation", "%", 22 * on + 6 * rng.random()),
-            (t, "emulated_disk", "data", "utilisation", "%", min(100.0, busy * on + rng.random())),
-            (t, "cgroup_cpu", "run", "utilisation", "%", 9 * on + 3 * rng.random()),
+            (t, "cpu", "all", "utilisation", "%", 22 * load + 6 * rng.random()),
+            (
+                t,
+                "emulated_disk",
+                "data",
+                "utilisation",
+                "%",
+                min(100.0, busy * load + rng.random()),
+            ),
+            (t, "cgroup_cpu", "run", "utilisation", "%", 9 * load + 3 * rng.random()),
             (t, "network", "lo", "utilisation", "%", 0.0),
         ]
     return pd.DataFrame(rows, columns=["t_ns", "kind", "entity", "metric", "unit", "value"])
@@ -233,8 +240,10 @@ def _events(rng: np.random.Generator, t0: int, levels: dict[str, str], n: int) -
     else:
         offset = np.zeros(n, np.int64)
         for j in range(jobs):
-            mine = job == j
-            offset[mine] = (j * file_bytes // jobs + np.arange(mine.sum()) * size) % file_bytes
+            selected = job == j
+            offset[selected] = (
+                j * file_bytes // jobs + np.arange(selected.sum()) * size
+            ) % file_bytes
     return pd.DataFrame(
         {
             "t_ns": t0 + np.sort(rng.integers(0, 6_000_000_000, n)),
@@ -254,7 +263,7 @@ def _events(rng: np.random.Generator, t0: int, levels: dict[str, str], n: int) -
 
 
 def write_page(out: Path) -> Path:
-    """Write the report's page with its figures, without the files of each for publication."""
+    """Write the report's page with its figures, without separate figure files for publication."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(html, "plates", lambda outcome, _: plates(outcome, None))
         return html.write_report(out)
@@ -271,22 +280,27 @@ def write_example(
     prediction_error: float = 0.06,
     shape: Shape = PUBLISHED,
 ) -> Path:
-    """An OUT directory of 32 runs; `flat` makes every treatment alike, `lost` loses trace events."""
+    """Write an OUT directory of 32 runs; `flat`: all treatments are equal; `lost`: number of lost events."""
     rng = np.random.default_rng(7)
     out.mkdir(parents=True, exist_ok=True)
     (out / "study.yaml").write_text(shape.text)
-    made = make_plan(load_study(out / "study.yaml"))
-    plan = made.to_json()
-    (out / "plan.json").write_text(json.dumps(plan, indent=1))
-    plan_rows = plan["rows"]
+    plan = make_plan(load_study(out / "study.yaml"))
+    plan_json = plan.to_json()
+    (out / "plan.json").write_text(json.dumps(plan_json, indent=1))
+    plan_rows = plan_json["rows"]
     treatments = sorted({r["treatment_id"]: r["levels"] for r in plan_rows}.items())
     run_rows, fidelity_rows = [], []
     for planned in plan_rows:
         run, levels, number = planned["run_id"], planned["levels"], planned["run_order"]
         treatment, replicate = planned["treatment_id"], planned["replicate"]
-        true = 50.0 if flat else shape.bandwidth[tuple(levels.values())]
-        bandwidth = true * float(np.exp(rng.normal(0, 0.015)))
-        p99 = 40.0 / true * (6 if levels.get("jobs") == "8" else 1) * float(rng.lognormal(0, 0.05))
+        mean_bandwidth = 50.0 if flat else shape.bandwidth[tuple(levels.values())]
+        bandwidth = mean_bandwidth * float(np.exp(rng.normal(0, 0.015)))
+        p99 = (
+            40.0
+            / mean_bandwidth
+            * (6 if levels.get("jobs") == "8" else 1)
+            * float(rng.lognormal(0, 0.05))
+        )
         valid = run not in invalid and run not in failed
         reason = ""
         if run in invalid:
@@ -296,7 +310,7 @@ def write_example(
             bandwidth = p99 = float("nan")
         run_rows.append(
             {
-                "study_id": plan["study_id"],
+                "study_id": plan_json["study_id"],
                 "treatment_id": treatment,
                 "run_id": run,
                 "attempt": 1,
@@ -312,18 +326,18 @@ def write_example(
             }
         )
         if run not in failed:
-            fidelity_rows += _fidelity(rng, run, true, saturated=run in invalid)
+            fidelity_rows += _fidelity(rng, run, mean_bandwidth, saturated=run in invalid)
             _bundle(out, rng, planned, run_rows[-1], events, lost)
     runs = pd.DataFrame(run_rows)
     _write(out / "runs.parquet", runs)
-    told = [
-        effects_of(runs, response) if shape is PUBLISHED else effects(runs, made, response)
+    tables = [
+        effects_of(runs, response) if shape is PUBLISHED else effects(runs, plan, response)
         for response in ("bandwidth", "p99")
     ]
-    _write(out / "effects.parquet", pd.concat(told))
+    _write(out / "effects.parquet", pd.concat(tables))
     _write(
         out / "residuals.parquet",
-        pd.concat([residuals_of(runs, made, response) for response in ("bandwidth", "p99")]),
+        pd.concat([residuals_of(runs, plan, response) for response in ("bandwidth", "p99")]),
     )
     _write(out / "fidelity.parquet", pd.DataFrame(fidelity_rows))
     means = runs[runs["valid"]].groupby("treatment_id")["bandwidth"].mean()
@@ -333,7 +347,7 @@ def write_example(
         predicted = measured * float(np.exp(rng.normal(0, prediction_error)))
         if treatment == "t02":
             predicted = measured * 1.31
-        if levels.get("journal") == "WAL":  # another command than the basis: the model says nothing
+        if levels.get("journal") == "WAL":  # its command differs from the basis: no prediction
             predicted = float("nan")
         predictions.append(
             {
@@ -358,7 +372,7 @@ def _fidelity(
 ) -> list[dict[str, Any]]:
     rows = []
     service = 40_000_000.0 / max(rate, 1.0) / 256
-    for metric, asked, unit, n in (
+    for metric, requested, unit, n in (
         ("rate", rate * 1048576, "B/s", 4000),
         ("p50", service, "ns", 4000),
         ("p95", service * 2.0, "ns", 4000),
@@ -377,8 +391,8 @@ def _fidelity(
                 "run_id": run,
                 "disk_id": "data",
                 "metric": metric,
-                "asked": asked,
-                "delivered": asked * ratio,
+                "asked": requested,
+                "delivered": requested * ratio,
                 "ratio": ratio,
                 "unit": unit,
                 "n": n,
@@ -437,8 +451,8 @@ def _bundle(
     )
     _write(folder / "utilisation.parquet", _utilisation(rng, t0, 97.0))
     _write(folder / "fidelity_windows.parquet", _windows(t0, slow_from=3))
-    changed = {"resource": "disk", "name": "data", "applied_ns": t0 + 3_000_000_000}
-    _write(folder / "events.parquet", pd.DataFrame([changed]))
+    change = {"resource": "disk", "name": "data", "applied_ns": t0 + 3_000_000_000}
+    _write(folder / "events.parquet", pd.DataFrame([change]))
     _write(
         folder / "phases.parquet",
         pd.DataFrame(

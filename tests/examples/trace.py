@@ -1,4 +1,4 @@
-"""Bundles of traced runs with known rows, made without tracing."""
+"""Bundles of traced runs with known rows, written without tracing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START_NS = 5_000_000_000_000
 Row = dict[str, Any]
 
 
-def event(t_ns: int, op: str = "pread64", **more: Any) -> Row:
+def event(t_ns: int, op: str = "pread64", **values: Any) -> Row:
     """One row of `io_events`; `t_ns` from the start."""
     row: Row = {
         "t_ns": START_NS + t_ns,
@@ -34,7 +34,7 @@ def event(t_ns: int, op: str = "pread64", **more: Any) -> Row:
         "tid": 100,
         "flags": 0,
     }
-    row |= more
+    row |= values
     row.setdefault("done_bytes", row["size_bytes"] if row["errno"] == 0 else 0)
     return row
 
@@ -45,7 +45,7 @@ def write_tables(
     command: list[str],
     **manifest: Any,
 ) -> Path:
-    """A finished bundle of these tables, those that are None left out."""
+    """Write a finished bundle of the tables that are not None; return its path."""
     with Bundle.create(path, {"command": command, "run_id": "r001"}) as bundle:
         for name, rows in tables.items():
             if rows is not None:
@@ -64,7 +64,7 @@ def write_bundle(
     patterns: list[Row] | None = None,
     lost: int = 0,
 ) -> Path:
-    """A finished bundle of these events in the order given."""
+    """Write a finished bundle of the events in their given order; return its path."""
     rows = [row | {"seq": n} for n, row in enumerate(rows)]
     names = paths or {1: "/data/x"}
     clock: Row = {"point": "start", "monotonic_ns": START_NS, "boottime_ns": START_NS + 7}

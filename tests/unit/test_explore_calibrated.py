@@ -38,7 +38,7 @@ def explored(
 ) -> tuple[Exploration, Recommendation]:
     space = space_of(f"hosts.app.count={','.join(map(str, times))}")
     evaluator = Known(
-        space, lambda v: times[v["hosts.app.count"]], common=0.02, own=0.0001, **options
+        space, lambda v: times[v["hosts.app.count"]], common=0.02, independent=0.0001, **options
     )
     question = Question(
         None if objective is None else parse_objective(objective),

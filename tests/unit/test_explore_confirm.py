@@ -149,7 +149,7 @@ def test_a_failed_configuration_has_a_reason() -> None:
 
 def test_measured_configurations_are_no_next_step() -> None:
     space = space_of("hosts.app.count=2,4")
-    evaluator = Known(space, lambda _: 100.0, price=None, watts=None, own=0.05)
+    evaluator = Known(space, lambda _: 100.0, price=None, watts=None, independent=0.05)
     exploration = explore(Record(space, evaluator), Question(), Settings(), Quiet())
     rec = recommend(exploration)
     assert rec.state == "undecided"

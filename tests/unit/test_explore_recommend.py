@@ -70,7 +70,7 @@ def test_descriptions_of_configurations() -> None:
 
 
 def test_the_recommendation_is_the_true_optimum() -> None:
-    exploration, rec = explored("time", common=0.05, own=0.0005)
+    exploration, rec = explored("time", common=0.05, independent=0.0005)
     truth = truth_best(exploration, lambda c: blast_like(exploration.space.values(c)))
     assert rec.state == "decided"
     assert rec.candidate == truth
@@ -121,7 +121,7 @@ def mean_on(exploration: Exploration, candidate: Any, seeds: Any) -> float:
 @pytest.mark.parametrize("objective", [None, "time"])
 def test_front_levels_and_heat_map_are_means_over_the_same_seeds(objective: str | None) -> None:
     """Half of a run's time is noise common to all configurations; fewer seeds have another mean."""
-    exploration, _ = explored(objective, common=0.5, own=0.01)
+    exploration, _ = explored(objective, common=0.5, independent=0.01)
     seeds = exploration.means.seeds
     assert len(seeds) >= 5
     shown = [*exploration.front, *(c.candidate for c in exploration.selection.contenders)]  # type: ignore[union-attr]
@@ -149,7 +149,7 @@ def test_front_levels_and_heat_map_are_means_over_the_same_seeds(objective: str 
 
 
 def test_the_other_configurations_are_scaled_by_the_noise_of_seed_1() -> None:
-    exploration, _ = explored(common=0.5, own=0.001)
+    exploration, _ = explored(common=0.5, independent=0.001)
     rest = [c for c in exploration.admissible if not exploration.means.exact(c)]
     seed_1 = [exploration.record.measures[c][1].makespan_s for c in rest]
     on_all = [blast_like(exploration.space.values(c)) for c in rest]
@@ -172,7 +172,7 @@ def planted(values: dict[str, Any]) -> float:
 def test_a_tie_is_named_in_the_answer_and_marked_in_table_front_and_document() -> None:
     axes = ("hosts.app.count=2,4,6,8",)
     exploration, rec = explored(
-        "time", axes=axes, truth=planted, watts=None, common=0.05, own=0.0001
+        "time", axes=axes, truth=planted, watts=None, common=0.05, independent=0.0001
     )
     assert rec.candidate == (1,)
     assert rec.text.endswith("It ties with 1 other.")
@@ -199,7 +199,9 @@ def test_ties_on_the_front_are_marked() -> None:
 
     axes = ("hosts.app.count=2,3,4,9",)
     # costs 300.0, 300.2, 300.1 and 590: independent noise hides the cheapest
-    exploration, rec = explored("cost", axes=axes, truth=truth, watts=None, common=0.2, own=0.03)
+    exploration, rec = explored(
+        "cost", axes=axes, truth=truth, watts=None, common=0.2, independent=0.03
+    )
     marks = {row[1]: row[0] for row in front_table(exploration, rec.candidate).rows}
     best = exploration.space.labels(exploration.selection.best.candidate)["hosts.app.count"]  # type: ignore[union-attr]
     assert rec.state == "undecided"
@@ -270,7 +272,7 @@ def test_constraints_are_met() -> None:
 
 
 def test_undecided_names_up_to_three() -> None:
-    exploration, rec = explored(common=0.05, own=0.05)
+    exploration, rec = explored(common=0.05, independent=0.05)
     assert rec.state == "undecided"
     assert rec.candidate is None
     assert len(rec.run) == 3
@@ -292,7 +294,12 @@ def test_two_indistinguishable_configurations_are_undecided() -> None:
         return {2: 200.0, 4: 100.0, 6: 100.2}[values["hosts.app.count"]]
 
     _, rec = explored(
-        "time", axes=("hosts.app.count=2,4,6",), truth=truth, price=None, common=0.05, own=0.03
+        "time",
+        axes=("hosts.app.count=2,4,6",),
+        truth=truth,
+        price=None,
+        common=0.05,
+        independent=0.03,
     )
     assert rec.state == "undecided"
     assert "these two tie, their intervals overlap after 20 seeds" in rec.text
@@ -341,7 +348,9 @@ def test_decisions_without_effect_are_noted() -> None:
 
 def test_a_search_stays_within_its_budget() -> None:
     for engine in ("rrs", "ga"):
-        exploration, rec = explored("time", settings=Settings(engine=engine, budget=60), own=0.001)
+        exploration, rec = explored(
+            "time", settings=Settings(engine=engine, budget=60), independent=0.001
+        )
         assert len(exploration.record.measures) <= 60
         assert not exploration.complete
         assert "looked at" in rec.text
