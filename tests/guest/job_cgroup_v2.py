@@ -24,28 +24,28 @@ journal = Journal(Path("/tmp/journal"))
 group = create_run_cgroup("guest", LIMIT_BYTES, journal)
 report["missing"] = group.missing
 report["paths"] = sorted(group.paths)
-wrote = launch(
+write_result = launch(
     "cat /proc/self/cgroup; dd if=/dev/zero of=/mnt/f bs=1M count=200 2>/dev/null", group, "/tmp/o"
 )
-report["status"] = wrote.exit_status
+report["status"] = write_result.exit_status
 report["inside"] = Path("/tmp/o").read_text().strip()
 report["id_is_inode"] = group.cgroup_id == os.stat(ROOT / group.name).st_ino
 report["peak_bytes"] = group.peak_memory_bytes()
 report["cpu_ns"] = group.cpu_ns()
 
-greedy = launch(
+over_limit = launch(
     [sys.executable, "-S", "-c", "x = bytearray(200 << 20); print(len(x))"], group, "/tmp/o"
 )
-report["greedy_status"] = greedy.exit_status
+report["greedy_status"] = over_limit.exit_status
 report["oom_kills"] = group.oom_kills()
-slept = launch("sleep 60 & sleep 60", group, timeout_s=0.5)
-report["timed_out"] = slept.timed_out
+sleep_result = launch("sleep 60 & sleep 60", group, timeout_s=0.5)
+report["timed_out"] = sleep_result.timed_out
 report["left_after_timeout"] = group.pids()
 group.remove()
 report["after_remove"] = [p.name for p in ROOT.iterdir() if p.name.startswith("penstock")]
 report["switches_back"] = (ROOT / "cgroup.subtree_control").read_text().split() == before
 
-# a conductor that dies: another process creates a group with a member, and is killed
+# a killed conductor: another process creates a group with a member
 dying = subprocess.run(
     [
         sys.executable,
@@ -86,18 +86,18 @@ first.set_memory(64 << 20, 32 << 20)
 report["node_cpus"] = [first.cpus(), second.cpus()]
 report["node_cpuset"] = [first.cpuset(), second.cpuset()]
 report["node_memory"] = [first.memory(), second.memory()]
-# from its first instruction on: the interpreter may wait for the disk before
+# measured from its first instruction: the start of the interpreter may wait for the disk
 LOOP = """
 import time
 began, cpu = time.monotonic(), time.process_time()
 while time.monotonic() < began + 3: pass
 print(time.process_time() - cpu, time.monotonic() - began)
 """
-used = first.cpu_ns() or 0
+used_ns = first.cpu_ns() or 0
 launch([sys.executable, "-S", "-c", LOOP], first, "/tmp/o")
 loop_cpu_s, loop_s = map(float, Path("/tmp/o").read_text().split())
 report["loop_share"] = loop_cpu_s / loop_s
-report["cpu_outside_loop_s"] = ((first.cpu_ns() or 0) - used) / 1e9 - loop_cpu_s
+report["cpu_outside_loop_s"] = ((first.cpu_ns() or 0) - used_ns) / 1e9 - loop_cpu_s
 report["throttled_ns"] = first.throttled_ns()
 fill = launch("dd if=/dev/zero of=/mnt/g bs=1M count=48 2>/dev/null", first)
 report["soft_status"] = fill.exit_status

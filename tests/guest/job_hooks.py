@@ -1,6 +1,6 @@
 """Run inside the guest: kinds of hooks (arguments) on another kernel, with a program with known calls.
 
-Print one JSON object: per kind the traced calls, or the reason why it did not attach.
+Print one JSON object: the traced calls of each kind, or the reason why it did not attach.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ EVENT = struct.Struct("<QqQIiIIIBBH")
 journal = Journal(Path("/tmp/journal"))
 
 
-def nodes(**config: Any) -> dict[str, Any]:
-    """Reads of a program in each of two nodes, traced by the parent of their groups, and in no node."""
+def trace_nodes(**config: Any) -> dict[str, Any]:
+    """Trace reads of a program in two nodes by the parent of their groups; run it outside of them too."""
     spool, names = Path("/tmp/spool"), Path("/tmp/names")
-    node_groups, before = create_node_groups("hooks", ("one", "two"), journal), loaded()
+    node_groups, before = create_node_groups("hooks", ("one", "two"), journal), loaded_programs()
     assert node_groups.above is not None
     program = ["/job/known_calls", "/mnt/file", str(READS), str(THREADS)]
     with start_daemon(
         "tracer", {"mode": "trace", "ring_bytes": 8 << 20, **config}, journal
     ) as daemon:
-        programs = len(loaded() - before)
+        programs = len(loaded_programs() - before)
         number = node_groups.above.stat().st_ino
         daemon.call("arm", timeout_s=300.0, cgroup_id=number, spool=str(spool), files=str(names))
         statuses = [
-            launch(program, group, Path("/tmp/told")).exit_status
+            launch(program, group, Path("/tmp/output")).exit_status
             for group in node_groups.groups.values()
         ]
         outside = subprocess.run(program, stdout=subprocess.DEVNULL).returncode
@@ -57,20 +57,21 @@ def nodes(**config: Any) -> dict[str, Any]:
         "lost": receipt["lost"],
         "balance": receipt["per_probe"],
         "programs": programs,
-        "left": left_of(before),
+        "left": count_left(before),
     }
     node_groups.remove()
     return answer
 
 
-def traced(mode: str, **config: Any) -> dict[str, Any]:
-    spool, names, output = Path("/tmp/spool"), Path("/tmp/names"), Path("/tmp/told")
-    before = loaded()
+def trace_calls(mode: str, **config: Any) -> dict[str, Any]:
+    """Trace the calls of the known program; return the receipt and the counted events."""
+    spool, names, output = Path("/tmp/spool"), Path("/tmp/names"), Path("/tmp/output")
+    before = loaded_programs()
     with (
         create_run_cgroup("hooks", None, journal) as group,
         start_daemon("tracer", {"mode": mode, "ring_bytes": 8 << 20, **config}, journal) as daemon,
     ):
-        programs = len(loaded() - before)
+        programs = len(loaded_programs() - before)
         daemon.call(
             "arm", timeout_s=300.0, cgroup_id=group.cgroup_id, spool=str(spool), files=str(names)
         )
@@ -87,7 +88,7 @@ def traced(mode: str, **config: Any) -> dict[str, Any]:
         "lost": receipt["lost"],
         "overflowed": receipt["overflowed"],
         "programs": programs,
-        "left": left_of(before),
+        "left": count_left(before),
     }
     if mode == "trace":
         events = sorted(EVENT.iter_unpack(spool.read_bytes()))
@@ -110,7 +111,7 @@ def traced(mode: str, **config: Any) -> dict[str, Any]:
     return answer
 
 
-def loaded() -> set[int]:
+def loaded_programs() -> set[int]:
     """Numbers of all BPF programs in the kernel (bpf(2), BPF_PROG_GET_NEXT_ID)."""
     numbers, libc = {0}, ctypes.CDLL(None, use_errno=True)
     while True:
@@ -120,21 +121,21 @@ def loaded() -> set[int]:
         numbers.add(struct.unpack("<III", attribute.raw)[1])
 
 
-def left_of(before: set[int]) -> int:
-    """Number of programs more than before, after the kernel has had time to free them."""
-    until = time.monotonic() + 5
-    while loaded() - before and time.monotonic() < until:
+def count_left(before: set[int]) -> int:
+    """Number of programs that are still loaded after the kernel has had time to free them."""
+    deadline_s = time.monotonic() + 5
+    while loaded_programs() - before and time.monotonic() < deadline_s:
         time.sleep(0.05)
-    return len(loaded() - before)
+    return len(loaded_programs() - before)
 
 
 def attempt(mode: str, **config: Any) -> dict[str, Any]:
-    began = time.monotonic()
+    start_s = time.monotonic()
     try:
-        answer = nodes(**config) if mode == "nodes" else traced(mode, **config)
+        answer = trace_nodes(**config) if mode == "nodes" else trace_calls(mode, **config)
     except PenstockError as error:
         answer = {"error": str(error)}
-    answer["took_s"] = round(time.monotonic() - began, 1)
+    answer["took_s"] = round(time.monotonic() - start_s, 1)
     return answer
 
 

@@ -20,7 +20,7 @@ report: dict[str, Any] = {"offers": vars(offers())}
 journal = Journal(Path(tempfile.mkdtemp()) / "journal")
 
 
-def seen(engine: str) -> dict[str, Any]:
+def measure_links(engine: str) -> dict[str, Any]:
     results: dict[str, Any] = {}
     spec = NetworkSpec(engine=engine)  # type: ignore[arg-type]
     with namespaces(2) as (a, b), Network.up([spec], journal) as network:
@@ -53,9 +53,9 @@ def seen(engine: str) -> dict[str, Any]:
     return results
 
 
-for which in ("auto", "relay"):
+for engine in ("auto", "relay"):
     start = time.monotonic()
-    report[which] = seen(which)
-    report[which]["seconds"] = time.monotonic() - start
+    report[engine] = measure_links(engine)
+    report[engine]["seconds"] = time.monotonic() - start
 report["left"] = len(journal.open_entries())
 print("RESULT " + json.dumps(report))

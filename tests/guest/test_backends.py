@@ -52,7 +52,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_limits_are_independent_and_hold_after_a_clear(report: dict[str, Any]) -> None:
-    seen = report["ea02"]
+    seen = report["independent"]
     assert [s["error"] for s in seen["steps"]] == ["", "", ""]
     now = [s["now"] for s in seen["steps"]]
     assert [n["read_bps"] for n in now] == [4e6, 4e6, None]
@@ -63,7 +63,7 @@ def test_limits_are_independent_and_hold_after_a_clear(report: dict[str, Any]) -
 
 
 def test_cells_of_the_grid(report: dict[str, Any]) -> None:
-    correct = [r for r in report["ea03"]["results"] if not r["cell"]["planted"]]
+    correct = [r for r in report["grid"]["results"] if not r["cell"]["planted"]]
     assert len(correct) == 6
     for result in correct:
         (direction,) = result["fio"]
@@ -73,7 +73,7 @@ def test_cells_of_the_grid(report: dict[str, Any]) -> None:
         assert ratio >= 85 or result["late"] > 0.02, result
         moved = result["device"][MOVED[direction]]
         assert moved == pytest.approx(result["fio"][direction]["bytes"], rel=0.05), result
-    (planted,) = [r for r in report["ea03"]["results"] if r["cell"]["planted"]]
+    (planted,) = [r for r in report["grid"]["results"] if r["cell"]["planted"]]
     assert _ratio(planted, "read") < 95
 
 
@@ -83,14 +83,14 @@ def _ratio(result: dict[str, Any], direction: str) -> float:
 
 
 def test_resident_file_is_read_at_memory_speed(report: dict[str, Any]) -> None:
-    seen = report["ea04"]
+    seen = report["resident"]
     assert seen["device"] == 0
     assert (8 << 20) / seen["limited_s"] > 4 * 1e6
 
 
 @pytest.mark.parametrize("by", ["fsync", "flusher"])
 def test_buffered_writes_are_limited_until_durable(report: dict[str, Any], by: str) -> None:
-    seen = report["ea05"][by]
+    seen = report["buffered"][by]
     # a rate that is too low may be due to the software CPU; one that is too high is a fault of the limit
     assert seen["ratio"] <= 115
     # the device counts the file system's journal as well, which the kernel writes outside the group
@@ -99,15 +99,15 @@ def test_buffered_writes_are_limited_until_durable(report: dict[str, Any], by: s
 
 def test_short_read_escapes_no_further_than_its_readahead(report: dict[str, Any]) -> None:
     def most_escaped(name: str) -> float:
-        return max(float(entry["escaped"]) for entry in report["ea07"][name])
+        return max(float(entry["escaped"]) for entry in report["short"][name])
 
     # three windows of readahead, and the burst of a throttle at the beginning of a slice of 0.1 s
     limit = 3 * (128 << 10) + 0.1 * 8e6
     assert most_escaped("small") <= limit
     # planted: no limit at all
     assert most_escaped("free") > limit
-    for read in report["ea07"]["small"] + report["ea07"]["large"]:
-        rows = fidelity_of_counters(as_table(read["windows"]), disk_id="ea07", backend="cgroup2")
+    for read in report["short"]["small"] + report["short"]["large"]:
+        rows = fidelity_of_counters(as_table(read["windows"]), disk_id="short", backend="cgroup2")
         (row,) = [r for r in rows.overall.to_pylist() if r["metric"] == "rate_read"]
         assert read["ratio"] <= 130 or row["verdict"] in ("burst", "too-short")
         assert not row["valid"]
@@ -117,21 +117,21 @@ def test_short_read_escapes_no_further_than_its_readahead(report: dict[str, Any]
 def test_limit_above_the_capability_is_no_failure_of_the_limit(
     report: dict[str, Any],
 ) -> None:
-    seen = report["ea08"]
+    seen = report["high"]
     assert seen["rate_bps"] < 0.8 * 4 * seen["capability_bps"]
     reads = [w for w in seen["windows"] if w["direction"] == "read"]
     long = [{**reads[0], "t_ns": k * 10**9, "window_ns": 10**9, "bytes": int(seen["rate_bps"])}
             for k in range(5)]  # fmt: skip
     table = as_table(long)
     able = {"read": seen["capability_bps"]}
-    fidelity = fidelity_of_counters(table, disk_id="ea08", backend="cgroup2", capability=able)
+    fidelity = fidelity_of_counters(table, disk_id="high", backend="cgroup2", capability=able)
     (row,) = [r for r in fidelity.overall.to_pylist() if r["metric"] == "rate_read"]
     assert row["verdict"] == "device-bound"
     assert f"{seen['capability_bps']:.4g} B/s" in row["reason"]
 
 
 def test_two_nodes_change_in_opposite_directions(report: dict[str, Any]) -> None:
-    seen = report["ea09"]
+    seen = report["scheduled"]
     for number, (limited, free) in enumerate((("read", "write"), ("write", "read"))):
         events = seen["events"][number]
         assert [e["error"] for e in events] == ["", ""]
@@ -155,20 +155,20 @@ def _rate(samples: list[tuple[float, int]], since: float, until: float) -> float
 
 
 def test_a_soft_limit_reclaims_and_a_hard_limit_kills(report: dict[str, Any]) -> None:
-    assert report["ea11"]["soft"]["status"] == 0
-    assert report["ea11"]["soft"]["kills"] == 0
-    assert report["ea11"]["soft"]["peak"] < 20 << 20
-    assert report["ea11"]["hard"]["status"] == 137
-    assert report["ea11"]["hard"]["kills"] >= 1
+    assert report["memory"]["soft"]["status"] == 0
+    assert report["memory"]["soft"]["kills"] == 0
+    assert report["memory"]["soft"]["peak"] < 20 << 20
+    assert report["memory"]["hard"]["status"] == 137
+    assert report["memory"]["hard"]["kills"] >= 1
 
 
 def test_each_byte_is_charged_to_its_writer(report: dict[str, Any]) -> None:
-    assert report["ea12"]["inside"] == pytest.approx(8 << 20, rel=0.02)
-    assert report["ea12"]["outside"] == pytest.approx(12 << 20, rel=0.02)
+    assert report["shared"]["inside"] == pytest.approx(8 << 20, rel=0.02)
+    assert report["shared"]["outside"] == pytest.approx(12 << 20, rel=0.02)
 
 
 def test_missing_charging_is_detected_by_a_trial(report: dict[str, Any]) -> None:
-    seen = report["em07"]
+    seen = report["charging"]
     assert "is charged" in seen["notes"][0]
     assert "not charged" in seen["refusal"]
     assert "fuse" in seen["refusal"]
@@ -177,9 +177,9 @@ def test_missing_charging_is_detected_by_a_trial(report: dict[str, Any]) -> None
 
 
 def test_the_device_is_recorded_and_nothing_is_left(report: dict[str, Any]) -> None:
-    facts = report["ea03"]["facts"]
+    facts = report["grid"]["facts"]
     assert facts["file_system"] == "ext4"
     assert {"kernel", "scheduler", "read_ahead_kib", "write_cache", "queue_depth"} <= set(facts)
     assert report["lacking"]["cgroup2"] == ""
-    assert (report["left"], report["ea03"]["left"]) == (0, 0)
+    assert (report["left"], report["grid"]["left"]) == (0, 0)
     assert (report["groups_left"], report["loops_left"]) == ([], [])
