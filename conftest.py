@@ -19,24 +19,24 @@ from penstock.scratch import remove_abandoned
 
 pytest_plugins = ["tests.support.costs"]
 
-#: reasons for a skip that `--strict-skips` accepts begin so: the kernel lacks what the test is about
+#: prefix of skip reasons that `--strict-skips` accepts: the kernel lacks the feature under test
 KERNEL = "kernel: "
-#: those of tests whose readings the host spoiled, as a source beside the reading says, begin so
+#: prefix of skip reasons of tests whose measurement other load on the host disturbed, by separate evidence
 BUSY = "busy host: "
-#: those of long tests that were not started any more because a run is near the end of its time begin so
+#: prefix of skip reasons of long tests that did not start because the time of the test run was nearly over
 LATE = "out of time: "
-#: until when long tests are started [s since 1970]
+#: environment variable with the latest start time of long tests [s since 1970]
 DEADLINE = "PENSTOCK_TEST_DEADLINE"
 
-# matrices are small here: threads of BLAS take more processor time waiting for each other than they save
+# the matrices of the tests are small: threads of BLAS would spend more time waiting than they save
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # no property depends on how busy the host is
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penstock")
 
-# a shell that starts a suite in the background, or nohup, has it ignore signals, and so would every program
-# that the tests start; tests rely on the dispositions of a terminal
+# a suite in the background of a shell, or under nohup, ignores signals, and every program that it starts
+# would inherit this; tests need the signal dispositions of a terminal
 for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         default = signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL
@@ -65,34 +65,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-#: memory for one worker and what its tests start [bytes]
+#: memory for one worker and the processes of its tests [bytes]
 WORKER_BYTES = 2 << 30
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Workers of `-n logical`: two per processor, as many tests wait, if the memory is enough for them."""
+    """Number of workers of `-n logical`: two per processor, because many tests wait, if memory suffices."""
     processors = len(os.sched_getaffinity(0))
     available = psutil.virtual_memory().available // WORKER_BYTES
     return max(processors, min(2 * processors, available))
 
 
-def _unexcused(config: pytest.Config) -> list[tuple[str, str]]:
+def _unaccepted_skips(config: pytest.Config) -> list[tuple[str, str]]:
     """Skipped tests that `--strict-skips` does not accept, each with its reason."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or not config.getoption("--strict-skips"):
         return []
     reasons = ((r.nodeid, str(r.longrepr[2])) for r in reporter.stats.get("skipped", []))
     reasons = ((test, reason.removeprefix("Skipped: ")) for test, reason in reasons)
-    others = [one for one in reasons if not one[1].startswith((KERNEL, LATE))]
-    busy = [one for one in others if one[1].startswith(BUSY)]
+    rejected = [skip for skip in reasons if not skip[1].startswith((KERNEL, LATE))]
+    busy = [skip for skip in rejected if skip[1].startswith(BUSY)]
     if len(busy) > config.getoption("--busy-skips"):
-        return others
-    return [one for one in others if one not in busy]
+        return rejected
+    return [skip for skip in rejected if skip not in busy]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for test, reason in _unexcused(terminalreporter.config):
+    for test, reason in _unaccepted_skips(terminalreporter.config):
         terminalreporter.write_line(
             f"skipped, though not for the kernel: {test}: {reason}", red=True
         )
@@ -100,7 +100,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if _unexcused(session.config) and session.exitstatus == pytest.ExitCode.OK:
+    if _unaccepted_skips(session.config) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -122,7 +122,7 @@ def _names(path: Path, mark: str) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore test files without the marks asked for."""
+    """Ignore test files without the requested marks."""
     if collection_path.suffix != ".py":
         return None
     marks = config.getoption("--files-marked")
@@ -131,7 +131,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection() -> Generator[None, None, None]:
-    """Collect no garbage while tests are collected, nor later among what their imports left."""
+    """Disable garbage collection during test collection, and exclude imported objects from it later."""
     gc.disable()
     yield
     gc.freeze()
@@ -139,20 +139,20 @@ def pytest_collection() -> Generator[None, None, None]:
 
 
 def pytest_unconfigure() -> None:
-    """Let the interpreter's last collection find all objects: libraries complain of those that are left.
+    """Include all objects in the interpreter's last collection: libraries warn about leaked ones.
 
-    Remove temporary directories of the processes that tests killed, too.
+    Remove the temporary directories of killed processes as well.
     """
     gc.unfreeze()
     remove_abandoned(Path(tempfile.gettempdir()))
 
 
-#: folders whose tests need root, FUSE, BPF or a virtual machine, whatever they are about
+#: folders whose tests need root, FUSE, BPF or a virtual machine
 HOST = ("tests/integration/", "tests/guest/", "tests/fuzz/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the host; refuse a mark that a file uses and does not name."""
+    """Mark tests that need the host; refuse marks that a file uses but does not name."""
     unnamed = set()
     for item in items:
         if item.nodeid.startswith(HOST):

@@ -18,7 +18,7 @@ from penstock.archive.bundle import Bundle
 from penstock.host.journal.journal import Journal
 from tests.integration.ground import clean, prepared
 from tests.support import commands
-from tests.support.memory import kept_in_memory
+from tests.support.memory import locked_in_memory
 from tests.support.waiting import read_pid
 
 pytestmark = [
@@ -86,7 +86,7 @@ def test_an_exact_trace_has_every_call(ground: Ground, tmp_path: Path) -> None:
     without_exact = ground.trace(*ground.fio("read", "--invalidate=0"))
     assert without_exact["events"] > 0
     # the trace restores the cache: reads from memory do not reach the disk
-    with kept_in_memory(ground.mount / "f"):
+    with locked_in_memory(ground.mount / "f"):
         cached = ground.trace(*ground.fio("read", "--invalidate=0"))
     assert cached["verdicts"] == []
     assert cached["closing"] == "No read or write reached the device."

@@ -30,7 +30,7 @@ from tests.integration.tracing import (
     within,
 )
 from tests.support import commands
-from tests.support.memory import kept_in_memory
+from tests.support.memory import locked_in_memory
 
 __all__ = ["known_cost"]  # a fixture
 pytestmark = NEEDS_TRACER
@@ -236,7 +236,7 @@ sys.stdin.readline()
 @pytest.mark.parametrize("mode", ["trace", "pattern"])
 def test_earlier_mappings_are_reported(target: Path, tmp_path: Path, mode: str) -> None:
     os.truncate(target, 4 << 20)
-    with kept_in_memory(target), Running(EARLIER, target) as program:
+    with locked_in_memory(target), Running(EARLIER, target) as program:
         options = ("-m", mode, "-p", str(program.pid), "-o", tmp_path / "T")
         tracing = started_trace(*options)
         time.sleep(0.3)

@@ -37,7 +37,7 @@ from penstock.observe.trace.show.summary import as_document
 from penstock.state import state_dir
 from tests.integration.tracing import NEEDS_TRACER, known_cost
 from tests.support import commands
-from tests.support.memory import kept_in_memory
+from tests.support.memory import locked_in_memory
 
 __all__ = ["known_cost"]  # a fixture
 pytestmark = NEEDS_TRACER
@@ -414,7 +414,7 @@ def test_reads_without_device_get_no_findings_about_a_device(
     bundle = tmp_path / "T"
     penstock = Path(sys.executable).with_name("penstock")
     argv = [penstock, "trace", "-m", "trace", "-o", bundle, "--", sys.executable, "-c", READ_ALL]
-    with kept_in_memory(path) if kind == "in memory" else contextlib.nullcontext():
+    with locked_in_memory(path) if kind == "in memory" else contextlib.nullcontext():
         commands.run([*argv, path, order, "3"], check=True, capture_output=True)
     findings = [f for f in TracedRun(bundle).findings if str(path) in f.statement]
     codes = {f.code for f in findings}

@@ -25,21 +25,21 @@ from typing import Any
 from penstock.scratch import Scratch
 from tests.support.fork_server import receive, send
 
-#: beginnings of a line that starts penstock
+#: prefixes of command lines that start penstock
 STARTS: tuple[tuple[str, ...], ...] = (
     (sys.executable, "-m", "penstock"),
     (sys.executable, "-c", "from penstock.cli import main; main()"),
     (str(Path(sys.executable).with_name("penstock")),),
 )
-#: beginning of a line of code that may run with modules loaded; `-P` distinguishes it from code that may not
+#: prefix of command lines with code that may run with preloaded modules; other code lacks `-P`
 CODE = (sys.executable, "-P", "-c")
-#: packages that a forked command may have in addition, by PYTHONPATH
+#: additional packages of a forked command, by PYTHONPATH
 PLUGINS = Path(__file__).parents[1] / "plugins"
-#: options of `subprocess.Popen` that the fork server knows
+#: options of `subprocess.Popen` that the fork server supports
 _KNOWN = {"bufsize", "cwd", "encoding", "env", "errors", "start_new_session"}
 _KNOWN |= {"stderr", "stdin", "stdout", "text", "universal_newlines"}
 
-#: beginnings of environment variables that are read while an interpreter and its libraries start
+#: prefixes of environment variables that an interpreter and its libraries read at their start
 _INTERPRETER = ("PYTHON", "LD_", "OPENBLAS", "OMP_", "MPL")
 
 #: processor seconds of the commands that have ended, their descendants included
@@ -182,15 +182,15 @@ class Forked(subprocess.Popen[Any]):
 
 
 def _address(kind: str) -> str:
-    """The address of this process's server of a kind, started if there is none."""
+    """Return the address of this process's server of a kind; start it if there is none."""
     with _lock:
         if kind not in _servers or _servers[kind][0] != os.getpid():
-            _servers[kind] = _started(kind)
+            _servers[kind] = _start_server(kind)
         return _servers[kind][1]
 
 
-def _started(kind: str) -> tuple[int, str, Any]:
-    # in a directory that no other user may enter: any client of the socket runs commands as this user
+def _start_server(kind: str) -> tuple[int, str, Any]:
+    # in a private directory: any client of the socket runs commands as this user
     scratch = Scratch("tests")
     address = f"{scratch.path}/s"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}

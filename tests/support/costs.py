@@ -20,17 +20,19 @@ import pytest
 
 from tests.support import commands
 
-#: the property of a test's last report that carries its cost
+#: property of a test's last report with its cost
 COST = "cost"
 _started: dict[str, tuple[float, float]] = {}
 _files: dict[str, dict[str, float]] = defaultdict(lambda: {"tests": 0, "cpu_s": 0.0, "wall_s": 0.0})
 
 
 def cpu_s() -> float:
-    """Processor seconds so far of this process, its ended descendants and its forked commands."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + commands.cpu_s
+    """Processor time so far of this process, its ended descendants and its forked commands [s]."""
+    process = resource.getrusage(resource.RUSAGE_SELF)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (
+        process.ru_utime + process.ru_stime + children.ru_utime + children.ru_stime + commands.cpu_s
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -81,7 +81,7 @@ def receive(connection: socket.socket) -> tuple[Any, list[int]]:
 
 
 def preload(with_penstock: bool) -> None:
-    """Import the libraries and penstock's own modules, then leave the heap to be shared by the children."""
+    """Import the libraries and penstock's own modules, then freeze the heap, which the children share."""
     for name in LIBRARIES:
         importlib.import_module(name)
     if with_penstock:
@@ -105,7 +105,7 @@ def _preload_penstock() -> None:
 
 
 def _child(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
-    """Become a fresh `penstock ARGV` in all that a program can observe of itself."""
+    """Turn this process into a fresh `penstock ARGV`, as far as a program can observe."""
     for number in _DEFAULTS:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -132,7 +132,7 @@ def _child(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
             print(end.code, file=sys.stderr)
     except BaseException:
         sys.excepthook(*sys.exc_info())
-    # the end of an interpreter, as far as it can be observed
+    # the observable steps of an interpreter's exit
     with contextlib.suppress(BaseException):
         threading._shutdown()  # type: ignore[attr-defined]
     with contextlib.suppress(BaseException):
@@ -144,7 +144,7 @@ def _child(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
 
 
 def _run(argv: list[str]) -> None:
-    """Run code, which is no option of penstock, or a command line."""
+    """Run the code after `-c`, which is not an option of penstock, or a command line."""
     if argv[:1] == ["-c"]:
         sys.argv = ["-c", *argv[2:]]
         exec(compile(argv[1], "<string>", "exec"), {"__name__": "__main__"})
@@ -156,7 +156,7 @@ def _run(argv: list[str]) -> None:
 
 
 def serve(listener: socket.socket, with_penstock: bool) -> None:
-    """Fork for each request until the process that started the server has gone."""
+    """Fork for each request until the process that started the server ends."""
     preload(with_penstock)
     listener.setblocking(False)
     selector = selectors.DefaultSelector()

@@ -1,4 +1,4 @@
-"""Pages of files that stay in memory: a kernel with DAMON reclaims pages unused for some seconds."""
+"""Lock pages of files in memory: a kernel with DAMON reclaims pages that are unused for some seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @contextlib.contextmanager
-def kept_in_memory(path: Path) -> Iterator[None]:
+def locked_in_memory(path: Path) -> Iterator[None]:
     """Read a file and lock its pages (mlock(2)); OSError if the kernel refuses."""
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
         first = ctypes.c_char.from_buffer(mapped)

@@ -30,10 +30,10 @@ def offsets(point: Point, count: int, seed: int) -> NDArray[np.int64]:
     draw = np.random.default_rng(seed)
     blocks = point.data_bytes // point.request_bytes
     hot = max(1, round(blocks * shares[1] / 100))
-    on_hot = draw.random(count) < shares[0] / 100
+    is_hot = draw.random(count) < shares[0] / 100
     cold = hot + draw.integers(0, max(1, blocks - hot), count) % max(1, blocks - hot)
-    place = np.where(on_hot | (blocks == hot), draw.integers(0, hot, count), cold)
-    return (place * point.request_bytes).astype(np.int64)
+    block_number = np.where(is_hot | (blocks == hot), draw.integers(0, hot, count), cold)
+    return (block_number * point.request_bytes).astype(np.int64)
 
 
 def simulated_bps(
@@ -76,18 +76,18 @@ def simulated_bps(
 
 def _skewed(point: Point, count: int, seed: int, copying_ns: float) -> dict[str, Any]:
     """Requests that reach the storage; cache hits are think time before the next one."""
-    at = offsets(point, count, seed)
-    reaches = np.ones(count, dtype=bool)
+    request_offsets = offsets(point, count, seed)
+    is_miss = np.ones(count, dtype=bool)
     if point.operation == "read" and point.access == "buffered":
-        reaches[:] = False
-        reaches[np.unique(at, return_index=True)[1]] = True
-    before = np.cumsum(~reaches)[reaches]
-    hits = np.diff(before, prepend=0)
-    missed = at[reaches]
+        is_miss[:] = False
+        is_miss[np.unique(request_offsets, return_index=True)[1]] = True
+    hits_before = np.cumsum(~is_miss)[is_miss]
+    hits = np.diff(hits_before, prepend=0)
+    miss_offsets = request_offsets[is_miss]
     return {
         "kind": "explicit",
-        "op": [int(point.operation == "write")] * len(missed),
-        "offset_bytes": missed.tolist(),
-        "size_bytes": [point.request_bytes] * len(missed),
+        "op": [int(point.operation == "write")] * len(miss_offsets),
+        "offset_bytes": miss_offsets.tolist(),
+        "size_bytes": [point.request_bytes] * len(miss_offsets),
         "think_ns": np.round(hits * copying_ns).astype(int).tolist(),
     }

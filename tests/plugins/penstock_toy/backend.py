@@ -93,7 +93,7 @@ class ToyDisk:
 
 
 class ToyBackend:
-    """Disks that are directories."""
+    """Disks that are plain directories."""
 
     name = "toy"
     why = "there is nothing else"

@@ -20,7 +20,7 @@ class ToyCollector:
         self._name, self._file = name, Path(settings.get("file", "/proc/loadavg"))
 
     async def start(self, sink: Sink) -> None:
-        """Reads it."""
+        """Read the file."""
         self._intake = Intake(self._name, sink)
         load = float(self._file.read_text().split()[0])
         table = points(metric=["load"], utc_ns=[time.time_ns()], float=[load])

@@ -9,7 +9,7 @@ from penstock.archive.traces.trace_tables import TraceTables
 
 
 def export(rows: TraceTables, target: Path, part_bytes: int) -> dict[str, Any]:
-    """Writes `target`."""
+    """Write `target`; return the number of events."""
     count = 0
     with target.open("w") as out:
         for batch in rows.event_batches():

@@ -18,15 +18,15 @@ class Box:
     estimates = False
 
     def matches(self, values: Any) -> bool:
-        """By the key."""
+        """True if `box` is the only key."""
         return isinstance(values, dict) and set(values) == {"box"}
 
     def read(self, document: Document, *, size_model: object, io_share: object) -> Workload:
-        """The workload in the box."""
+        """Read the workload in the box."""
         return workload_of(replace(document, value=document.value["box"]))
 
     def text(self, workload: Workload) -> str:
-        """The box."""
+        """Write the workload in a box."""
         return json.dumps({"box": json.loads(workload.to_json())})
 
 

@@ -15,15 +15,15 @@ class ToyTraces:
     what = "a toy's trace"
 
     def matches(self, head: bytes) -> bool:
-        """By its first line."""
+        """True if the first line is that of a toy's trace."""
         return head.startswith(b"toy trace\n")
 
     def parts(self, path: Path) -> list[Path]:
-        """A trace is one file."""
+        """No other parts: a trace is one file."""
         return []
 
     def read(self, paths: Sequence[Path], folder: Path) -> Recording:
-        """All calls are reads."""
+        """Read the calls, which are all reads."""
         calls = []
         for path in paths:
             for number, line in enumerate(path.read_text(errors="replace").splitlines()[1:], 2):

@@ -20,5 +20,5 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> dict[str, M
 
 
 def operations(command: str) -> list[JobSpec] | None:
-    """None: the operations of the command are unknown."""
+    """Return None: the operations of the command are unknown."""
     return None

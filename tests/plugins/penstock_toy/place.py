@@ -1,4 +1,4 @@
-"""A place of runs: this host, for studies that set `TOY_PLACE`."""
+"""A place where runs execute: this host, for studies that set `TOY_PLACE`."""
 
 from __future__ import annotations
 

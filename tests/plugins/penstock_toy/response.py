@@ -8,7 +8,7 @@ WHAT = "A word."
 
 
 def expected(word: str) -> str:
-    """One word."""
+    """Return the expected value, or an empty text for a valid one."""
     return "" if len(word.split()) == 1 else "one word"
 
 

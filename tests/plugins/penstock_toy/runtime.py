@@ -1,4 +1,4 @@
-"""A runtime of nodes: the small process that forks starts them; a line is stored for each."""
+"""A runtime of nodes: the spawner process starts them, and a file lists their names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ToyRuntime:
         return self._spawner.make(births)
 
     def forget(self, name: str) -> None:
-        """There is no state on the host."""
+        """Do nothing: there is no state on the host."""
 
     def forget_all(self) -> None:
-        """The list is removed with the cluster's directory."""
+        """Do nothing: the list is removed with the cluster's directory."""

@@ -9,5 +9,5 @@ from penstock.campaign.analysis import Analysis
 
 
 def toy(analysis: Analysis) -> None:
-    """Writes `toys.parquet` with one row."""
+    """Write `toys.parquet` with one row."""
     pq.write_table(pa.table({"runs": [len(analysis.runs)]}), analysis.out / "toys.parquet")
