@@ -92,8 +92,8 @@ def controlled(place: Path, runs: int) -> list[record.Row]:
     """Runs of the chunk store at three service times, compared with one prediction."""
     with up(SERVICE, place / "seed") as store:
         model.seed(store)
-    seeded = model.identified(store.rows(), SERVICE)
-    document = model.expected(seeded, APART, "service", WANTED, at_least=TRIALS)
+    seeded = model.identify(store.rows(), SERVICE)
+    document = model.expected_document(seeded, APART, "service", WANTED, at_least=TRIALS)
     expected = model.write(document, place / "expected.yaml")
     predicted = document["rows"][0]["predicted"]
     result_rows = []
@@ -108,7 +108,9 @@ def controlled(place: Path, runs: int) -> list[record.Row]:
             run_rows = _only(rows, f"{run:02d}-")
             file = tables.write(run_rows, place / "measured.parquet")
             correct += verdicts_of(expected, file)[0] == {verdict}
-            times = [r["ended"] - r["received"] for r in run_rows.noted if r["module"] == "storage"]
+            times = [
+                r["ended"] - r["received"] for r in run_rows.records if r["module"] == "storage"
+            ]
             ratios.append(statistics.fmean(times) / predicted)
         case = f"chunk store, {_name(slower)}"
         result_rows.append(record.share(case, "", f"runs {verdict}", correct, runs, least))
@@ -117,17 +119,19 @@ def controlled(place: Path, runs: int) -> list[record.Row]:
 
 
 def _only(rows: Rows, begin: str) -> Rows:
-    noted = [r for r in rows.noted if r["trial"].startswith(begin)]
-    return Rows(noted, {t: at for t, at in rows.trials.items() if t.startswith(begin)})
+    records = [r for r in rows.records if r["trial"].startswith(begin)]
+    return Rows(records, {t: at for t, at in rows.trials.items() if t.startswith(begin)})
 
 
 def bug(place: Path, suite: Suite) -> tuple[list[record.Row], bool]:
     """Rows of a store with and without the bug; true if exactly this bug is detected and named."""
-    expected = suite.expected(suite.seeded(place / "seed"), place / "expected.yaml")
+    expected = suite.write_expected(suite.identify(place / "seed"), place / "expected.yaml")
     clean = verdicts_of(
-        expected, suite.measured(place / "clean", place / "clean.parquet", bug=False)
+        expected, suite.write_measured(place / "clean", place / "clean.parquet", bug=False)
     )
-    spoilt = verdicts_of(expected, suite.measured(place / "bug", place / "bug.parquet", bug=True))
+    spoilt = verdicts_of(
+        expected, suite.write_measured(place / "bug", place / "bug.parquet", bug=True)
+    )
     case = suite.bug.replace("_", " ")
     named = ", ".join(spoilt[1]) or "nothing"
     detected = spoilt[1] == [suite.code] and bool(spoilt[0] & {"SLOW", "UNSTABLE"})
@@ -147,7 +151,7 @@ def reduced(place: Path, trials: int) -> list[record.Row]:
     seed = replace(REDUCE)
     with up(seed, place / "seed") as store:
         model.seed(store)
-    seeded = model.identified(store.rows(), seed)
+    seeded = model.identify(store.rows(), seed)
     took: dict[str, list[float]] = {}
     for fixed in range(len(BUGS) + 1):
         remaining_bugs = dict.fromkeys(BUGS[fixed:], True)
@@ -155,7 +159,7 @@ def reduced(place: Path, trials: int) -> list[record.Row]:
         with up(replace(REDUCE, **remaining_bugs), place / f"fixed{fixed}") as store:
             store.run(GATHER, trials)
         took[name] = [end - begin for begin, end in store.trials.values()]
-    predicted = [prediction.makespan_s for prediction in model.predicted(seeded, GATHER)]
+    predicted = [prediction.makespan_s for prediction in model.predict_trials(seeded, GATHER)]
     rows = [record.row("reduce", name, "makespan", values, "s") for name, values in took.items()]
     rows.append(record.row("reduce", "predicted", "makespan", predicted, "s"))
     first, *_, last = took.values()
@@ -178,12 +182,12 @@ def reduced(place: Path, trials: int) -> list[record.Row]:
 
 
 def recording(predicted_s: float) -> record.Row:
-    """Cost of recording a write: one note of the client and one of the server per chunk."""
+    """Cost of recording a write: one record of the client and one of the server per chunk."""
     recorder, calls = Recorder(Path(os.devnull)), 100_000
     row = {"module": "storage", "operation": "write", "node": "s0", "trial": "0", "begun": 1.0}
     begin_s = time.process_time()
     for _ in range(calls):
-        recorder.note(**row, received=1.5, ended=2.0, bytes=1)
+        recorder.record(**row, received=1.5, ended=2.0, bytes=1)
     cost_s = (time.process_time() - begin_s) / calls
     return record.at_most(
         _single_row("recording", "of a chunk's time", 200 * cost_s / predicted_s, "%"), 1

@@ -45,22 +45,22 @@ class Client:
     def open(self, file: str) -> None:
         begin_s = time.monotonic()
         self._call({"call": "open", "file": file})
-        self._note("open", begin_s)
+        self._record("open", begin_s)
 
     def write(self, file: str, chunks: int, *, width: int, node: int | None = None) -> None:
         """Request places, send each chunk and wait until it is stored, then inform the manager."""
         begin_s = time.monotonic()
-        placed = self._call({"call": "alloc", "chunks": chunks, "width": width, "node": node})
-        for i, target in enumerate(placed["nodes"]):
-            self._stored(f"{file}.{i}", target)
-        self._call({"call": "commit", "file": file, "nodes": placed["nodes"]})
-        self._note("write", begin_s)
+        allocation = self._call({"call": "alloc", "chunks": chunks, "width": width, "node": node})
+        for i, target in enumerate(allocation["nodes"]):
+            self._store_with_retries(f"{file}.{i}", target)
+        self._call({"call": "commit", "file": file, "nodes": allocation["nodes"]})
+        self._record("write", begin_s)
 
     def close(self) -> None:
         self._reader.close()
         self._link.close()
 
-    def _stored(self, chunk: str, node: int) -> None:
+    def _store_with_retries(self, chunk: str, node: int) -> None:
         """Send a chunk, again if the server's kernel dropped the connection because its queue was full."""
         begin_s = time.monotonic()
         for remaining in reversed(range(_TRIES)):
@@ -74,33 +74,33 @@ class Client:
 
     def _store(self, chunk: str, node: int, begin_s: float) -> None:
         with socket.create_connection(("127.0.0.1", self._storage[node])) as link:
-            connected = time.monotonic()
+            connected_s = time.monotonic()
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             reader = Reader(link)
             request = {"chunk": chunk, "frames": self._frames}
-            send(link, {**request, "trial": self.trial, "word": self._token})
-            sent = connected
+            send(link, {**request, "trial": self.trial, "token": self._token})
+            deadline_s = connected_s
             for size in self._frames:
-                sent += size / self._rate_bps
-                until(sent)
+                deadline_s += size / self._rate_bps
+                until(deadline_s)
                 link.sendall(self._data[:size])
             answer = reader.message()
             reader.close()
         if answer is None or answer["stored"] != chunk:
             raise ConnectionError(f"{chunk} was not stored")
-        self._recorder.note(
-            module="client", operation="write", trial=self.trial, connect=connected - begin_s
+        self._recorder.record(
+            module="client", operation="write", trial=self.trial, connect=connected_s - begin_s
         )
 
     def _call(self, message: Message) -> Message:
-        send(self._link, {**message, "trial": self.trial, "word": self._token})
+        send(self._link, {**message, "trial": self.trial, "token": self._token})
         answer = self._reader.message()
         if answer is None:
             raise ConnectionError(f"the manager has left {self.name}")
         return answer
 
-    def _note(self, operation: str, begin_s: float) -> None:
-        self._recorder.note(
+    def _record(self, operation: str, begin_s: float) -> None:
+        self._recorder.record(
             module="client",
             operation=operation,
             trial=self.trial,

@@ -3,7 +3,7 @@
 It stores the location of each chunk of each file. A call takes `service_s` (its journal, which accepts any
 number of calls at once) and holds the lock of the metadata briefly; with `coarse_lock`, all the time. `nodes`
 is the number of storage servers, `constant_shuffle` the bug in the order of a stripe, `seed` that of random
-orders, `record` the file of its notes.
+orders, `record` the file of its records.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ class Manager:
             call: Callable[[Message], Message] = getattr(self, f"do_{request['call']}")
             if self.coarse_lock:
                 with self._lock:
-                    locked = time.monotonic()
+                    locked_s = time.monotonic()
                     answer = call(request)
-                    until(locked + self.service_s)
-                waited = locked - begin_s
+                    until(locked_s + self.service_s)
+                wait_s = locked_s - begin_s
             else:
-                before = time.monotonic()
+                wait_start_s = time.monotonic()
                 with self._lock:
-                    waited = time.monotonic() - before
+                    wait_s = time.monotonic() - wait_start_s
                     answer = call(request)
                 until(begin_s + self.service_s)
             send(link, answer)
-            self.recorder.note(
+            self.recorder.record(
                 module="manager",
                 operation=request["call"],
                 trial=request["trial"],
                 begun=begin_s,
                 ended=time.monotonic(),
-                lock_wait=waited,
+                lock_wait=wait_s,
             )
 
     def do_open(self, request: Message) -> Message:
@@ -71,8 +71,8 @@ class Manager:
             return {"nodes": [request["node"]] * request["chunks"]}
         stripe = sorted((self._next + i) % self.nodes for i in range(request["width"]))
         self._next += request["width"]
-        draw = random.Random(1) if self.constant_shuffle else self._random
-        draw.shuffle(stripe)
+        generator = random.Random(1) if self.constant_shuffle else self._random
+        generator.shuffle(stripe)
         return {"nodes": [stripe[i % len(stripe)] for i in range(request["chunks"])]}
 
     def do_commit(self, request: Message) -> Message:
@@ -82,7 +82,7 @@ class Manager:
 
 def main() -> None:
     manager = Manager(json.loads(sys.argv[1]))
-    serve(manager.handle, manager.recorder.write, greet=lambda: None)
+    serve(manager.handle, manager.recorder.write, on_accept=lambda: None)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Expected times of the store: service times identified with one client, and penstock's predictions.
 
-`expected` is the file with which `penstock check` compares a run. The model has none of the bugs: locks,
-dropped connection requests, and orders that are reused.
+`expected_document` gives the file with which `penstock check` compares a run. The model has none of the bugs:
+locks, dropped connection requests, and reused orders.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ _SIZES = (1, 4)
 
 
 def seed(store: Store, trials: int = 10) -> None:
-    """One client, one storage server, the manager, and files of two sizes. See `identified`."""
+    """One client, one storage server, the manager, and files of two sizes. See `identify`."""
     for chunks in _SIZES:
         store.run(Load(clients=1, chunks=chunks, width=1, node=0), trials, f"seed{chunks}-")
 
 
-def identified(rows: Rows, settings: Settings) -> Seeded:
+def identify(rows: Rows, settings: Settings) -> Seeded:
     """Service times from the servers' own rows and the client's, by the closed forms of a lone client.
 
     A chunk takes S/B + F/B + 2c/B + 2L + μ_sm: the difference between files of two sizes gives L, which
     includes the cost of sockets, threads and connections. An open takes 4c/B + 2L + μ_ma.
     """
 
-    def middle(module: str, operation: str, begin: str, chunks: int) -> float:
+    def median_s(module: str, operation: str, begin: str, chunks: int) -> float:
         return float(
             statistics.median(
                 r["ended"] - r[begin]
-                for r in rows.noted
+                for r in rows.records
                 if (r["module"], r["operation"]) == (module, operation)
                 and r["trial"].startswith(f"seed{chunks}-")
                 and begin in r
@@ -64,15 +64,17 @@ def identified(rows: Rows, settings: Settings) -> Seeded:
 
     small, large = _SIZES
     control_s = CONTROL_BYTES / settings.rate_bps
-    moved_s = (settings.chunk_bytes + settings.frame_bytes) / settings.rate_bps
-    storage_s = middle("storage", "write", "received", large)
-    more_s = middle("client", "write", "begun", large) - middle("client", "write", "begun", small)
-    latency_s = (more_s / (large - small) - moved_s - 2 * control_s - storage_s) / 2
-    manager_s = middle("client", "open", "begun", small) - 4 * control_s - 2 * latency_s
-    measured = replace(
+    transfer_s = (settings.chunk_bytes + settings.frame_bytes) / settings.rate_bps
+    storage_s = median_s("storage", "write", "received", large)
+    difference_s = median_s("client", "write", "begun", large) - median_s(
+        "client", "write", "begun", small
+    )
+    latency_s = (difference_s / (large - small) - transfer_s - 2 * control_s - storage_s) / 2
+    manager_s = median_s("client", "open", "begun", small) - 4 * control_s - 2 * latency_s
+    identified = replace(
         settings, storage_service_s=storage_s, manager_service_s=max(manager_s, 1e-6)
     )
-    return Seeded(measured, max(latency_s, 0.0))
+    return Seeded(identified, max(latency_s, 0.0))
 
 
 def platform(seeded: Seeded, load: Load) -> Platform:
@@ -121,7 +123,7 @@ def workload(settings: Settings, load: Load) -> Workload:
         return {"hints": {"placement": "collocate", "group": f"g{client if load.apart else 0}"}}
 
     def last(client: int) -> list[dict[str, Any]]:
-        """The gathering operations, by the name of their file."""
+        """The operations that gather, by the name of their file."""
         if load.gather is None:
             return []
         nbytes = settings.chunk_bytes
@@ -137,8 +139,8 @@ def workload(settings: Settings, load: Load) -> Workload:
             # files are opened before they are written, so they exist, and are empty
             "files": [
                 {"name": f, "size_bytes": 0, "preloaded": True, **hints(c)}
-                for c, own in enumerate(names)
-                for f in own
+                for c, files in enumerate(names)
+                for f in files
             ]
             + [
                 {"name": f"last{c}", "size_bytes": 0, "preloaded": True, "hints": gathered}
@@ -151,7 +153,7 @@ def workload(settings: Settings, load: Load) -> Workload:
                     "machine": f"c-{c}",
                     "operations": [
                         operation
-                        for f in own
+                        for f in files
                         for operation in (
                             {"op": "open", "file": f},
                             {"op": "write", "file": f, "size_bytes": nbytes},
@@ -159,21 +161,21 @@ def workload(settings: Settings, load: Load) -> Workload:
                     ]
                     + last(c),
                 }
-                for c, own in enumerate(names)
+                for c, files in enumerate(names)
             ],
         }
     )
 
 
-def predicted(seeded: Seeded, load: Load, seeds: Sequence[int] = SEEDS) -> list[Prediction]:
+def predict_trials(seeded: Seeded, load: Load, seeds: Sequence[int] = SEEDS) -> list[Prediction]:
     """A prediction of one trial for each seed."""
     work, hosts = workload(seeded.settings, load), platform(seeded, load)
     return [predict(work, hosts, seeds=[s]) for s in seeds]
 
 
 #: modules and operations with their expected metric
-Wanted = Sequence[tuple[str, str, str]]
-EVERYTHING: Wanted = (
+Metrics = Sequence[tuple[str, str, str]]
+EVERYTHING: Metrics = (
     ("workflow", "run", "makespan"),
     ("storage", "write", "server_time"),
     ("manager", "open", "server_time"),
@@ -184,11 +186,11 @@ EVERYTHING: Wanted = (
 )
 
 
-def expected(
-    seeded: Seeded, load: Load, name: str, metrics: Wanted = EVERYTHING, *, at_least: int = 15
+def expected_document(
+    seeded: Seeded, load: Load, name: str, metrics: Metrics = EVERYTHING, *, at_least: int = 15
 ) -> dict[str, Any]:
     """The file of expected values: means over the seeds; each seed is a trial."""
-    predictions = predicted(seeded, load)
+    predictions = predict_trials(seeded, load)
     return {
         "penstock_expected": 1,
         "name": name,
@@ -215,8 +217,8 @@ def _of(prediction: Prediction, module: str, operation: str) -> float:
     if module == "client":
         return float(prediction.operations[operation]["mean_s"])
     stations = [s for s in prediction.stations if s["kind"] == module and s["requests"]]
-    spent = sum(s["busy_s"] + s["requests"] * s["wait_mean_s"] for s in stations)
-    return float(spent / sum(s["requests"] for s in stations))
+    total_s = sum(s["busy_s"] + s["requests"] * s["wait_mean_s"] for s in stations)
+    return float(total_s / sum(s["requests"] for s in stations))
 
 
 def write(document: dict[str, Any], path: Path) -> Path:

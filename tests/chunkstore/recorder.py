@@ -1,4 +1,4 @@
-"""Records of a process about its requests, written at its end; off without a file."""
+"""Records of the requests of a process, written at its end; disabled without a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Recorder:
         self.rows: list[dict[str, Any]] = []
         self.on = path is not None
 
-    def note(self, **row: Any) -> None:
+    def record(self, **row: Any) -> None:
         if self.on:
             self.rows.append(row)
 

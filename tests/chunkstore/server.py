@@ -17,26 +17,30 @@ BACKLOG = 128
 
 
 def serve(
-    handle: Serve, done: Callable[[], None], *, backlog: int = BACKLOG, greet: Callable[[], None]
+    handle: Serve,
+    on_end: Callable[[], None],
+    *,
+    backlog: int = BACKLOG,
+    on_accept: Callable[[], None],
 ) -> None:
-    """Print the port, serve connections by `handle` until stdin ends, then call `done`.
+    """Print the port, serve connections by `handle` until stdin ends, then call `on_end`.
 
-    The accepting thread calls `greet` for each connection before it accepts the next.
+    The accepting thread calls `on_accept` for each connection before it accepts the next.
     """
     punctual()
     listening = socket.create_server(("127.0.0.1", 0), backlog=backlog)
     print(listening.getsockname()[1], flush=True)
 
-    def ended() -> None:
+    def stop_at_end_of_input() -> None:
         sys.stdin.read()
-        done()
+        on_end()
         os._exit(0)  # without waiting for threads that wait for their peers
 
-    threading.Thread(target=ended, daemon=True).start()
+    threading.Thread(target=stop_at_end_of_input, daemon=True).start()
     while True:
         link, _ = listening.accept()
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        greet()
+        on_accept()
         threading.Thread(target=_connection, args=(handle, link), daemon=True).start()
 
 

@@ -2,7 +2,7 @@
 
 `dir` contains the chunks; `rate_bps` is the rate of its network card, which serves frames in the order of
 their arrival; `service_s` is the time to store a chunk on its only device; `accept_s` the time to accept a
-connection; `short_backlog` the bug; `record` the file of its notes.
+connection; `short_backlog` the bug; `record` the file of its records.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tests.chunkstore.wire import Reader, send, until
 
 
 class Station:
-    """One server with a queue: first come, first served, by deadlines."""
+    """A single-server queue, first come first served, by deadlines."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._free = 0.0
 
-    def served(self, arrived: float, service_s: float) -> float:
-        """Time at which a request that arrived at `arrived` has been served."""
+    def complete(self, arrival_s: float, service_s: float) -> float:
+        """Completion time of a request that arrived at `arrived`."""
         with self._lock:
-            self._free = max(self._free, arrived) + service_s
+            self._free = max(self._free, arrival_s) + service_s
             return self._free
 
 
@@ -46,23 +46,23 @@ class Storage:
     def handle(self, link: socket.socket, reader: Reader) -> None:
         """Serve a connection: store chunks, one after the other."""
         while (request := reader.message()) is not None:
-            begin_s = received = time.monotonic()
+            begin_s = received_s = time.monotonic()
             frames = []
             for size in request["frames"]:
                 frames.append(reader.exactly(size))
-                received = self._card.served(time.monotonic(), size / self.rate_bps)
-            stored = self._device.served(received, self.service_s)
+                received_s = self._card.complete(time.monotonic(), size / self.rate_bps)
+            complete_s = self._device.complete(received_s, self.service_s)
             (self.dir / request["chunk"]).write_bytes(b"".join(frames))
-            until(stored)
+            until(complete_s)
             send(link, {"stored": request["chunk"]})
-            self.recorder.note(
+            self.recorder.record(
                 module="storage",
                 operation="write",
                 node=self.node,
                 trial=request["trial"],
                 bytes=sum(request["frames"]),
                 begun=begin_s,
-                received=received,
+                received=received_s,
                 ended=time.monotonic(),
             )
 
@@ -74,7 +74,7 @@ def main() -> None:
         storage.handle,
         storage.recorder.write,
         backlog=1 if settings["short_backlog"] else BACKLOG,
-        greet=lambda: time.sleep(settings["accept_s"]) if settings["accept_s"] else None,
+        on_accept=lambda: time.sleep(settings["accept_s"]) if settings["accept_s"] else None,
     )
 
 

@@ -63,7 +63,7 @@ class Load:
 class Rows:
     """Recorded rows of servers and clients, and start and end of each trial."""
 
-    noted: list[dict[str, Any]]
+    records: list[dict[str, Any]]
     trials: dict[str, tuple[float, float]]
 
 
@@ -77,9 +77,9 @@ class Store:
         self._token = secrets.token_hex()
         self._processes: list[subprocess.Popen[str]] = []
         self._data = folder / "chunks"
-        self._notes = folder / "notes"
-        for place in (self._data, self._notes):
-            place.mkdir()
+        self._records = folder / "records"
+        for directory in (self._data, self._records):
+            directory.mkdir()
         bugs = {k: v for k, v in asdict(settings).items() if isinstance(v, bool)}
         common = {**bugs, "nodes": settings.nodes, "seed": settings.seed}
         self._manager = self._start(
@@ -87,10 +87,10 @@ class Store:
         )
         self._storage = []
         for i in range(settings.nodes):
-            place = self._data / f"s{i}"
-            place.mkdir()
+            directory = self._data / f"s{i}"
+            directory.mkdir()
             own = {
-                "dir": str(place),
+                "dir": str(directory),
                 "node": f"s{i}",
                 "rate_bps": settings.rate_bps,
                 "service_s": settings.storage_service_s,
@@ -100,7 +100,7 @@ class Store:
 
     def _start(self, module: str, settings: dict[str, Any], name: str) -> int:
         """Start a server; return its port."""
-        record = str(self._notes / f"{name}.jsonl") if self.recorder.on else None
+        record = str(self._records / f"{name}.jsonl") if self.recorder.on else None
         argv = [sys.executable, "-m", f"tests.chunkstore.{module}"]
         argv.append(json.dumps({**settings, "record": record}))
         process = subprocess.Popen(
@@ -116,7 +116,7 @@ class Store:
         return int(process.stdout.readline())
 
     def down(self) -> None:
-        """Ends the servers, which write their notes then."""
+        """Stop the servers, which then write their records."""
         for process in self._processes:
             assert process.stdin is not None
             process.stdin.close()
@@ -167,7 +167,8 @@ class Store:
 
         nodes = list(range(len(clients))) if load.apart else [load.node] * len(clients)
         threads = [
-            threading.Thread(target=work, args=each) for each in zip(clients, nodes, strict=True)
+            threading.Thread(target=work, args=arguments)
+            for arguments in zip(clients, nodes, strict=True)
         ]
         for thread in threads:
             thread.start()
@@ -181,10 +182,10 @@ class Store:
 
     def rows(self) -> Rows:
         """Recorded rows; those of the servers are complete after their end."""
-        noted = list(self.recorder.rows)
-        for file in sorted(self._notes.glob("*.jsonl")):
-            noted += [json.loads(line) for line in file.read_text().splitlines()]
-        return Rows(noted, dict(self.trials))
+        records = list(self.recorder.rows)
+        for file in sorted(self._records.glob("*.jsonl")):
+            records += [json.loads(line) for line in file.read_text().splitlines()]
+        return Rows(records, dict(self.trials))
 
     @property
     def ports(self) -> list[int]:
@@ -195,14 +196,14 @@ class Store:
     def stored_bytes(self) -> dict[str, int]:
         """Bytes in the files of each storage server."""
         return {
-            place.name: sum(file.stat().st_size for file in place.iterdir())
-            for place in sorted(self._data.iterdir())
+            directory.name: sum(file.stat().st_size for file in directory.iterdir())
+            for directory in sorted(self._data.iterdir())
         }
 
 
 @contextlib.contextmanager
 def up(settings: Settings, folder: Path, *, recorded: bool = True) -> Iterator[Store]:
-    """A store in the new `folder`, until the end of the block."""
+    """Run a store in the new `folder` until the end of the block."""
     folder.mkdir(parents=True)
     store = Store(settings, folder, Recorder(folder / "clients.jsonl" if recorded else None))
     try:

@@ -20,23 +20,24 @@ class Suite:
     code: str
     load: Load
     settings: Settings
-    metrics: model.Wanted
+    metrics: model.Metrics
     trials: int = 15
 
-    def seeded(self, folder: Path) -> model.Seeded:
-        """Service times of the store without a bug: a single client is not affected by any of them."""
+    def identify(self, folder: Path) -> model.Seeded:
+        """Identify service times of the store without a bug; no bug affects a single client."""
         with up(self.settings, folder) as store:
             model.seed(store)
-        return model.identified(store.rows(), self.settings)
+        return model.identify(store.rows(), self.settings)
 
-    def expected(self, seeded: model.Seeded, path: Path) -> Path:
-        document = model.expected(
+    def write_expected(self, seeded: model.Seeded, path: Path) -> Path:
+        """Write the expected values of the load; return the file."""
+        document = model.expected_document(
             seeded, self.load, self.code, self.metrics, at_least=min(self.trials, _ENOUGH)
         )
         return model.write(document, path)
 
-    def measured(self, folder: Path, path: Path, *, bug: bool) -> Path:
-        """The rows of a run of the load, with the bug or without."""
+    def write_measured(self, folder: Path, path: Path, *, bug: bool) -> Path:
+        """Write the rows of a run of the load, with the bug or without; return the file."""
         with up(replace(self.settings, **{self.bug: bug}), folder) as store:
             store.run(self.load, min(self.trials, _ENOUGH) if bug else self.trials)
         return tables.write(store.rows(), path)

@@ -14,7 +14,7 @@ _MOST = 4096
 
 Message = dict[str, Any]
 #: environment variable with the token that the servers, which are processes of root, require of clients
-TOKEN_VARIABLE = "CHUNKSTORE_WORD"
+TOKEN_VARIABLE = "CHUNKSTORE_TOKEN"
 
 
 def send(link: socket.socket, message: Message) -> None:
@@ -29,7 +29,7 @@ class Reader:
         self._token = token
 
     def message(self) -> Message | None:
-        """The next message; None if the peer has closed. Raises ConnectionError without the token."""
+        """Read the next message; None if the peer has closed. Raises ConnectionError without the token."""
         line = self._file.readline(_MOST)
         if not line:
             return None
@@ -37,12 +37,12 @@ class Reader:
             parsed: Message = json.loads(line)
         except ValueError:
             raise ConnectionError("no message") from None
-        if not isinstance(parsed, dict) or parsed.get("word", "") != self._token:
+        if not isinstance(parsed, dict) or parsed.get("token", "") != self._token:
             raise ConnectionError("a message of a stranger")
         return parsed
 
     def exactly(self, size: int) -> bytes:
-        """Exactly `count` bytes. Raises ConnectionError if there are fewer."""
+        """Read exactly `size` bytes. Raises ConnectionError if there are fewer."""
         data = self._file.read(size)
         if len(data) != size:
             raise ConnectionError(f"{len(data)} of {size} bytes")

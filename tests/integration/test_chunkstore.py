@@ -51,9 +51,12 @@ def test_each_bug_is_identified_and_nothing_is_reported_without_it(
     for reading in range(READINGS):
         directory = tmp_path / str(reading)
         directory.mkdir()
-        expected = suite.expected(suite.seeded(directory / "seed"), directory / "expected.yaml")
+        expected = suite.write_expected(
+            suite.identify(directory / "seed"), directory / "expected.yaml"
+        )
         status, clean = check(
-            expected, suite.measured(directory / "clean", directory / "clean.parquet", bug=False)
+            expected,
+            suite.write_measured(directory / "clean", directory / "clean.parquet", bug=False),
         )
         reports.append(clean["rows"])
         if status == 0:
@@ -61,7 +64,7 @@ def test_each_bug_is_identified_and_nothing_is_reported_without_it(
     assert status == 0, reports
     assert clean["causes"] == []
     status, report = check(
-        expected, suite.measured(directory / "bug", directory / "bug.parquet", bug=True)
+        expected, suite.write_measured(directory / "bug", directory / "bug.parquet", bug=True)
     )
     assert status == 3
     verdicts = {
@@ -76,7 +79,7 @@ def test_notes_of_a_store_match_its_operations(tmp_path: Path) -> None:
     settings, load = Settings(nodes=3), Load(clients=3, chunks=3, width=3)
     with up(settings, tmp_path / "store") as store:
         store.run(load, 3)
-    rows = tables.measured(store.rows())
+    rows = tables.measured_rows(store.rows())
     count = {
         (module, metric): sum((r["module"], r["metric"]) == (module, metric) for r in rows)
         for module, metric in {(r["module"], r["metric"]) for r in rows}
@@ -106,8 +109,8 @@ def test_a_stranger_is_not_served(tmp_path: Path) -> None:
 def test_notes_are_written_only_on_request(tmp_path: Path) -> None:
     with up(Settings(nodes=2), tmp_path / "store", recorded=False) as store:
         store.run(Load(clients=2, chunks=2, width=2), 1)
-    assert store.rows().noted == []
-    assert list((tmp_path / "store" / "notes").iterdir()) == []
+    assert store.rows().records == []
+    assert list((tmp_path / "store" / "records").iterdir()) == []
     assert sum(store.stored_bytes.values()) == 4 * Settings().chunk_bytes
 
 
@@ -126,7 +129,7 @@ def test_a_constant_order_is_no_hot_spot_at_width_1(check: Check, tmp_path: Path
     apart = Load(chunks=3, width=1, apart=True)
     metrics = (("client", "write", "client_time"),)
     expected = model.write(
-        model.expected(seeded, apart, "width 1", metrics), tmp_path / "expected.yaml"
+        model.expected_document(seeded, apart, "width 1", metrics), tmp_path / "expected.yaml"
     )
     _, report = check(expected, measured)
     assert report["causes"] == []
