@@ -1,4 +1,4 @@
-"""Deduplicating mounts for tests, with a state of their own."""
+"""Deduplicating mounts for tests, with a separate state."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Ground:
     def chunks(self) -> list[Path]:
         return [path for path in (self.store / "chunks").rglob("*") if path.is_file()]
 
-    def verified(self) -> stores.Verified:
+    def verify(self) -> stores.Verified:
         return stores.verify(self.store)
 
     def collect(self) -> stores.Collected:
         return stores.collect(self.store)
 
     def clear(self) -> None:
-        """Remove everything that is mounted."""
+        """Remove all mounts."""
         undo(Journal(), own=True)
 
 
@@ -69,29 +69,29 @@ def ground(
         monkeypatch.setenv(f"PENSTOCK_{name}", str(base / name))
     for name in ("store", "mount"):
         (base / name).mkdir()
-    created = Ground(base / "store", base / "mount")
-    yield created
-    created.clear()
-    assert not mounts_at(created.point)
+    ground = Ground(base / "store", base / "mount")
+    yield ground
+    ground.clear()
+    assert not mounts_at(ground.point)
     assert not Journal().open_entries()
 
 
 def content_of(size: int, seed: int) -> bytes:
-    """Random bytes, the same for the same seed."""
+    """Pseudo-random bytes that depend on the seed only."""
     return np.random.Generator(np.random.SFC64(seed)).bytes(size)
 
 
-def kill(served: DedupMount) -> None:
-    """End the server as the kernel would for lack of memory."""
-    os.kill(served.daemon.pid, signal.SIGKILL)
-    assert served.daemon.gone(60.0)
+def kill(mounted: DedupMount) -> None:
+    """Kill the server, as the kernel does when memory is short."""
+    os.kill(mounted.daemon.pid, signal.SIGKILL)
+    assert mounted.daemon.gone(60.0)
 
 
-def records(served: DedupMount, count: int) -> list[dict[str, Any]]:
-    """Records of the mount, once there are `count`: the kernel reports the last close after it returned."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        rows: list[dict[str, Any]] = served.status()["records"]
+def records(mounted: DedupMount, count: int) -> list[dict[str, Any]]:
+    """Wait for `count` records of the mount: the kernel reports the last close after it has returned."""
+    deadline_s = time.monotonic() + 60
+    while time.monotonic() < deadline_s:
+        rows: list[dict[str, Any]] = mounted.status()["records"]
         if len(rows) >= count:
             return rows
         time.sleep(0.01)

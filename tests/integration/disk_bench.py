@@ -19,22 +19,22 @@ from penstock.emulate.disks.transport import IO_URING, TRANSPORTS, VARIABLE, mis
 from penstock.host.journal.journal import Journal
 from penstock.host.storage.mounts import mounts_at
 
-#: what a module of tests with disks is marked with
+#: marks of a module of tests with disks
 HOST = [
     pytest.mark.host,
     pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting in tests needs root"),
 ]
-#: what a module is marked with whose tests use each transport; it imports `each_transport`
+#: mark of a module whose tests use each transport; it imports `each_transport`
 BOTH_TRANSPORTS = pytest.mark.usefixtures("transport")
 MIB = 1 << 20
 
 
-def flat(service_s: float, name: str = "flat", **more: Any) -> str:
+def flat(service_s: float, name: str = "flat", **fields: Any) -> str:
     overhead = {"overhead": {"kind": "constant", "value_s": service_s}}
     both = {"sequential": overhead, "random": overhead}
     profile = {"schema": "penstock/storage-profile/1", "name": name, "servers": 1}
-    return json.dumps({**profile, "read": both, "write": both, **more})
+    return json.dumps({**profile, "read": both, "write": both, **fields})
 
 
 @dataclass
@@ -62,34 +62,34 @@ class Bench:
 
     @contextlib.contextmanager
     def logged(self, profile: str) -> Iterator[dict[str, Any]]:
-        """Log the requests in the block; afterwards the value has `certificate`, and its inputs."""
-        out: dict[str, Any] = {}
+        """Log the requests in the block; at its end, set `certificate` and its inputs in the result."""
+        result: dict[str, Any] = {}
         log = self.base / "requests"
         self.server.reset("d")
         self.server.log("d", log)
-        yield out
+        yield result
         self.server.log("d", None)
-        out["stats"] = self.server.stats("d", closing=True)
-        out["requests"] = read_disk_log(log, disk_id="d")
-        out["host_waits"] = self.server.host_waits("d")
-        out["certificate"] = certificate(
-            out["requests"], out["stats"], profile, host_waits=out["host_waits"]
+        result["stats"] = self.server.stats("d", closing=True)
+        result["requests"] = read_disk_log(log, disk_id="d")
+        result["host_waits"] = self.server.host_waits("d")
+        result["certificate"] = certificate(
+            result["requests"], result["stats"], profile, host_waits=result["host_waits"]
         ).overall
 
 
 @pytest.fixture(name="transport", params=TRANSPORTS)
 def each_transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The transport of all disks of a test, one after the other."""
+    """Run a test with each transport for all of its disks."""
     transport = str(request.param)
-    if transport == IO_URING and (why := missing()):
-        pytest.skip(f"kernel: {why}")
+    if transport == IO_URING and (reason := missing()):
+        pytest.skip(f"kernel: {reason}")
     monkeypatch.setenv(VARIABLE, transport)
     return transport
 
 
 @contextlib.contextmanager
 def bench_in(base: Path) -> Iterator[Bench]:
-    """Start a disk server in an empty directory; afterwards nothing of it may be left."""
+    """Start a disk server in an empty directory; at the end, assert that no mounts or changes remain."""
     for name in ("mount", "backing"):
         (base / name).mkdir()
     journal = Journal(base / "journal.jsonl")

@@ -1,4 +1,4 @@
-"""Requests to each operation that the OpenAPI describes, and a server with a cluster and a disk for them."""
+"""Requests to each operation of the OpenAPI description, and a server with a cluster and a disk for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.parts.server.app import application
 from penstock.parts.server.traces import Served
 from tests.examples.trace_page import events, write_bundle
 from tests.integration.known_host import with_known_host
-from tests.integration.receivers import MATRIX, Receivers, answering, listens
+from tests.integration.receivers import MATRIX, Receivers, listens, run_server
 from tests.support import commands
 from tests.support.waiting import until
 
@@ -37,48 +37,48 @@ hosts:
     disks: [{name: data, profile: service-5ms}]
 network: {bandwidth: 100 Mbit/s}
 """
-#: what would take away what the others are tried on
-ENDS = {
+#: requests that remove objects which the other requests need
+REMOVALS = {
     ("DELETE", "/api/v1/clusters/{cluster}"),
     ("DELETE", "/api/v1/disks/{disk}"),
     ("DELETE", "/exp/{name}"),
     ("PUT", "/exp/{name}"),
 }
-#: requests to each operation by who may; `make fuzz` sends more
+#: number of authorised requests to each operation; `make fuzz` sends more
 EXAMPLES = int(os.environ.get("PENSTOCK_HTTP_EXAMPLES", "20"))
-#: a stream of states has no end
+#: endless streams
 STREAMS = {("GET", "/api/v1/live")}
-#: whose words are names of the configuration
-OF_EXPERIMENTS = ("/exp", "/api/v1/experiments")
-CONFIGURED = {"collector": "influx", "server": "prom"}
-#: how long a request may wait for what it asks for [s]
-PATIENT = ("seconds", "timeout_s", "wait_s")
+#: paths whose parameters are names of the configuration
+EXPERIMENT_PATHS = ("/exp", "/api/v1/experiments")
+CONFIGURED_NAMES = {"collector": "influx", "server": "prom"}
+#: parameters with the time that a request may wait [s]
+WAIT_PARAMETERS = ("seconds", "timeout_s", "wait_s")
 
 
-def described() -> dict[str, APIOperation[Any, Any, Any, Any]]:
-    """All operations of the interface, by method and path."""
+def describe_operations() -> dict[str, APIOperation[Any, Any, Any, Any]]:
+    """Return all operations of the interface, by method and path."""
     document = application(Served([]), "a-word-of-many-letters").openapi()
-    found = [o.ok() for o in schemathesis.openapi.from_dict(document).get_all_operations()]
-    return {f"{o.method.upper()} {o.path}": o for o in found}
+    operations = [o.ok() for o in schemathesis.openapi.from_dict(document).get_all_operations()]
+    return {f"{o.method.upper()} {o.path}": o for o in operations}
 
 
-OPERATIONS = described()
+OPERATIONS = describe_operations()
 
 
 class Server:
-    """A server with a trace, a cluster and a disk; with receivers at work, and a server elsewhere to ask."""
+    """A server with a trace, a cluster, a disk, running receivers, and the port of a metric server."""
 
-    def __init__(self, place: Path, elsewhere: int) -> None:
-        receivers = Receivers.of(place, elsewhere)
-        bundle = write_bundle(place / "T", events(500))
+    def __init__(self, directory: Path, prometheus_port: int) -> None:
+        receivers = Receivers.of(directory, prometheus_port)
+        bundle = write_bundle(directory / "T", events(500))
         environment = {
             **os.environ,
-            "PENSTOCK_STATE": str(with_known_host(place / "state")),
-            "PENSTOCK_RUNTIME": str(place / "run"),
+            "PENSTOCK_STATE": str(with_known_host(directory / "state")),
+            "PENSTOCK_RUNTIME": str(directory / "run"),
         }
-        (place / "cwd").mkdir()
+        (directory / "cwd").mkdir()
         self.requests = 0
-        self.log = place / "log"
+        self.log = directory / "log"
         with self.log.open("wb") as log:
             self.process = commands.popen(
                 [
@@ -89,17 +89,17 @@ class Server:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                cwd=place / "cwd",
+                cwd=directory / "cwd",
             )
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
-        said = json.loads((place / "run" / f"serve-{self.process.pid}.json").read_text())
-        self.token: str = said["token"]
+        record = json.loads((directory / "run" / f"serve-{self.process.pid}.json").read_text())
+        self.token: str = record["token"]
         self.client = Client(self.url, self.token)
         self.client.put_up(PLATFORM)
         for name in ("backing", "mount"):
-            (place / name).mkdir()
-        up = self.client.put_disk_up("none", place / "backing", place / "mount")
+            (directory / name).mkdir()
+        disk = self.client.put_disk_up("none", directory / "backing", directory / "mount")
         self.known: dict[str, Any]
         self.known = {"cluster": "fuzzed", "node": "n-0", "network": "net", "path": "etc/hostname"}
         self.known |= {"dashboard": "compute"}
@@ -116,10 +116,10 @@ class Server:
             "table": "io_events",
             "job": 1,
         }
-        self.disk_id: str = up["disk_id"]
+        self.disk_id: str = disk["disk_id"]
 
     def journal(self) -> list[str]:
-        """Ids of the open changes of the server on the host."""
+        """Return the ids of the server's open changes on the host."""
         return sorted(str(entry["id"]) for entry in self.client.journal())
 
     def end(self) -> None:
@@ -128,11 +128,11 @@ class Server:
             self.client.cluster(name).down()
         for disk in self.client.disks():
             self.client.take_disk_down(disk["disk_id"])
-        left = self.client.journal()
+        entries = self.client.journal()
         self.client.close()
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(120) == 0
-        assert left == []
+        assert entries == []
 
 
 @pytest.fixture(name="server", scope="module")
@@ -140,15 +140,15 @@ def one_server(
     tmp_path_factory: pytest.TempPathFactory,
     record_testsuite_property: Callable[[str, object], None],
 ) -> Iterator[Server]:
-    with answering((200, {}, MATRIX)) as (elsewhere, _):
-        running = Server(tmp_path_factory.mktemp("attack-http"), elsewhere)
-        yield running
-        record_testsuite_property("requests", running.requests)
-        running.end()
+    with run_server((200, {}, MATRIX)) as (prometheus_port, _):
+        server = Server(tmp_path_factory.mktemp("attack-http"), prometheus_port)
+        yield server
+        record_testsuite_property("requests", server.requests)
+        server.end()
 
 
-def tried(name: str, examples: int) -> Any:
-    """A test of requests to one operation: such as it describes, and such as it does not."""
+def run_cases(name: str, examples: int) -> Any:
+    """Return a decorator that runs a test with valid and invalid requests to one operation."""
     operation = OPERATIONS[name]
     cases = st.one_of(
         operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
@@ -164,7 +164,7 @@ def tried(name: str, examples: int) -> Any:
     return lambda test: settings(hypothesis.given(case=cases, known=st.booleans())(test))()
 
 
-def answered(case: Case, server: Server, authorization: str | None) -> requests.Response:
+def send(case: Case, server: Server, authorization: str | None) -> requests.Response:
     """Send the request of a case with this Authorization header, or without one; return the response."""
     options = case.as_transport_kwargs(base_url=server.url)
     headers = {k: v for k, v in options.pop("headers").items() if k.lower() != "authorization"}
@@ -174,23 +174,23 @@ def answered(case: Case, server: Server, authorization: str | None) -> requests.
     return requests.request(**options, headers=headers, timeout=60)
 
 
-def aimed(case: Case, server: Server) -> None:
-    """Turns a request on what there is, so that more of it is reached than its name."""
-    if (case.method, case.path) in ENDS:
+def use_existing_objects(case: Case, server: Server) -> None:
+    """Set the path parameters of a request to existing objects, so that it is processed further."""
+    if (case.method, case.path) in REMOVALS:
         return
     for key in case.path_parameters:
-        alone = case.path.startswith("/api/v1/disks")
+        is_disk_path = case.path.startswith("/api/v1/disks")
         case.path_parameters[key] = {
             **server.known,
-            "disk": server.disk_id if alone else "data",
+            "disk": server.disk_id if is_disk_path else "data",
         }[key]
-    for words in (case.body, case.query):
-        if case.path.startswith(OF_EXPERIMENTS) and isinstance(words, dict):
-            words |= {key: said for key, said in CONFIGURED.items() if key in words}
+    for fields in (case.body, case.query):
+        if case.path.startswith(EXPERIMENT_PATHS) and isinstance(fields, dict):
+            fields |= {key: value for key, value in CONFIGURED_NAMES.items() if key in fields}
 
 
-def hurried(said: Any) -> None:
-    """Lets it wait for little."""
-    for key in PATIENT:
-        if isinstance(said, dict) and isinstance(said.get(key), int | float) and said[key] > 0.5:
-            said[key] = 0.5
+def shorten_waits(value: Any) -> None:
+    """Limit the waiting time in a request."""
+    for key in WAIT_PARAMETERS:
+        if isinstance(value, dict) and isinstance(value.get(key), int | float) and value[key] > 0.5:
+            value[key] = 0.5

@@ -1,4 +1,4 @@
-"""Measurements of the host that a state has once per boot, made once for the states of all tests."""
+"""Measurements of the host that a state needs once per boot, made once for all tests."""
 
 from __future__ import annotations
 
@@ -28,71 +28,74 @@ from penstock.emulate.disks import measure_floor
 measure_floor._LOOP_S, measure_floor._LOOPS = 0.03, 1
 """
 _MEASURE_BRIEFLY = f"{_BRIEF}measure_floor.host_floor()"
-#: beginning of a command line of penstock whose measurement of the floor, if it makes one, is brief
+#: prefix of a penstock command line with a brief measurement of the floor
 BRIEFLY = (*commands.CODE, f"{_BRIEF}from penstock.cli import main; main()")
 
 
 def with_known_host(state: Path) -> Path:
-    """Makes a state directory where it is known how fast disks can be here and what tracing costs."""
+    """Create a state directory with measurements of the fastest disk and of the cost of tracing."""
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name, text in _measured().items():
+    for name, text in _measured_texts().items():
         (state / name).write_text(text)
         (state / name).chmod(0o600)
     return state
 
 
 @functools.cache
-def _measured() -> dict[str, str]:
-    """Text of each file that could be measured; a command names a missing one when it needs it.
+def _measured_texts() -> dict[str, str]:
+    """Return the text of each measured file; a command that needs a missing one reports it.
 
-    One process measures and the others of this boot and build take its result. Tests that run alone do not
-    take what was measured while the processors were shared. Tests that share them judge no time: their floor
-    is measured briefly and counts as that of a quiet host, else each command that finds the host idle would
-    measure it again. The cost of tracing is planted for all: no test judges what tracing adds to a study.
+    One process measures, and the others of this boot and build reuse its result. Tests that run alone do not
+    reuse a measurement from shared processors. Tests on shared processors do not assert times: their floor
+    is measured briefly and marked as that of an idle host, because a command on an idle host would otherwise
+    measure it again. The cost of tracing is constant: no test asserts what tracing adds to a study.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    built = Path(_native.__file__).stat().st_mtime_ns
+    build_ns = Path(_native.__file__).stat().st_mtime_ns
     kind = "brief" if os.environ.get("PYTEST_XDIST_WORKER") else "alone"
     _CACHE.mkdir(parents=True, exist_ok=True)
-    cache = _CACHE / f"{boot}-{built}-{kind}.json"
+    cache = _CACHE / f"{boot}-{build_ns}-{kind}.json"
     with (_CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not cache.exists():
             floor = _measure_briefly() if kind == "brief" else _measure(_MEASURE)
             write_atomic(cache, json.dumps({**floor, _COST: planted_cost()}))
-        known: dict[str, str] = json.loads(cache.read_text())
-    return known
+        texts: dict[str, str] = json.loads(cache.read_text())
+    return texts
 
 
 def _measure_briefly() -> dict[str, str]:
     texts = _measure(_MEASURE_BRIEFLY)
     if _FLOOR in texts:
         floor = json.loads(texts[_FLOOR])
-        for each in filter(None, (floor, floor["io_uring"])):
-            each["busy_share"] = 0.0
+        for measurement in filter(None, (floor, floor["io_uring"])):
+            measurement["busy_share"] = 0.0
         texts[_FLOOR] = json.dumps(floor)
     return texts
 
 
 def planted_cost() -> str:
-    """Text of a record of what tracing costs here, in each mode."""
+    """Return the text of a record with constant costs of tracing in each mode."""
     run = {"hook": 50.0, "low": 50.0, "high": 50.0, "account": 50.0, "idle": 60.0, "left": 40.0}
     cost = {"calls": run, "others": run, "rounds": 6, "basis": "planted"}
     return json.dumps({f"{os.uname().release} {mode}": cost for mode in MODES})
 
 
 def _measure(program: str) -> dict[str, str]:
-    """Text of the floor that a program leaves in a state directory of its own, if it leaves one."""
-    where = Path(tempfile.mkdtemp(prefix="penstock-known-host-"))
+    """Run a program with its own state directory; return the text of the floor if it wrote one."""
+    directory = Path(tempfile.mkdtemp(prefix="penstock-known-host-"))
     try:
-        own = {"PENSTOCK_STATE": str(where / "state"), "PENSTOCK_RUNTIME": str(where / "run")}
-        line = [sys.executable, "-c", program]
-        done = subprocess.run(
-            line, env=os.environ | own, capture_output=True, text=True, timeout=180
+        environment = {
+            "PENSTOCK_STATE": str(directory / "state"),
+            "PENSTOCK_RUNTIME": str(directory / "run"),
+        }
+        argv = [sys.executable, "-c", program]
+        result = subprocess.run(
+            argv, env=os.environ | environment, capture_output=True, text=True, timeout=180
         )
-        if "ImportError" in done.stderr or "ModuleNotFoundError" in done.stderr:
-            raise RuntimeError(done.stderr)
-        floor = where / "state" / _FLOOR
+        if "ImportError" in result.stderr or "ModuleNotFoundError" in result.stderr:
+            raise RuntimeError(result.stderr)
+        floor = directory / "state" / _FLOOR
         return {_FLOOR: floor.read_text()} if floor.exists() else {}
     finally:
-        shutil.rmtree(where)
+        shutil.rmtree(directory)

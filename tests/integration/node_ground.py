@@ -55,8 +55,8 @@ class Ground:
     tokens: set[str] = field(default_factory=set)
 
     @classmethod
-    def made(cls, where: Path) -> Ground:
-        """Use an empty directory with a short path, because paths of sockets are limited."""
+    def create(cls, where: Path) -> Ground:
+        """Create a ground in an empty directory; its path is short because paths of sockets are limited."""
         environment = {
             **os.environ,
             "PENSTOCK_STATE": str(with_known_host(where / "state")),
@@ -64,32 +64,32 @@ class Ground:
         }
         return cls(where, environment)
 
-    def penstock(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    def penstock(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command of penstock and return its result."""
-        line = [sys.executable, "-m", "penstock", *words]
+        argv = [sys.executable, "-m", "penstock", *arguments]
         return commands.run(
-            line, env=self.environment, capture_output=True, text=True, timeout=120, **options
+            argv, env=self.environment, capture_output=True, text=True, timeout=120, **options
         )
 
     def journal(self) -> Journal:
         """The undo journal."""
         return Journal(self.where / "state" / "journal.jsonl")
 
-    def seen(self) -> dict[str, object]:
+    def host_objects(self) -> dict[str, object]:
         """Mounts, groups, namespaces, links, processes and files that belong to this state."""
         self.tokens |= tokens_in(self.journal().path)
         others = self._tokens_of_others()
-        found = hierarchies()
-        roots = {*found.v1.values(), *([found.unified] if found.unified else [])}
+        layout = hierarchies()
+        roots = {*layout.v1.values(), *([layout.unified] if layout.unified else [])}
         mark = f"PENSTOCK_STATE={self.where / 'state'}".encode()
-        ours = [p for p in Path("/proc").glob("[0-9]*") if _carries(p, mark)]
+        processes = [p for p in Path("/proc").glob("[0-9]*") if _carries(p, mark)]
         groups = sorted(str(p) for r in roots for p in r.glob("penstock-gt*"))
         # tests of other workers have groups with the same names
         others |= self._tokens_of_others()
         return {
             "mounts": sorted(m.point for m in mounts() if m.point.startswith(str(self.where))),
             "groups": [g for g in groups if not any(t in g for t in others)],
-            "processes": sorted(_line(p) for p in ours),
+            "processes": sorted(_line(p) for p in processes),
             "files": sorted(
                 str(p) for p in (self.where / "state-passable" / "clusters").glob("*") if p.exists()
             ),
@@ -103,10 +103,10 @@ class Ground:
             "tokens": [m.point for m in mounts() if any(t in m.source for t in self.tokens)],
         }
 
-    def assert_seen(self, expected: dict[str, object], context: str = "") -> None:
+    def assert_host_objects(self, expected: dict[str, object], context: str = "") -> None:
         """Compare the objects on the host; interfaces disappear shortly after their namespace."""
-        until = time.monotonic() + 60
-        while (seen := self.seen()) != expected and time.monotonic() < until:
+        deadline_s = time.monotonic() + 60
+        while (seen := self.host_objects()) != expected and time.monotonic() < deadline_s:
             time.sleep(0.05)
         assert seen == expected, context
 
@@ -140,14 +140,14 @@ def tokens_in(journal: Path) -> set[str]:
 @pytest.fixture(name="ground")
 def one_ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
     """A ground for one test, with its state in the environment; the teardown runs undo."""
-    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    made = Ground.made(where)
-    (where / "run").mkdir()
+    directory = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
+    ground = Ground.create(directory)
+    (directory / "run").mkdir()
     for key in ("PENSTOCK_STATE", "PENSTOCK_RUNTIME"):
-        monkeypatch.setenv(key, made.environment[key])
-    yield made
-    undo(made.journal(), own=True, everything=True)
-    shutil.rmtree(where)
+        monkeypatch.setenv(key, ground.environment[key])
+    yield ground
+    undo(ground.journal(), own=True, everything=True)
+    shutil.rmtree(directory)
 
 
 def _carries(process: Path, mark: bytes) -> bool:

@@ -30,16 +30,16 @@ class Receivers:
     pickles: int
     influx: int
     remote: int
-    elsewhere: int
+    prometheus_port: int
 
     @classmethod
-    def of(cls, place: Path, elsewhere: int = 0) -> Receivers:
-        """Write a configuration below `place`; `elsewhere`: port of a server with Prometheus' API."""
+    def of(cls, directory: Path, prometheus_port: int = 0) -> Receivers:
+        """Write a configuration in `directory`; `prometheus_port`: port of a server with Prometheus' API."""
         ports = [free_port() for _ in range(4)]
         lines, pickles, influx, remote = ports
         settings = {
             "targets": [
-                {"server": "prom", "type": "prometheus", "address": f"127.0.0.1:{elsewhere}"}
+                {"server": "prom", "type": "prometheus", "address": f"127.0.0.1:{prometheus_port}"}
             ],
             "metrics": [{"name": "cpu", "server": "prom", "query": "cpu"}],
             "collectors": {
@@ -48,10 +48,10 @@ class Receivers:
                 "remote": {"type": "remote-write", "port": remote},
             },
         }
-        config = place / "config.json"
+        config = directory / "config.json"
         config.write_text(json.dumps(settings))
         config.chmod(0o600)
-        return cls(config, *ports, elsewhere)
+        return cls(config, *ports, prometheus_port)
 
 
 def listens(port: int) -> bool:
@@ -60,8 +60,8 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def posted(port: int, path: str, body: bytes, **headers: str) -> int:
-    """Post a body to a receiver and return the status; with its token unless a header has another."""
+def post(port: int, path: str, body: bytes, **headers: str) -> int:
+    """Post a body to a receiver and return the status; with its token unless `headers` has another one."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}{path}",
         data=body,
@@ -69,22 +69,21 @@ def posted(port: int, path: str, body: bytes, **headers: str) -> int:
         headers={"Authorization": f"Token {TOKEN}", **headers},
     )
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return int(answer.status)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code
 
 
 @contextlib.contextmanager
-def answering(*answers: tuple[int, dict[str, str], bytes]) -> Iterator[tuple[int, list[str]]]:
-    """A server elsewhere with these answers in turn, the last of them again and again; its port, and what it
-    was asked for."""
-    asked: list[str] = []
+def run_server(*answers: tuple[int, dict[str, str], bytes]) -> Iterator[tuple[int, list[str]]]:
+    """Run a server that gives the answers in turn and repeats the last; yield its port and request paths."""
+    request_paths: list[str] = []
 
-    class Elsewhere(http.server.BaseHTTPRequestHandler):
+    class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            status, headers, body = answers[min(len(asked), len(answers) - 1)]
-            asked.append(self.path)
+            status, headers, body = answers[min(len(request_paths), len(answers) - 1)]
+            request_paths.append(self.path)
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
@@ -97,10 +96,10 @@ def answering(*answers: tuple[int, dict[str, str], bytes]) -> Iterator[tuple[int
 
         def log_message(self, *_: Any) -> None: ...
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield server.server_address[1], asked
+        yield server.server_address[1], request_paths
     finally:
         server.shutdown()
         server.server_close()

@@ -35,7 +35,7 @@ def _ip(*arguments: str) -> None:
 
 @contextlib.contextmanager
 def namespaces(subnet: str, count: int) -> Iterator[list[str]]:
-    """Namespaces with the addresses `subnet`.1, .2, …; this host has `subnet`.254.
+    """Create namespaces with the addresses `subnet`.1, .2, …; this host has `subnet`.254.
 
     Names are new each time: links of a removed namespace stay for a moment.
     """
@@ -45,19 +45,19 @@ def namespaces(subnet: str, count: int) -> Iterator[list[str]]:
         _ip("link", "add", name, "type", "bridge")
         _ip("addr", "add", f"{subnet}.254/24", "dev", name)
         _ip("link", "set", name, "up")
-        for i, there in enumerate(names):
+        for i, namespace in enumerate(names):
             link = f"{name}v{i}"
-            _ip("netns", "add", there)
-            _ip("link", "add", link, "type", "veth", "peer", "name", "e0", "netns", there)
+            _ip("netns", "add", namespace)
+            _ip("link", "add", link, "type", "veth", "peer", "name", "e0", "netns", namespace)
             _ip("link", "set", link, "master", name, "up")
-            _ip("-n", there, "addr", "add", f"{subnet}.{i + 1}/24", "dev", "e0")
-            _ip("-n", there, "link", "set", "e0", "up")
-            _ip("-n", there, "link", "set", "lo", "up")
+            _ip("-n", namespace, "addr", "add", f"{subnet}.{i + 1}/24", "dev", "e0")
+            _ip("-n", namespace, "link", "set", "e0", "up")
+            _ip("-n", namespace, "link", "set", "lo", "up")
         yield names
     finally:
-        for there in names:
+        for namespace in names:
             with contextlib.suppress(subprocess.CalledProcessError):
-                _ip("netns", "del", there)
+                _ip("netns", "del", namespace)
         with contextlib.suppress(subprocess.CalledProcessError):
             _ip("link", "del", name)
 
@@ -89,10 +89,10 @@ class SshServer:
             self.process = commands.popen(
                 [*argv, "-D", "-e", "-f", str(where / "config")], stdout=sink, stderr=sink
             )
-        until = time.monotonic() + 30
+        deadline_s = time.monotonic() + 30
         while b"Server listening" not in log.read_bytes():
             assert self.process.poll() is None, log.read_text()
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline_s
             time.sleep(0.01)
 
     def keys(self) -> str:
@@ -130,14 +130,17 @@ class RemoteHosts:
     @classmethod
     @contextlib.contextmanager
     def up(cls, names: Sequence[str], subnet: str = SUBNET, *, ssh: bool = False) -> Iterator[Self]:
-        """Hosts of these names; everything is removed at the end."""
+        """Create hosts with these names; remove them at the end."""
         with contextlib.ExitStack() as stack:
-            there = stack.enter_context(namespaces(subnet, len(names)))
+            namespace_names = stack.enter_context(namespaces(subnet, len(names)))
             where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
             stack.callback(shutil.rmtree, where, ignore_errors=True)
             (where / "here").mkdir()
             hosts = cls(
-                Ground.made(where / "here"), {}, dict(zip(names, there, strict=True)), where
+                Ground.create(where / "here"),
+                {},
+                dict(zip(names, namespace_names, strict=True)),
+                where,
             )
             lines = []
             for i, name in enumerate(names):
@@ -145,9 +148,9 @@ class RemoteHosts:
                 hosts._add(name)
                 access = f"netns: {hosts.namespaces[name]}"
                 if ssh:
-                    place = where / name / "ssh"
-                    place.mkdir(mode=0o700)
-                    server = SshServer(hosts.namespaces[name], address, place, 1000 * i)
+                    ssh_directory = where / name / "ssh"
+                    ssh_directory.mkdir(mode=0o700)
+                    server = SshServer(hosts.namespaces[name], address, ssh_directory, 1000 * i)
                     stack.callback(server.end)
                     access = server.keys()
                 lines.append(hosts._line(name, address, access))
@@ -160,31 +163,33 @@ class RemoteHosts:
         """The coordinator and the hosts."""
         return [self.here, *self.others.values()]
 
-    def note(self) -> None:
+    def record_tokens(self) -> None:
         """Record the tokens in the journals, which identify their objects."""
         for ground in self.grounds():
-            ground.seen()
+            ground.host_objects()
 
-    def nothing_left(self) -> None:
+    def assert_nothing_left(self) -> None:
         """Assert that no host has open changes or objects of nodes."""
         for ground in self.grounds():
             assert ground.journal().open_entries() == []
             assert ground.tokens or ground is self.here
-            left = {
-                k: v for k, v in ground.seen().items() if v and k not in ("groups", "processes")
+            objects = {
+                k: v
+                for k, v in ground.host_objects().items()
+                if v and k not in ("groups", "processes")
             }
             groups = [g for r in _roots() for g in r.glob("penstock-*")]
-            left["groups"] = [g for g in groups if any(t in g.name for t in ground.tokens)]
-            assert not any(left.values()), left
+            objects["groups"] = [g for g in groups if any(t in g.name for t in ground.tokens)]
+            assert not any(objects.values()), objects
 
     def _add(self, name: str) -> None:
         """Create a host."""
-        own = self.where / name
-        own.mkdir()
-        ground = self.others[name] = Ground.made(own)
+        directory = self.where / name
+        directory.mkdir()
+        ground = self.others[name] = Ground.create(directory)
         state = ground.environment["PENSTOCK_STATE"]
         ground.environment["PENSTOCK_RUNTIME"] = f"{state}/run"
-        python = own / "python"
+        python = directory / "python"
         python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         python.chmod(0o755)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.known_host import with_known_host
-from tests.integration.receivers import Receivers, listens, posted
+from tests.integration.receivers import Receivers, listens, post
 from tests.support import commands
 from tests.support.environment import environment_in
 from tests.support.files import files_below
@@ -462,13 +462,11 @@ def test_a_server_with_receivers(ground: Ground) -> None:
         with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 201
         until(lambda: listens(receivers.influx))
-        assert posted(receivers.influx, "/write", b"m v=1 1") == 204
+        assert post(receivers.influx, "/write", b"m v=1 1") == 204
 
         def rejected_writes() -> list[int]:
             rejected = ({"Authorization": "Token x"}, {"Authorization": ""})
-            return [
-                posted(receivers.influx, "/write", b"m v=1 2", **headers) for headers in rejected
-            ]
+            return [post(receivers.influx, "/write", b"m v=1 2", **headers) for headers in rejected]
 
         assert as_nobody(rejected_writes) == [401, 401]
         assert any(path.suffix == ".batches" for path in ground.created())

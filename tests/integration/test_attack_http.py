@@ -16,11 +16,11 @@ from tests.integration.http_attack import (
     OPERATIONS,
     STREAMS,
     Server,
-    aimed,
-    answered,
-    hurried,
     one_server,
-    tried,
+    run_cases,
+    send,
+    shorten_waits,
+    use_existing_objects,
 )
 from tests.integration.node_ground import NODES
 
@@ -39,12 +39,12 @@ def test_every_answer_is_documented_in_the_openapi(server: Server, name: str) ->
         response_schema_conformance,
     ]
 
-    @tried(name, EXAMPLES)
+    @run_cases(name, EXAMPLES)
     def ask(case: Case, known: bool) -> None:
         if known:
-            aimed(case, server)
-        hurried(case.body)
-        hurried(case.query)
-        answer = answered(case, server, f"Bearer {server.token}")
+            use_existing_objects(case, server)
+        shorten_waits(case.body)
+        shorten_waits(case.query)
+        answer = send(case, server, f"Bearer {server.token}")
         assert answer.status_code not in (401, 403, 421)
         case.validate_response(answer, checks=checks)

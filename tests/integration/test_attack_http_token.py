@@ -8,10 +8,10 @@ from schemathesis import Case
 from tests.integration.http_attack import (
     OPERATIONS,
     Server,
-    aimed,
-    answered,
     one_server,
-    tried,
+    run_cases,
+    send,
+    use_existing_objects,
 )
 from tests.integration.node_ground import NODES
 
@@ -23,12 +23,12 @@ pytestmark = [*NODES, pytest.mark.long]
 def test_no_operation_is_executed_without_the_token(server: Server, name: str) -> None:
     before = server.journal()
 
-    @tried(name, 6)
+    @run_cases(name, 6)
     def attack(case: Case, known: bool) -> None:
         if known:
-            aimed(case, server)
+            use_existing_objects(case, server)
         for authorization in (None, f"Bearer {server.token[:-1]}"):
-            answer = answered(case, server, authorization)
+            answer = send(case, server, authorization)
             assert answer.status_code == 401, case.as_curl_command()
             assert set(answer.json()) == {"detail"}
 

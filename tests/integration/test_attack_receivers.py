@@ -23,7 +23,7 @@ from penstock.host.journal.journal import new_token
 from penstock.parts.monitoring.collectors.http_push import snapped
 from tests.fuzz.drive import input_of
 from tests.fuzz.targets.points import targets
-from tests.integration.receivers import MATRIX, Receivers, answering, listens, posted
+from tests.integration.receivers import MATRIX, Receivers, listens, post, run_server
 from tests.support import commands
 from tests.support.waiting import until
 from tests.unit import test_experiment_server
@@ -80,9 +80,9 @@ class Server(test_experiment_server.Server):
         name, seconds = f"alive_{now_ns}", now_ns / 1e9
         exchange(self.at.lines, f"{name}.line 1 {seconds:.6f}\n".encode())
         exchange(self.at.pickles, carbon_frame(pickle.dumps([(f"{name}.pickle", (seconds, 1))])))
-        assert posted(self.at.influx, "/write", f"{name} influx=1 {now_ns}".encode()) == 204
+        assert post(self.at.influx, "/write", f"{name} influx=1 {now_ns}".encode()) == 204
         message = native.remote_write_message([(f"{name}_remote", {})], [[(now_ns // 10**6, 1.0)]])
-        assert posted(self.at.remote, "/api/v1/write", snapped(bytes(message))) == 204
+        assert post(self.at.remote, "/api/v1/write", snapped(bytes(message))) == 204
         for end in (".line", ".pickle", "_influx", "_remote"):
             until(lambda end=end: len(self.stored(name + end)) == 1)  # type: ignore[misc]
         log = (self.place / "log").read_text()
@@ -119,18 +119,18 @@ def carbon_frame(data: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with answering((200, {}, MATRIX)) as (port, _):
+    with run_server((200, {}, MATRIX)) as (port, _):
         running = Server(tmp_path_factory.mktemp("attacked"), port)
         yield running
         running.end()
 
 
 SENDERS: dict[str, Callable[[Server, bytes], object]] = {
-    "line-protocol": lambda s, d: posted(s.at.influx, "/write", d),
+    "line-protocol": lambda s, d: post(s.at.influx, "/write", d),
     "graphite-lines": lambda s, d: exchange(s.at.lines, d),
     "graphite-pickle": lambda s, d: exchange(s.at.pickles, carbon_frame(d)),
-    "remote-write": lambda s, d: posted(s.at.remote, "/api/v1/write", snapped(d)),
-    "remote-write-packed": lambda s, d: posted(s.at.remote, "/api/v1/write", d),
+    "remote-write": lambda s, d: post(s.at.remote, "/api/v1/write", snapped(d)),
+    "remote-write-packed": lambda s, d: post(s.at.remote, "/api/v1/write", d),
 }
 
 
@@ -227,9 +227,9 @@ def test_names_are_not_used_as_paths_or_commands(server: Server) -> None:
         line = name.encode("utf-8", "surrogatepass")
         exchange(server.at.lines, line.replace(b" ", b"_") + b" 1 1700000000\n")
         exchange(server.at.pickles, carbon_frame(pickle.dumps([(name, (1_700_000_000, 1))])))
-        posted(server.at.influx, "/write", line.replace(b" ", b"\\ ") + b" v=1 1")
+        post(server.at.influx, "/write", line.replace(b" ", b"\\ ") + b" v=1 1")
         message = native.remote_write_message([("m", {name[:3000]: name[:3000]})], [[(1, 1.0)]])
-        posted(server.at.remote, "/write", snapped(bytes(message)))
+        post(server.at.remote, "/write", snapped(bytes(message)))
         server.ask("mine/fetched", {"server": "prom", "query": name, "metric": name[:500]})
         server.ask("mine/collectors", {"collector": name[:500], "on": False})
     server.assert_alive()
@@ -242,10 +242,10 @@ def test_names_are_not_used_as_paths_or_commands(server: Server) -> None:
 def test_a_source_belongs_to_its_collector(server: Server) -> None:
     for source in ("collectd", "influx", "remote"):
         headers = {"X-Penstock-Batch": f"{source} 7"}
-        status = posted(server.at.influx, "/write", b"a v=1 1", **headers)
+        status = post(server.at.influx, "/write", b"a v=1 1", **headers)
         assert status == 409, source
-    assert posted(server.at.influx, "/write", b"a v=1 1", Authorization="Token x") == 401
-    assert posted(server.at.influx, "/write", b"a v=1 1", Authorization="") == 401
+    assert post(server.at.influx, "/write", b"a v=1 1", Authorization="Token x") == 401
+    assert post(server.at.influx, "/write", b"a v=1 1", Authorization="") == 401
     server.assert_alive()
 
 
@@ -276,7 +276,7 @@ def test_experiments_of_other_users_are_inaccessible(server: Server) -> None:
 
 def test_only_configured_servers_are_queried(server: Server) -> None:
     """A request cannot choose a server that is not configured."""
-    with answering((200, {}, MATRIX)) as (port, queries):
+    with run_server((200, {}, MATRIX)) as (port, queries):
         for name in (f"http://127.0.0.1:{port}", f"127.0.0.1:{port}", "file:///etc/passwd", ""):
             request = {"server": name, "query": "up", "metric": "m"}
             assert server.ask("mine/fetched", request).status_code in (400, 404), name
@@ -288,7 +288,7 @@ def test_only_configured_servers_are_queried(server: Server) -> None:
 
 def test_invalid_answers_of_a_queried_server(tmp_path: Path) -> None:
     deep = b"[" * 200_000
-    with answering((200, {}, MATRIX)) as (inner, redirected):
+    with run_server((200, {}, MATRIX)) as (inner, redirected):
         redirect = {"Location": f"http://127.0.0.1:{inner}/api/v1/query_range"}
         matrix = b'{"status":"success","data":{"resultType":"matrix","result":[%s]}}'
         answers = (
@@ -301,7 +301,7 @@ def test_invalid_answers_of_a_queried_server(tmp_path: Path) -> None:
             (200, {}, matrix % (b'{"metric":{"l":"%s"},"values":[[1,"1"]]}' % (b"x" * 100_000))),
             (500, {}, b"no"),
         )
-        with answering(*answers) as (port, queries):
+        with run_server(*answers) as (port, queries):
             server = Server(tmp_path, port)
             try:
                 for number in range(len(answers)):
@@ -336,15 +336,15 @@ def test_oversized_input(server: Server) -> None:
     exchange(server.at.pickles, carbon_frame(b"(" * (1 << 20)))
     exchange(server.at.pickles, carbon_frame(b"\x80\x04" + b"\x5d\x94" * 200_000 + b"."))
     exchange(server.at.pickles, carbon_frame(b"\x80\x04]" + b"(2" * 200_000 + b"e."))
-    assert posted(server.at.influx, "/write", b"\n" * (33 << 20)) == 413
+    assert post(server.at.influx, "/write", b"\n" * (33 << 20)) == 413
     bomb = gzip.compress(b"\0" * (256 << 20), 1)
-    assert posted(server.at.influx, "/write", bomb, **{"Content-Encoding": "gzip"}) == 400
+    assert post(server.at.influx, "/write", bomb, **{"Content-Encoding": "gzip"}) == 400
     many = "".join(f"m{n} v=1 1\n" for n in range(100_500)).encode()
     # a separate source exceeds the limit of series per source
     headers = {"X-Penstock-Batch": "many 0"}
-    assert posted(server.at.influx, "/write", many, **headers) == 400
+    assert post(server.at.influx, "/write", many, **headers) == 400
     tags = ",".join(f"t{n}=v" for n in range(10_000))
-    assert posted(server.at.influx, "/write", f"m,{tags} v=1 1".encode()) == 400
-    assert posted(server.at.remote, "/write", b"\xff\xff\xff\xff\x0f" + b"x" * 100) == 400
-    assert posted(server.at.remote, "/write", snapped(b"\n\xff\xff\xff\xff\x0f")) == 400
+    assert post(server.at.influx, "/write", f"m,{tags} v=1 1".encode()) == 400
+    assert post(server.at.remote, "/write", b"\xff\xff\xff\xff\x0f" + b"x" * 100) == 400
+    assert post(server.at.remote, "/write", snapped(b"\n\xff\xff\xff\xff\x0f")) == 400
     server.assert_alive()

@@ -101,7 +101,7 @@ def test_a_counter_of_a_disk_triggers_a_change_in_each_window(bench: Bench) -> N
 def ground() -> Iterator[Ground]:
     directory = Path(f"/var/tmp/cond-{os.getpid()}-{time.monotonic_ns() % 10**6}")
     directory.mkdir(mode=0o755)
-    yield Ground.made(directory)
+    yield Ground.create(directory)
     shutil.rmtree(directory, ignore_errors=True)
 
 

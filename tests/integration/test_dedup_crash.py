@@ -61,11 +61,11 @@ def recover(ground: Ground, seed: int) -> None:  # noqa: F811
     committed = kill_at_step(ground, seed)
     served = ground.mount()
     assert_committed_versions(ground, seed, committed)
-    assert ground.verified().damaged_files == 0
+    assert ground.verify().damaged_files == 0
     ground.collect()
     assert list((ground.store / "tmp").iterdir()) == []
     assert_committed_versions(ground, seed, committed)
-    verified = ground.verified()
+    verified = ground.verify()
     assert verified.damaged_files == 0
     assert len(ground.chunks()) == verified.chunks
     assert served.daemon.alive

@@ -242,7 +242,7 @@ def test_all_versions_are_identical_while_the_configuration_toggles(ground: Grou
     ground.remount(chunking="off")
     for name, expected in versions.items():
         assert (ground.point / name).read_bytes() == expected, name
-    assert ground.verified().damaged_files == 0
+    assert ground.verify().damaged_files == 0
 
 
 def test_concurrent_writers_of_a_family(ground: Ground) -> None:  # noqa: F811
@@ -274,12 +274,12 @@ def test_concurrent_writers_of_a_family(ground: Ground) -> None:  # noqa: F811
     for number in range(6):
         expected = content_of(200_000, 14) + content_of(200_000, 1000 + number)
         assert (ground.point / f"part.{number}").read_bytes() == expected
-    assert ground.verified().damaged_files == 0
+    assert ground.verify().damaged_files == 0
     before = len(ground.chunks())
     result = ground.collect()
     assert len(ground.chunks()) == before - result.removed_chunks
     assert ground.collect().removed_chunks == 0
-    assert ground.verified().damaged_files == 0
+    assert ground.verify().damaged_files == 0
 
 
 def test_a_shared_chunk_outlasts_one_of_its_files(ground: Ground) -> None:  # noqa: F811
@@ -319,7 +319,7 @@ def test_a_damaged_chunk_is_reported_and_never_returned(
     with pytest.raises(OSError, match="Input/output") as caught:
         path.read_bytes()
     assert caught.value.errno == errno.EIO
-    result = ground.verified()
+    result = ground.verify()
     assert (result.maps, result.damaged_files) == (2, 1)
     assert result.damaged[0][0] == "f"
     assert chunk.name in result.damaged[0][1]
@@ -344,14 +344,14 @@ def test_a_truncated_map_is_reported_and_protects_all_chunks(ground: Ground, len
     with pytest.raises(OSError, match="Input/output"), open(path, "ab"):
         pass
     before = ground.chunks()
-    assert ground.verified().damaged_files == 1
+    assert ground.verify().damaged_files == 1
     with pytest.raises(PenstockError, match=r"map .*/f is damaged"):
         ground.collect()
     assert ground.chunks() == before
     path.write_bytes(content)
     assert path.read_bytes() == content
     assert ground.collect().removed_chunks > 0
-    assert ground.verified().damaged_files == 0
+    assert ground.verify().damaged_files == 0
 
 
 def test_a_store_in_use_is_not_collected_by_others(ground: Ground) -> None:  # noqa: F811

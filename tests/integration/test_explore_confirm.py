@@ -66,6 +66,9 @@ def test_placements_are_measured_once_and_the_store_is_removed(ground: Ground) -
     assert "Predicted and measured" in page
     until = time.monotonic() + 60  # interfaces disappear shortly after their namespace
     kinds = ("processes", "links", "tokens")
-    while any((remaining := ground.seen())[kind] for kind in kinds) and time.monotonic() < until:
+    while (
+        any((remaining := ground.host_objects())[kind] for kind in kinds)
+        and time.monotonic() < until
+    ):
         time.sleep(0.1)
     assert [remaining[kind] for kind in kinds] == [[], [], []]

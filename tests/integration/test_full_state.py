@@ -111,7 +111,7 @@ class Ground:
         flags = _REMOUNT | (0 if takes else _RDONLY)
         assert _libc.mount(b"t", os.fsencode(self.state), b"tmpfs", flags, None) == 0
 
-    def seen(self) -> dict[str, Any]:
+    def host_objects(self) -> dict[str, Any]:
         """Mounts, groups, processes and namespaces of this state directory."""
         layout = hierarchies()
         roots = {*layout.v1.values(), *([layout.unified] if layout.unified else [])}
@@ -123,10 +123,10 @@ class Ground:
             "namespaces": sorted((self.where / "run").glob("netns-*")),
         }
 
-    def assert_seen(self, expected: dict[str, Any]) -> None:
+    def assert_host_objects(self, expected: dict[str, Any]) -> None:
         """Compare the objects on the host; processes end shortly after their command."""
         deadline = time.monotonic() + 60
-        while (seen := self.seen()) != expected and time.monotonic() < deadline:
+        while (seen := self.host_objects()) != expected and time.monotonic() < deadline:
             time.sleep(0.1)
         assert seen == expected
 
@@ -163,7 +163,7 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
 
 def test_nothing_is_started_with_a_full_journal(ground: Ground) -> None:
     ground.fill()
-    before = ground.seen()
+    before = ground.host_objects()
     ground.refused("disk", "up", "none", "--backing", "backing", "--mount", "disk")
     ground.refused("nodes", "up", "platform.yaml")
     command = ("--", "touch", ground.where / "ran")
@@ -179,7 +179,7 @@ def test_nothing_is_started_with_a_full_journal(ground: Ground) -> None:
     assert result.returncode == 1, result.stderr
     assert "disk is full" in result.stderr or "journal" in result.stderr
     assert "Traceback" not in result.stderr
-    ground.assert_seen(before)
+    ground.assert_host_objects(before)
 
 
 def test_a_setting_of_the_host_is_not_changed_with_a_full_journal(ground: Ground) -> None:
@@ -215,7 +215,7 @@ def test_a_full_journal_allows_only_the_stop_of_a_disk(ground: Ground) -> None:
     ]
     assert mounts_at(ground.where / "other") == []
     ground.document("disk", "down", "disk")
-    assert ground.seen()["mounts"] == []
+    assert ground.host_objects()["mounts"] == []
     assert Journal().open_entries() == []
 
 
@@ -224,14 +224,14 @@ def test_a_disk_can_be_stopped_with_a_read_only_journal(ground: Ground) -> None:
     ground.take_writes(False)
     ground.refused("disk", "set", "disk", "limits.read=1MB/s")
     ground.refused("disk", "down", "disk")
-    assert ground.seen()["mounts"] == []
+    assert ground.host_objects()["mounts"] == []
     ground.take_writes(True)
     assert {u["outcome"] for u in ground.document("undo")["undone"]} == {"gone"}
     assert Journal().open_entries() == []
 
 
 def test_a_full_journal_allows_only_the_stop_of_nodes(ground: Ground) -> None:
-    before = ground.seen()
+    before = ground.host_objects()
     up = ground.document("nodes", "up", "platform.yaml")
     group = up["nodes"][0]["paths"]
     ground.fill()
@@ -248,7 +248,7 @@ def test_a_full_journal_allows_only_the_stop_of_nodes(ground: Ground) -> None:
         ground.refused("nodes", "set", "n-0", setting)
         assert _values(ground, group) == values, setting
     ground.document("nodes", "down")
-    ground.assert_seen(before)
+    ground.assert_host_objects(before)
     assert Journal().open_entries() == []
 
 

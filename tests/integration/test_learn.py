@@ -15,7 +15,7 @@ import pytest
 
 from penstock.archive.runs import bundles
 from penstock.cli import main
-from tests.integration.ground import clean, prepared
+from tests.integration.ground import is_clean, prepare_directory
 from tests.support import commands
 
 pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio")
@@ -33,7 +33,7 @@ SMALL = [
 
 @pytest.fixture
 def ground(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    return prepared(tmp_path)
+    return prepare_directory(tmp_path)
 
 
 def penstock(argv: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -79,7 +79,7 @@ def test_a_killed_measurement_is_resumed(ground: tuple[Path, dict[str, str]]) ->
     assert 0 < task["low"] < task["time_s"]
     for name, mtime_ns in finished.items():  # finished runs are not repeated
         assert (out / "runs" / name / "manifest.json").stat().st_mtime_ns == mtime_ns
-    assert clean(device)
+    assert is_clean(device)
     assert len(bundles(out)) == 14  # one study with 10 points and 4 scans
 
     # the model alone predicts the same, and prints its tree
@@ -131,7 +131,7 @@ def test_bad_input_is_reported_and_leaves_nothing(
         "state",
         "run",
     }
-    assert clean(device)
+    assert is_clean(device)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
@@ -157,7 +157,7 @@ def test_a_full_and_a_read_only_directory(
         assert full.returncode == 1
         assert "No space left on device" in full.stderr
         assert "Traceback" not in full.stderr
-        assert clean(device)
+        assert is_clean(device)
         assert not (out / "model.json").exists()
         # with the actual free space nothing is started
         shutil.rmtree(out)

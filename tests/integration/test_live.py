@@ -60,7 +60,7 @@ NODES = "{nodes: [{name: n, count: 2}]}"
 def ground() -> Iterator[Ground]:
     directory = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
     directory.mkdir(mode=0o755)
-    created = Ground.made(directory)
+    created = Ground.create(directory)
     yield created
     result = created.penstock("undo", "--all")
     shutil.rmtree(directory, ignore_errors=True)

@@ -78,7 +78,7 @@ def test_disk_and_simulated_power_of_three_shards(ground: Ground) -> None:
     assert relevant == []
     assert planted["a third line in the script"]
     assert planted["a figure with another value"]
-    assert not ground.seen()["mounts"], "a disk or a node is still mounted"
+    assert not ground.host_objects()["mounts"], "a disk or a node is still mounted"
     table = (out / "shards.csv").read_text().splitlines()
     assert table[0].count("emulated power") == 3
 
@@ -102,7 +102,7 @@ def test_peers_of_a_torrent_are_scraped_over_a_separate_network(ground: Ground) 
 
 @missing("transmission-daemon", "opentracker")
 def test_a_study_that_is_killed_leaves_nothing(ground: Ground) -> None:
-    initial = ground.seen()
+    initial = ground.host_objects()
     argv = [str(STUDIES / "monitored_swarm.py"), "--quick", "-o", str(ground.where / "out")]
     study = subprocess.Popen(
         [sys.executable, *argv], env=ground.environment, stderr=subprocess.DEVNULL
@@ -118,7 +118,7 @@ def test_a_study_that_is_killed_leaves_nothing(ground: Ground) -> None:
     study.send_signal(signal.SIGKILL)
     study.wait()
     deadline = time.monotonic() + 120
-    while os.path.exists(f"/proc/{server}") or ground.seen() != initial:
+    while os.path.exists(f"/proc/{server}") or ground.host_objects() != initial:
         assert time.monotonic() < deadline, "a server, a node or a link still exists"
         time.sleep(0.5)
     assert ground.penstock("undo").returncode == 0

@@ -41,7 +41,7 @@ def output_of(cluster: Cluster, node: str, command: str) -> str:
 
 
 def test_platform_is_started_used_and_stopped(ground: Ground) -> None:
-    before = ground.seen()
+    before = ground.host_objects()
     platform = ground.where / "p.yaml"
     platform.write_text(PLATFORM.format(count=2))
     up = ground.penstock("nodes", "up", str(platform), "--set", "hosts.n.count=3")
@@ -81,12 +81,12 @@ def test_platform_is_started_used_and_stopped(ground: Ground) -> None:
     assert second.returncode == 2
     assert "up already" in second.stderr
     assert ground.penstock("nodes", "down").returncode == 0
-    ground.assert_seen(before)
+    ground.assert_host_objects(before)
     assert ground.journal().open_entries() == []
 
 
 def test_a_disk_faster_than_the_host_is_refused(ground: Ground) -> None:
-    before = ground.seen()
+    before = ground.host_objects()
     platform = ground.where / "p.yaml"
     platform.write_text(PLATFORM.format(count=2))
     changes = ("profile=nvme", "time_scale=1")
@@ -95,7 +95,7 @@ def test_a_disk_faster_than_the_host_is_refused(ground: Ground) -> None:
     up = commands.run(argv, env=ground.environment, capture_output=True, text=True, timeout=120)
     assert up.returncode == 2, up.stdout
     assert "nearest sustainable time_scale" in up.stderr
-    ground.assert_seen(before)
+    ground.assert_host_objects(before)
 
 
 def test_copy_files_to_nodes_and_from_a_node(ground: Ground) -> None:
@@ -159,7 +159,7 @@ def test_copy_files_to_nodes_and_from_a_node(ground: Ground) -> None:
 
 @RUNTIMES
 def test_a_node_has_its_own_root_processes_and_network(ground: Ground, runtime: str) -> None:
-    before = ground.seen()
+    before = ground.host_objects()
     (ground.where / "seen").write_text("by the host")
     specs = (NodeSpec("one"), NodeSpec("two"))
     with nodes_of(ground, *specs, runtime=runtime) as cluster:
@@ -187,7 +187,7 @@ def test_a_node_has_its_own_root_processes_and_network(ground: Ground, runtime: 
         output_of(cluster, "one", "(sleep 0.05 &) ; sleep 0.2")
         states = "cat /proc/[0-9]*/stat 2>/dev/null; true"  # processes end meanwhile
         until(lambda: ") Z " not in output_of(cluster, "one", states))
-    ground.assert_seen(before)
+    ground.assert_host_objects(before)
 
 
 def test_an_image_is_the_root(ground: Ground) -> None:
@@ -286,15 +286,15 @@ def test_an_unusable_image_leaves_nothing_on_the_host(ground: Ground) -> None:
     image = ground.where / "image"
     image.mkdir()
     (image / "proc").write_text("a file, where a directory has to be")
-    before = ground.seen()
+    before = ground.host_objects()
     with pytest.raises(PenstockError, match=r"node one: .*proc"):
         nodes_of(ground, NodeSpec("one", image=image))
-    ground.assert_seen(before)
+    ground.assert_host_objects(before)
     assert ground.journal().open_entries() == []
 
 
 def test_an_interrupted_up_leaves_nothing_on_the_host(ground: Ground) -> None:
-    before = ground.seen()
+    before = ground.host_objects()
     platform = ground.where / "p.yaml"
     platform.write_text(PLATFORM.format(count=60))
     argv = [sys.executable, "-m", "penstock", "nodes", "up", str(platform)]
@@ -318,7 +318,7 @@ def test_an_interrupted_up_leaves_nothing_on_the_host(ground: Ground) -> None:
             assert ground.penstock("nodes", "down").returncode == 0
         assert child.returncode != 0
         assert "Traceback" not in errors
-        ground.assert_seen(before)
+        ground.assert_host_objects(before)
         assert ground.journal().open_entries() == []
 
 
@@ -375,8 +375,8 @@ def test_freezing_stops_one_node_only(ground: Ground) -> None:
     ],
 )
 def test_bad_input_changes_nothing(ground: Ground, spec: ClusterSpec, message: str) -> None:
-    before = ground.seen()
+    before = ground.host_objects()
     with pytest.raises(BadInput, match=message):
         Cluster.up(spec, ground.journal(), outlive=False)
-    ground.assert_seen(before)
+    ground.assert_host_objects(before)
     assert ground.journal().open_entries() == []

@@ -106,10 +106,10 @@ def kill(pid: int) -> None:
 
 def check_undone(ground: Ground, before: dict[str, Any], context: str, everything: bool) -> bool:
     """Undo twice: true if the first changed something; the second must change nothing."""
-    ground.seen()  # records the tokens, which a completed undo removes from the journal
+    ground.host_objects()  # records the tokens, which a completed undo removes from the journal
     first = undo(ground.journal(), everything=everything)
     assert [u for u in first if u.outcome in ("failed", "left")] == [], context
-    ground.assert_seen(before, context)
+    ground.assert_host_objects(before, context)
     assert undo(ground.journal(), everything=everything) == [], context
     assert ground.journal().open_entries() == [], context
     return any(u.outcome == "undone" for u in first)
@@ -121,7 +121,7 @@ def test_undo_after_a_kill_at_many_points(ground: Ground) -> None:
     totals["spawn"] = 60
     assert totals["nodes"] > 150, "the supervisor's changes are not counted"
     planted = Planted(ground)
-    before = ground.seen()
+    before = ground.host_objects()
     shares = {"command": 0.25, "nodes": 0.5, "spawn": 0.25}
     killed = undone = 0
     phases: set[str] = set()
@@ -150,7 +150,7 @@ def test_undo_after_a_kill_at_many_points(ground: Ground) -> None:
 
 @pytest.mark.skipif(shutil.which("runc") is None, reason="needs runc")
 def test_undo_after_a_kill_while_runc_starts_the_nodes(ground: Ground) -> None:
-    before = ground.seen()
+    before = ground.host_objects()
     for number in range(max(2, POINTS // 5)):
         change = 60 + 400 * number // max(2, POINTS // 5)
         child = start(ground, f"nodes:{change}", "runc")
@@ -162,7 +162,7 @@ def test_undo_after_a_kill_while_runc_starts_the_nodes(ground: Ground) -> None:
 
 def test_undo_after_the_supervisor_is_killed_at_random_times(ground: Ground) -> None:
     rng = random.Random(7)
-    before = ground.seen()
+    before = ground.host_objects()
     for _ in range(max(3, POINTS // 4)):
         child = start(ground, "")
         deadline = time.monotonic() + 60
@@ -176,7 +176,7 @@ def test_undo_after_the_supervisor_is_killed_at_random_times(ground: Ground) -> 
 
 
 def test_undo_spares_a_living_owner_and_its_data(ground: Ground) -> None:
-    before = ground.seen()
+    before = ground.host_objects()
     data = ground.where / "data"
     data.mkdir()
     child = ground.where / "child.py"
@@ -202,20 +202,20 @@ def test_undo_spares_a_living_owner_and_its_data(ground: Ground) -> None:
         timeout=60,
     )
     assert result.returncode == 0, result.stderr
-    during = ground.seen()
+    during = ground.host_objects()
     assert undo(ground.journal()) == []
-    assert ground.seen() == during != before
+    assert ground.host_objects() == during != before
     pid = next(iter(registered().values())).pid
     kill(pid)
     kinds = {u.kind for u in undo(ground.journal()) if u.outcome == "undone"}
     assert {"process", "cgroup", "directory"} <= kinds
     assert (data / "f").read_text() == "kept\n"
-    ground.assert_seen(before)
+    ground.assert_host_objects(before)
     assert json.loads(result.stdout)["nodes"][0]["state"] == "running"
 
 
 def test_the_cluster_of_a_dead_conductor_ends(ground: Ground) -> None:
-    before = ground.seen()
+    before = ground.host_objects()
     code = (
         "from penstock.emulate.cluster.cluster import Cluster\n"
         "from penstock.spec.cluster import *\n"
@@ -233,9 +233,9 @@ def test_the_cluster_of_a_dead_conductor_ends(ground: Ground) -> None:
     )
     assert child.stdout is not None
     supervisor = int(child.stdout.readline())
-    assert ground.seen() != before
+    assert ground.host_objects() != before
     kill(child.pid)
     child.wait()
     wait_for_end(supervisor)
     assert undo(ground.journal()) == []
-    ground.assert_seen(before)
+    ground.assert_host_objects(before)

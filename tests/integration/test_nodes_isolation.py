@@ -155,10 +155,10 @@ def test_an_unknown_privilege_is_refused(ground: Ground, wrong: str) -> None:
 
 
 def test_a_missing_device_leaves_nothing_on_the_host(ground: Ground) -> None:
-    before = ground.seen()
+    before = ground.host_objects()
     with pytest.raises(PenstockError, match="/dev/no-such-device"):
         one_node(ground, "auto", "/dev/no-such-device")
-    ground.assert_seen(before)
+    ground.assert_host_objects(before)
 
 
 def test_auto_selects_runc_if_installed(ground: Ground) -> None:

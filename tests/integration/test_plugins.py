@@ -57,7 +57,7 @@ def with_toys(ground: Ground, *arguments: str) -> subprocess.CompletedProcess[st
 
 
 def test_a_study_on_one_node_with_a_toy_of_each_kind(ground: Ground) -> None:
-    before = ground.seen()
+    before = ground.host_objects()
     path = ground.where / "toys.study.yaml"
     path.write_text(STUDY)
     out = ground.where / "out"
@@ -75,7 +75,7 @@ def test_a_study_on_one_node_with_a_toy_of_each_kind(ground: Ground) -> None:
         (disk,) = bundle.manifest["place"]["disks"].values()
         assert disk["backend"] == "toy"
     with_toys(ground, "nodes", "down", "--all")
-    assert ground.seen()["mounts"] == before["mounts"]
+    assert ground.host_objects()["mounts"] == before["mounts"]
 
 
 def test_a_study_in_a_place_of_another_package(ground: Ground) -> None:
@@ -156,9 +156,9 @@ def test_the_disk_server_follows_the_protocol() -> None:
 def test_built_in_runtimes_follow_the_protocol(name: str, ground: Ground) -> None:
     if lacking := NODE_RUNTIMES.load(name).missing():
         pytest.skip(lacking)
-    before = ground.seen()
+    before = ground.host_objects()
     testing.check_runtime(name)
-    assert ground.seen()["mounts"] == before["mounts"]
+    assert ground.host_objects()["mounts"] == before["mounts"]
 
 
 def test_a_toy_runtime_follows_the_protocol(ground: Ground) -> None:

@@ -15,7 +15,7 @@ import pytest
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import bundles
 from penstock.profile import StorageProfile
-from tests.integration.ground import clean, prepared
+from tests.integration.ground import is_clean, prepare_directory
 from tests.support import commands
 
 pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio")
@@ -25,7 +25,7 @@ LINE = [sys.executable, "-c", "from penstock.cli import main; main()", "profile"
 
 @pytest.fixture
 def ground(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    return prepared(tmp_path)
+    return prepare_directory(tmp_path)
 
 
 @pytest.mark.timed
@@ -46,7 +46,7 @@ def test_a_profile_is_interrupted_and_resumed(
     first.send_signal(signal.SIGINT)
     output, _ = first.communicate(timeout=60)
     assert (first.returncode, output) == (130, "")
-    assert clean(device)
+    assert is_clean(device)
     finished = {b.path.name: (b.path / "manifest.json").stat().st_mtime_ns for b in bundles(out)}
     assert 2 <= len(finished) < 17
 
@@ -62,7 +62,7 @@ def test_a_profile_is_interrupted_and_resumed(
     assert len(summary["fit_errors"]) == 16  # all cells except fsync
     profile = StorageProfile.from_dict(summary["profile"])
     assert profile.to_dict() == json.loads((out / "profile.json").read_text())
-    assert clean(device)
+    assert is_clean(device)
     for name, mtime_ns in finished.items():
         assert (out / "runs" / name / "manifest.json").stat().st_mtime_ns == mtime_ns
     manifest = Bundle.open(out / "runs" / "r001").manifest

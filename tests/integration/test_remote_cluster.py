@@ -119,18 +119,18 @@ def test_nodes_on_two_hosts_are_one_cluster(hosts: Hosts) -> None:
     assert [line.split()[0] for line in named.splitlines()] == ["n-0", "n-1", "m-0", "m-1"]
     applied = json.loads(hosts.run("set", "*-1", "cpus=0.5", "--json"))["applied"]
     assert [(row["host"], row["node"]) for row in applied] == [("left", "n-1"), ("right", "m-1")]
-    hosts.note()
+    hosts.record_tokens()
     status = json.loads(hosts.run("status", "--json"))["hosts"]
     assert [len(h["status"]["nodes"]) for h in status.values()] == [2, 2]
     failed = hosts.here.penstock("hosts", "exec", "m-1", "--", "sh", "-c", "echo no >&2; exit 7")
     assert (failed.returncode, failed.stderr) == (7, "no\n")
     hosts.run("down")
-    hosts.nothing_left()
+    hosts.assert_nothing_left()
 
 
 def test_a_lost_host_is_named_and_the_other_is_restored(hosts: Hosts) -> None:
     assert hosts.start().returncode == 0
-    hosts.note()
+    hosts.record_tokens()
     python = hosts.others["right"].where / "python"
     python.chmod(0)
     status = hosts.here.penstock("hosts", "status")
@@ -145,7 +145,7 @@ def test_a_lost_host_is_named_and_the_other_is_restored(hosts: Hosts) -> None:
     assert [c["cluster"] for c in json.loads(right.stdout)["clusters"]] == ["far"]
     python.chmod(0o755)
     hosts.run("down")
-    hosts.nothing_left()
+    hosts.assert_nothing_left()
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.8, 0.95])
@@ -154,13 +154,13 @@ def test_undo_restores_every_host_after_a_kill(hosts: Hosts, share: float) -> No
     began = time.monotonic()
     assert hosts.start().returncode == 0
     took_s = time.monotonic() - began
-    hosts.note()
+    hosts.record_tokens()
     hosts.run("down")
     coordinator = hosts.start_in_background()
     time.sleep(share * took_s)
     coordinator.send_signal(signal.SIGKILL)
     coordinator.wait()
-    hosts.note()
+    hosts.record_tokens()
     undone = hosts.here.penstock("undo")
     assert undone.returncode == 0, undone.stderr
     if (
@@ -168,7 +168,7 @@ def test_undo_restores_every_host_after_a_kill(hosts: Hosts, share: float) -> No
         and hosts.here.penstock("hosts", "status").returncode == 0
     ):
         hosts.run("down")  # the start was complete
-    hosts.nothing_left()
+    hosts.assert_nothing_left()
 
 
 def test_a_failed_start_on_one_host_leaves_no_nodes_on_the_other(hosts: Hosts) -> None:

@@ -49,6 +49,6 @@ def test_measured_hosts_carry_a_cluster() -> None:
         second = hosts.here.penstock("hosts", "measure", str(file))
         assert second.returncode == 1
         assert "host left: UDP port 4789 of " in second.stderr
-        hosts.note()
+        hosts.record_tokens()
         assert hosts.here.penstock("hosts", "down").returncode == 0
-        hosts.nothing_left()
+        hosts.assert_nothing_left()

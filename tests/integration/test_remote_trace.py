@@ -65,10 +65,10 @@ def two_hosts() -> Iterator[RemoteHosts]:
         platform.write_text(PLATFORM)
         up = run(hosts, "hosts", "up", str(platform), "--hosts", str(hosts.file))
         assert up.returncode == 0, up.stderr
-        hosts.note()
+        hosts.record_tokens()
         yield hosts
         assert run(hosts, "hosts", "down").returncode == 0
-        hosts.nothing_left()
+        hosts.assert_nothing_left()
 
 
 def run(hosts: RemoteHosts, *arguments: str) -> subprocess.CompletedProcess[str]:

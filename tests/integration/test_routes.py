@@ -76,12 +76,12 @@ def check(ground: Ground, verb: str) -> None:
 def test_nodes_of_one_host_reach_those_of_other_networks(ground: Ground) -> None:
     platform = ground.where / "routed.yaml"
     platform.write_text(PLATFORM)
-    before = ground.seen()
+    before = ground.host_objects()
     up = ground.penstock("nodes", "up", str(platform))
     assert up.returncode == 0, up.stderr
     check(ground, "nodes")
     assert ground.penstock("nodes", "down").returncode == 0
-    ground.assert_seen(before)
+    ground.assert_host_objects(before)
 
 
 def test_nodes_of_two_hosts_reach_those_of_other_networks() -> None:
@@ -95,6 +95,6 @@ def test_nodes_of_two_hosts_reach_those_of_other_networks() -> None:
         assert up.returncode == 0, up.stderr
         assert json.loads(up.stdout)["host_of"] == {"a-0": "left", "b-0": "right", "c-0": "left"}
         check(hosts.here, "hosts")
-        hosts.note()
+        hosts.record_tokens()
         assert hosts.here.penstock("hosts", "down").returncode == 0
-        hosts.nothing_left()
+        hosts.assert_nothing_left()

@@ -63,7 +63,7 @@ def test_a_client_without_the_campaign_s_certificate_is_refused(tmp_path: Path) 
 def ground() -> Iterator[Ground]:
     directory = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
     directory.mkdir(mode=0o755)
-    created = Ground.made(directory)
+    created = Ground.create(directory)
     yield created
     undone = created.penstock("undo", "--all")  # a killed worker leaves control groups
     shutil.rmtree(directory, ignore_errors=True)

@@ -96,7 +96,7 @@ observers: {monitor: null}
 def ground() -> Iterator[Ground]:
     directory = Path(f"/var/tmp/gt-{os.getpid()}-{time.monotonic_ns() % 10**6}")
     directory.mkdir(mode=0o755)
-    created = Ground.made(directory)
+    created = Ground.create(directory)
     yield created
     undo(created.journal(), own=True, everything=True)
     shutil.rmtree(directory, ignore_errors=True)
@@ -116,7 +116,7 @@ def run(ground: Ground, path: Path, *arguments: str) -> subprocess.CompletedProc
 
 def leftovers(ground: Ground) -> dict[str, object]:
     """Mounts, processes and clusters on the host that belong to this state."""
-    state = ground.seen()
+    state = ground.host_objects()
     return {k: v for k, v in state.items() if k in ("mounts", "processes", "files")}
 
 

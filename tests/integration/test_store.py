@@ -61,13 +61,13 @@ def write_platform(ground: Ground, engine: str, name: str = "gt-st") -> str:
 
 def assert_clean(ground: Ground) -> None:
     """No object of this state remains on the host."""
-    assert not any(ground.seen().values()), ground.seen()
+    assert not any(ground.host_objects().values()), ground.host_objects()
 
 
 @contextlib.contextmanager
 def new_ground() -> Iterator[Ground]:
     directory = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    ground = Ground.made(directory)
+    ground = Ground.create(directory)
     (directory / "run").mkdir()
     try:
         yield ground

@@ -64,7 +64,7 @@ def run_in_node(ground: Ground, node: str, script: str) -> str:
 @pytest.fixture(name="ground", scope="module")
 def module_ground() -> Iterator[Ground]:
     directory = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    created = Ground.made(directory)
+    created = Ground.create(directory)
     (directory / "run").mkdir()
     (directory / "ceph.yaml").write_text(PLATFORM)
     yield created
@@ -78,7 +78,7 @@ def store(ground: Ground) -> Iterator[Ground]:
     assert "cephfs up on 4 storage nodes" in output
     yield ground
     penstock(ground, "store", "down")
-    assert not any(ground.seen().values()), ground.seen()
+    assert not any(ground.host_objects().values()), ground.host_objects()
 
 
 def test_mistakes_are_reported_before_a_daemon_starts(ground: Ground) -> None:

@@ -44,7 +44,7 @@ store: {engine: glusterfs, chunk: 4MiB}
 @pytest.fixture(name="ground", scope="module")
 def module_ground() -> Iterator[Ground]:
     directory = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    created = Ground.made(directory)
+    created = Ground.create(directory)
     (directory / "run").mkdir()
     (directory / "p.yaml").write_text(PLATFORM)
     with pytest.MonkeyPatch.context() as patch:
@@ -66,7 +66,7 @@ def module_store(ground: Ground) -> Iterator[Store]:
     store = start_store(ground)
     yield store
     store.down()
-    assert not any(ground.seen().values()), ground.seen()
+    assert not any(ground.host_objects().values()), ground.host_objects()
 
 
 def write_file(store: Store, path: str, node: str, size: int, copies: int = 1) -> Counter[str]:

@@ -43,7 +43,7 @@ store: {engine: hdfs, chunk: 1MiB, keep: [kept/*]}
 @pytest.fixture(name="ground", scope="module")
 def module_ground() -> Iterator[Ground]:
     directory = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    created = Ground.made(directory)
+    created = Ground.create(directory)
     (directory / "run").mkdir()
     (directory / "p.yaml").write_text(PLATFORM)
     with pytest.MonkeyPatch.context() as patch:
@@ -60,7 +60,7 @@ def module_store(ground: Ground) -> Iterator[Store]:
     store = Store.up(*deployment(platform), outlive=False)
     yield store
     store.down(discard=["*"])
-    assert not any(ground.seen().values()), ground.seen()
+    assert not any(ground.host_objects().values()), ground.host_objects()
 
 
 def stage_file(store: Store, ground: Ground, path: str, node: str, size: int) -> Counter[str]:

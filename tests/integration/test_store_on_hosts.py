@@ -118,7 +118,7 @@ def test_a_store_on_three_hosts_works(far: Hosts) -> None:
     """
     status = far.ask(*UP)
     assert {s["node"]: s["up"] for s in status["servers"]} == dict.fromkeys(CLIENTS, True)
-    far.note()
+    far.record_tokens()
     assert far.ask(*UP)["nodes"] == status["nodes"]  # already up
     _write_and_locate(far)
     _stage(far)
@@ -127,7 +127,7 @@ def test_a_store_on_three_hosts_works(far: Hosts) -> None:
     far.store("stage-out", "outside")
     assert (far.where / "outside/results/r").read_bytes() == b"r\n"
     far.store("down")
-    far.nothing_left()
+    far.assert_nothing_left()
 
 
 def _write_and_locate(far: Hosts) -> None:
@@ -173,7 +173,7 @@ def _run_workflow(far: Hosts) -> None:
 
 def test_a_lost_host_is_named_and_restored_later(hosts: Hosts) -> None:
     hosts.store(*UP)
-    hosts.note()
+    hosts.record_tokens()
     python = hosts.others["three"].where / "python"
     python.chmod(0)
     refused = hosts.store("tag", "x", "Replication=1", "--create", "--node", "three-0", status=1)
@@ -184,7 +184,7 @@ def test_a_lost_host_is_named_and_restored_later(hosts: Hosts) -> None:
     python.chmod(0o755)
     undone = hosts.here.penstock("undo")
     assert undone.returncode == 0, undone.stderr
-    hosts.nothing_left()
+    hosts.assert_nothing_left()
 
 
 def killed_at(hosts: Hosts, moment: str) -> bool:
@@ -203,7 +203,7 @@ def killed_at(hosts: Hosts, moment: str) -> bool:
         time.sleep(0.01)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    hosts.note()
+    hosts.record_tokens()
     status = hosts.here.penstock("store", "status")
     return "the store wide is not complete" in status.stdout + status.stderr
 
@@ -219,13 +219,13 @@ def test_undo_restores_every_host_after_a_kill(hosts: Hosts, moment: str) -> Non
         pytest.fail("the store was complete before the kill, five times")
     undone = hosts.here.penstock("undo")
     assert undone.returncode == 0, undone.stderr
-    hosts.nothing_left()
+    hosts.assert_nothing_left()
 
 
 def _reached(hosts: Hosts, moment: str) -> bool:
     record = Path(hosts.here.environment["PENSTOCK_STATE"]) / "remote-clusters" / "wide"
     if moment == "nodes":
-        hosts.note()
+        hosts.record_tokens()
         return all(ground.tokens for ground in hosts.others.values())
     if moment == "servers":
         return (record / "store.json").exists()

@@ -32,7 +32,7 @@ def test_the_watch_ends_with_its_nodes() -> None:
         )
         penstock(ground, "nodes", "down", "gt-gone")
         until = time.monotonic() + 60
-        while any(ground.seen().values()) and time.monotonic() < until:
+        while any(ground.host_objects().values()) and time.monotonic() < until:
             time.sleep(0.2)
         assert_clean(ground)
         assert ground.journal().open_entries() == []

@@ -16,7 +16,7 @@ import pytest
 
 from penstock.archive.bundle import Bundle
 from penstock.host.journal.journal import Journal
-from tests.integration.ground import clean, prepared
+from tests.integration.ground import is_clean, prepare_directory
 from tests.support import commands
 from tests.support.memory import locked_in_memory
 from tests.support.waiting import read_pid
@@ -32,7 +32,7 @@ KINDS_OF_A_TRACE = {"recording", "directory"}
 
 class Ground:
     def __init__(self, directory: Path):
-        self.backing, self.environment = prepared(directory)
+        self.backing, self.environment = prepare_directory(directory)
         self.mount = directory / "mount"
         self.mount.mkdir()
 
@@ -66,7 +66,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     yield created
     created.penstock("disk", "down", created.mount)
     (created.backing / "f").unlink()
-    assert clean(created.backing)
+    assert is_clean(created.backing)
 
 
 def test_an_exact_trace_has_every_call(ground: Ground, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Ground:
     def journal(self) -> Journal:
         return Journal(Path(self.environment["PENSTOCK_STATE"]) / "journal.jsonl")
 
-    def seen(self) -> dict[str, object]:
+    def host_objects(self) -> dict[str, object]:
         layout = hierarchies()
         roots = {*layout.v1.values(), *([layout.unified] if layout.unified else [])}
         state = self.environment["PENSTOCK_STATE"].encode()
@@ -79,11 +79,11 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
 
 
 def test_undo_after_a_kill_at_many_points(ground: Ground) -> None:
-    before = ground.seen()
+    before = ground.host_objects()
     complete = ground.start(0)
     output, _ = complete.communicate(timeout=60)
     assert complete.returncode == 0
-    assert ground.seen() == before
+    assert ground.host_objects() == before
     total = int(output)
     assert total > 300
     rng = random.Random(20261121)
@@ -95,27 +95,27 @@ def test_undo_after_a_kill_at_many_points(ground: Ground) -> None:
         if child.returncode == 0:
             continue  # the point was after the end
         assert child.returncode == -9
-        with_changes += ground.seen() != before
+        with_changes += ground.host_objects() != before
         outcomes = undo(ground.journal())
         assert [u for u in outcomes if u.outcome in ("failed", "left")] == []
-        assert ground.seen() == before
+        assert ground.host_objects() == before
         assert undo(ground.journal()) == []
     assert with_changes > POINTS // 3, "too few kills left something to undo"
 
 
 def test_undo_spares_a_living_owner(ground: Ground) -> None:
-    before = ground.seen()
+    before = ground.host_objects()
     child = ground.start(-1)
     assert child.stdout is not None
     assert child.stdout.readline() == "up\n"
-    during = ground.seen()
+    during = ground.host_objects()
     assert undo(ground.journal()) == []
-    assert ground.seen() == during != before
+    assert ground.host_objects() == during != before
     child.kill()
     child.wait()
     kinds = {u.kind for u in undo(ground.journal()) if u.outcome == "undone"}
     assert kinds == {"directory", "mount", "setting", "process", "cgroup"}
-    assert ground.seen() == before
+    assert ground.host_objects() == before
 
 
 def test_undo_keeps_a_setting_that_was_changed_since(ground: Ground) -> None:
@@ -128,5 +128,5 @@ def test_undo_keeps_a_setting_that_was_changed_since(ground: Ground) -> None:
     skipped = [u for u in undo(ground.journal()) if u.outcome == "left"]
     assert [u.kind for u in skipped] == ["setting"]
     assert "somebody else's" in skipped[0].note
-    assert ground.seen()["setting"] == "somebody else's"
+    assert ground.host_objects()["setting"] == "somebody else's"
     assert undo(ground.journal()) == []

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import httpx
 
-from tests.integration.receivers import MATRIX, answering
+from tests.integration.receivers import MATRIX, run_server
 from tests.support.ports import free_port
 from tests.unit.test_experiment_server import Server
 
 
 def test_receivers_listen_after_the_start_of_an_experiment(tmp_path: Path) -> None:
     """Fails if a push right after the response finds no listener; another process uses the last port."""
-    with answering((200, {}, MATRIX)) as (remote_port, _), socket.socket() as busy_socket:
+    with run_server((200, {}, MATRIX)) as (remote_port, _), socket.socket() as busy_socket:
         busy_socket.bind(("127.0.0.1", 0))
         busy_socket.listen()
         port = free_port()
