@@ -22,20 +22,22 @@ from tests.fuzz.drive import Driver, Failure, Outcome, Target, plain, table
 from tests.fuzz.targets import all_targets
 
 
-def shares(targets: list[Target], inputs: int, least: int = 1) -> dict[str, int]:
+def shares(targets: list[Target], inputs: int, minimum: int = 1) -> dict[str, int]:
     """Number of inputs of each target, so that all take about the same time; their total is `inputs`.
 
-    Each target has at least `least`.
+    Each target has at least `minimum`.
     """
     weights = {t.name: 1 / t.cost for t in targets}
     total = sum(weights.values())
-    return {name: max(least, int(inputs * weight / total) + 1) for name, weight in weights.items()}
+    return {
+        name: max(minimum, int(inputs * weight / total) + 1) for name, weight in weights.items()
+    }
 
 
-def fuzz(driver: Driver, targets: list[Target], inputs: int, least: int = 1) -> list[Outcome]:
+def fuzz(driver: Driver, targets: list[Target], inputs: int, minimum: int = 1) -> list[Outcome]:
     """Run the targets one after the other."""
     outcomes = []
-    for name, count in shares(targets, inputs, least).items():
+    for name, count in shares(targets, inputs, minimum).items():
         (target,) = (t for t in targets if t.name == name)
         outcomes.append(driver.run(target, count))
         outcome = outcomes[-1]
@@ -50,12 +52,12 @@ def fuzz(driver: Driver, targets: list[Target], inputs: int, least: int = 1) -> 
     return outcomes
 
 
-def crates(cases: int, seed: int) -> Outcome:
-    """The crates' properties named `fuzzed_…`; proptest stores failing inputs next to their source."""
-    began = time.monotonic()
-    line = "cargo test --release --quiet -p penstock-relay fuzzed_".split()
+def fuzz_crates(cases: int, seed: int) -> Outcome:
+    """Run the crates' properties named `fuzzed_…`; proptest stores failing inputs next to their source."""
+    start_s = time.monotonic()
+    argv = "cargo test --release --quiet -p penstock-relay fuzzed_".split()
     environment = {**os.environ, "PROPTEST_CASES": str(cases), "PROPTEST_RNG_SEED": str(seed)}
-    result = subprocess.run(line, env=environment, capture_output=True, text=True)
+    result = subprocess.run(argv, env=environment, capture_output=True, text=True)
     counts = re.findall(r"(\d+) passed; (\d+) failed", result.stdout)
     passed, failed = (
         (sum(map(int, column)) for column in zip(*counts, strict=True)) if counts else (0, 1)
@@ -63,36 +65,36 @@ def crates(cases: int, seed: int) -> Outcome:
     output = result.stdout[-4000:] + result.stderr[-4000:]
     regressions = Path("crates/relay/proptest-regressions")
     failures = tuple(Failure("crates", n, output, regressions) for n in range(failed))
-    return Outcome("crates (proptest)", passed * cases, failures, time.monotonic() - began)
+    return Outcome("crates (proptest)", passed * cases, failures, time.monotonic() - start_s)
 
 
-def interface(examples: int) -> Outcome:
-    """Requests within and outside the OpenAPI description."""
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as place:
-        report = Path(place) / "report.xml"
-        line = [sys.executable, "-m", "pytest", "-q", "tests/integration/test_attack_http.py"]
-        line += ["-k", "described_one", "--timeout", "1200", f"--junitxml={report}"]
+def fuzz_interface(examples: int) -> Outcome:
+    """Send requests within and outside the OpenAPI description."""
+    start_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as directory:
+        report = Path(directory) / "report.xml"
+        argv = [sys.executable, "-m", "pytest", "-q", "tests/integration/test_attack_http.py"]
+        argv += ["-k", "described_one", "--timeout", "1200", f"--junitxml={report}"]
         environment = {**os.environ, "PENSTOCK_HTTP_EXAMPLES": str(examples)}
-        result = subprocess.run(line, env=environment, capture_output=True, text=True)
+        result = subprocess.run(argv, env=environment, capture_output=True, text=True)
         suite = ElementTree.parse(report).getroot().find("testsuite")
     assert suite is not None
     requests_property = suite.find("properties/property[@name='requests']")
     requests = 0 if requests_property is None else int(requests_property.get("value", "0"))
     failed = int(suite.get("failures", "0")) + int(suite.get("errors", "0"))
     failures = tuple(Failure("HTTP", n, result.stdout[-8000:], Path()) for n in range(failed))
-    return Outcome("HTTP (schemathesis)", requests, failures, time.monotonic() - began)
+    return Outcome("HTTP (schemathesis)", requests, failures, time.monotonic() - start_s)
 
 
 def replay(target: Target, path: Path) -> int:
-    """Exit status of one stored input, in a child process, because a target may drop its privileges."""
+    """Run one stored input in a child process, as a target may drop privileges; return the exit status."""
     data = path.read_bytes()
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         child = os.fork()
         if child == 0:
             status = 1
             try:
-                with target.opened(Path(place)) as feed:
+                with target.context(Path(directory)) as feed:
                     try:
                         feed(data)
                     except target.documented as error:
@@ -122,19 +124,19 @@ def rows(outcomes: list[Outcome]) -> list[record.Row]:
     return [record.share("all targets", "", "inputs", passed, inputs), *target_rows]
 
 
-def finds_a_planted_failure(driver: Driver) -> bool:
-    """True where a reader that raises for one input of a hundred is found."""
+def detects_planted_failure(driver: Driver) -> bool:
+    """True if the driver detects a reader that fails for one input of a hundred."""
 
     def feed(data: bytes) -> None:
         assert data != b"7"
 
     target = plain("planted", lambda draw: str(draw.randrange(100)).encode(), feed)
-    with tempfile.TemporaryDirectory() as place:
-        return bool(Driver(Path(place), driver.seed, processes=1).run(target, 2_000).failures)
+    with tempfile.TemporaryDirectory() as directory:
+        return bool(Driver(Path(directory), driver.seed, processes=1).run(target, 2_000).failures)
 
 
 def main() -> int:
-    """Exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument(
         "--inputs",
@@ -166,17 +168,17 @@ def main() -> int:
     if arguments.replay:
         (target,) = (t for t in targets if t.name == arguments.replay[0])
         return replay(target, Path(arguments.replay[1]))
-    chosen = [t for t in targets if arguments.only is None or t.name in arguments.only]
+    selected = [t for t in targets if arguments.only is None or t.name in arguments.only]
     driver = Driver(arguments.keep, arguments.seed, processes=os.cpu_count() or 1)
-    outcomes = fuzz(driver, chosen, arguments.inputs, arguments.least)
+    outcomes = fuzz(driver, selected, arguments.inputs, arguments.least)
     if arguments.all:
-        for outcome in (crates(100_000, arguments.seed), interface(100)):
+        for outcome in (fuzz_crates(100_000, arguments.seed), fuzz_interface(100)):
             outcomes.append(outcome)
             for failure in outcome.failures[:1]:
                 print(failure.reason, file=sys.stderr)
     print(table(outcomes))
     if arguments.record is not None:
-        planted = {"a reader that raises": finds_a_planted_failure(driver)}
+        planted = {"a reader that raises": detects_planted_failure(driver)}
         record.keep(arguments.record or "fuzz", rows(outcomes), planted)
     failed = any(outcome.failures for outcome in outcomes)
     if failed:

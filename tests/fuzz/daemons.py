@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.drive import ROOM, Feed
+from tests.fuzz.drive import MEMORY_LIMIT_BYTES, Feed
 
 _NOBODY = 65534
 _NEW_USER, _NEW_MOUNTS, _NEW_NETWORK = 0x10000000, 0x00020000, 0x40000000
@@ -31,7 +31,7 @@ _DUMPABLE = 4
 _MOUNT_SETATTR, _HERE, _RECURSIVE, _READ_ONLY = 442, -100, 0x8000, 1
 #: limit of a daemon's memory [bytes]
 MOST_BYTES = 1 << 30
-_ANSWERS_WITHIN_S = 25.0
+_ANSWER_TIMEOUT_S = 25.0
 
 
 def _check(status: int, call: str) -> None:
@@ -39,16 +39,16 @@ def _check(status: int, call: str) -> None:
         raise OSError(ctypes.get_errno(), call)
 
 
-def shut_in(place: Path) -> None:
-    """Restrict this process to rights in its own namespaces and to the writable directory `place`."""
+def shut_in(directory: Path) -> None:
+    """Restrict this process to rights in its own namespaces and to the writable `directory`."""
     c = ctypes.CDLL(None, use_errno=True)
     _check(c.unshare(_NEW_MOUNTS), "unshare")
     _check(c.mount(b"none", b"/", None, _PRIVATE, None), "mount /")
     options = f"size=1g,mode=700,uid={_NOBODY},gid={_NOBODY}".encode()
-    _check(c.mount(b"none", bytes(place), b"tmpfs", 0, options), "mount tmpfs")
+    _check(c.mount(b"none", bytes(directory), b"tmpfs", 0, options), "mount tmpfs")
     fuse = Path("/dev/fuse")
     if fuse.exists():
-        own_fuse = place / "fuse"
+        own_fuse = directory / "fuse"
         os.mknod(own_fuse, stat.S_IFCHR | 0o666, fuse.stat().st_rdev)
         own_fuse.chmod(0o666)
         _check(c.mount(bytes(own_fuse), bytes(fuse), None, _BIND, None), "mount /dev/fuse")
@@ -63,22 +63,24 @@ def shut_in(place: Path) -> None:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process."""
+    """Return the resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Daemon:
     """A daemon in its own process, its socket, and its first commands."""
 
-    def __init__(self, run: Callable[[dict[str, Any]], object], place: Path, first: Sequence[Any]):
-        self._run, self._place, self._first = run, place, first
+    def __init__(
+        self, run: Callable[[dict[str, Any]], object], directory: Path, first: Sequence[Any]
+    ):
+        self._run, self._directory, self._first = run, directory, first
         self._sent_lines = 0
         self._pid = 0
         self.begin()
 
     def begin(self) -> None:
         """Start the daemon and send its first commands."""
-        path = self._place / "socket"
+        path = self._directory / "socket"
         path.unlink(missing_ok=True)
         ready, write_end = os.pipe()
         parent = os.getpid()
@@ -90,15 +92,17 @@ class Daemon:
                 import resource
 
                 pages = int(Path("/proc/self/statm").read_text().split()[0])
-                most = pages * resource.getpagesize() + 2 * ROOM
-                resource.setrlimit(resource.RLIMIT_AS, (most, most))
+                limit_bytes = pages * resource.getpagesize() + 2 * MEMORY_LIMIT_BYTES
+                resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
                 config: dict[str, Any] = {
                     "socket": str(path),
                     "owner_pid": parent,
                     "ready_fd": write_end,
                 }
-                config |= {"stats_dir": str(self._place / "pages"), "token": "fuzzed"}
-                log = os.open(self._place / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                config |= {"stats_dir": str(self._directory / "pages"), "token": "fuzzed"}
+                log = os.open(
+                    self._directory / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
+                )
                 os.dup2(log, 1)
                 os.dup2(log, 2)
                 self._run(config)
@@ -116,29 +120,29 @@ class Daemon:
 
     def _log(self) -> str:
         with contextlib.suppress(OSError):
-            return (self._place / "log").read_text(errors="replace")[-2000:]
+            return (self._directory / "log").read_text(errors="replace")[-2000:]
         return ""
 
     def _connect(self) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(_ANSWERS_WITHIN_S)
-        self._socket.connect(str(self._place / "socket"))
+        self._socket.settimeout(_ANSWER_TIMEOUT_S)
+        self._socket.connect(str(self._directory / "socket"))
 
-    def _ended(self, wait_s: float = 0.0) -> bool:
+    def _has_ended(self, wait_s: float = 0.0) -> bool:
         """True if the daemon has ended; AssertionError if it ended with an unexpected status."""
-        until = time.monotonic() + wait_s
+        deadline_s = time.monotonic() + wait_s
         while True:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
             if pid:
                 self._pid = 0
                 assert status == 0, f"it ended with {status}: {self._log()}"
                 return True
-            if time.monotonic() >= until:
+            if time.monotonic() >= deadline_s:
                 return False
             time.sleep(0.005)
 
     def _send(self, line: bytes) -> dict[str, Any] | None:
-        """Answer to one line; None if the daemon closed the connection."""
+        """Send one line; return the answer, or None if the daemon closed the connection."""
         answer = b""
         try:
             self._socket.sendall(line + b"\n")
@@ -164,14 +168,14 @@ class Daemon:
         self._sent_lines += 1
         answer = self._send(line)
         if answer is None:
-            if self._ended(20.0 if is_text(line) else 0.0):
+            if self._has_ended(20.0 if is_text(line) else 0.0):
                 self.begin()
                 answer = self._send(line)
             else:
                 self._socket.close()
                 self._connect()
                 assert not is_text(line), f"the daemon closed the connection: {self._log()}"
-        if answer and answer["ok"] and b"shutdown" in line and self._ended(10.0):
+        if answer and answer["ok"] and b"shutdown" in line and self._has_ended(10.0):
             self.begin()
         elif self._sent_lines % 50 == 0:
             for command in self._first:  # the lines may have removed what these created
@@ -181,7 +185,7 @@ class Daemon:
             assert used_bytes < MOST_BYTES, f"the daemon uses {used_bytes >> 20} MiB"
 
     def end(self) -> None:
-        """Ends it."""
+        """Kill the daemon."""
         self._socket.close()
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
@@ -198,11 +202,11 @@ def is_text(line: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def talking_to(
-    place: Path, run: Callable[[dict[str, Any]], object], first: Sequence[Any] = ()
+def run_daemon(
+    directory: Path, run: Callable[[dict[str, Any]], object], first: Sequence[Any] = ()
 ) -> Iterator[Feed]:
-    """A daemon that executes `run`; the commands `first` are sent at its start and repeated later."""
-    daemon = Daemon(run, place, first)
+    """Run a daemon by `run`; send the commands `first` at its start and repeat them later."""
+    daemon = Daemon(run, directory, first)
     try:
         yield daemon.feed
     finally:
@@ -214,24 +218,24 @@ def _native_main(kind: str) -> Callable[[dict[str, Any]], object]:
     return lambda config: main(json.dumps(config))
 
 
-def _with_places(value: Any, place: Path) -> Any:
-    text = json.dumps(value).replace("/PLACE", str(place))
+def _with_directory(value: Any, directory: Path) -> Any:
+    text = json.dumps(value).replace("/PLACE", str(directory))
     return json.loads(text)
 
 
 @contextlib.contextmanager
-def disk(place: Path) -> Iterator[Feed]:
+def disk(directory: Path) -> Iterator[Feed]:
     """The disk server with a busy disk; `/PLACE` in a command is the target's own directory."""
-    shut_in(place)
+    shut_in(directory)
     for name in ("b", "m", "b2", "m2"):
-        (place / name).mkdir()
-    first = _with_places([DISK_COMMANDS[0]], place)
-    with talking_to(place, _native_main("disk"), first) as feed:
-        yield lambda line: feed(line.replace(b"/PLACE", bytes(place)))
+        (directory / name).mkdir()
+    first = _with_directory([DISK_COMMANDS[0]], directory)
+    with run_daemon(directory, _native_main("disk"), first) as feed:
+        yield lambda line: feed(line.replace(b"/PLACE", bytes(directory)))
 
 
 @contextlib.contextmanager
-def relay(place: Path) -> Iterator[Feed]:
+def relay(directory: Path) -> Iterator[Feed]:
     """The relay between two links. Its sockets need root of the host; its commands name no files."""
     libc = ctypes.CDLL(None, use_errno=True)
     _check(libc.unshare(_NEW_NETWORK), "unshare")
@@ -249,14 +253,14 @@ def relay(place: Path) -> Iterator[Feed]:
     def run(config: dict[str, Any]) -> None:
         main(config | {"seed": 1, "most_bytes": 1 << 20})
 
-    with talking_to(place, run, first) as feed:
+    with run_daemon(directory, run, first) as feed:
         yield feed
 
 
 @contextlib.contextmanager
-def frames(place: Path) -> Iterator[Feed]:
+def frames(directory: Path) -> Iterator[Feed]:
     """The relay between two links, one of which delays, loses, duplicates and corrupts frames."""
-    with relay(place) as send:
+    with relay(directory) as send:
         faults = {"delay": {"mean_s": 1e-4, "jitter_s": 5e-5, "distribution": "normal"}}
         faults |= {"loss": 0.1, "duplicate": 0.2, "corrupt": 0.5, "reorder": 0.1}
         send(json.dumps({"cmd": "link", "port": 0, "out": faults, "in": faults}).encode())
@@ -276,12 +280,12 @@ def frames(place: Path) -> Iterator[Feed]:
 
 
 @contextlib.contextmanager
-def sampler(place: Path) -> Iterator[Feed]:
+def sampler(directory: Path) -> Iterator[Feed]:
     """The sampler; `/PLACE` in a command is the target's own directory."""
-    shut_in(place)
-    (place / "root" / "proc").mkdir(parents=True)
-    with talking_to(place, _native_main("sampler")) as feed:
-        yield lambda line: feed(line.replace(b"/PLACE", bytes(place)))
+    shut_in(directory)
+    (directory / "root" / "proc").mkdir(parents=True)
+    with run_daemon(directory, _native_main("sampler")) as feed:
+        yield lambda line: feed(line.replace(b"/PLACE", bytes(directory)))
 
 
 def _make_read_only(writable: Path) -> None:
@@ -304,31 +308,34 @@ def _make_read_only(writable: Path) -> None:
 
 
 @contextlib.contextmanager
-def tracer(place: Path) -> Iterator[Feed]:
+def tracer(directory: Path) -> Iterator[Feed]:
     """The tracer, which loads its programs as root; it can write to no file but below `/PLACE`."""
-    _make_read_only(place)
+    _make_read_only(directory)
     main = _native_main("tracer")
 
     def run(config: dict[str, Any]) -> None:
         main(config | {"mode": "trace", "ring_bytes": 1 << 20})
 
-    with talking_to(place, run) as feed:
-        yield lambda line: feed(line.replace(b"/PLACE", bytes(place)))
+    with run_daemon(directory, run) as feed:
+        yield lambda line: feed(line.replace(b"/PLACE", bytes(directory)))
 
 
 @contextlib.contextmanager
-def nodes(place: Path) -> Iterator[Feed]:
+def nodes(directory: Path) -> Iterator[Feed]:
     """The supervisor of virtual nodes, which cannot create any in this process."""
     from penstock.emulate.cluster import supervisor
     from penstock.host.nodes import spawner
 
-    shut_in(place)
-    os.environ |= {"PENSTOCK_STATE": str(place / "state"), "PENSTOCK_RUNTIME": str(place / "run")}
+    shut_in(directory)
+    os.environ |= {
+        "PENSTOCK_STATE": str(directory / "state"),
+        "PENSTOCK_RUNTIME": str(directory / "run"),
+    }
 
     def run(config: dict[str, Any]) -> None:
         supervisor.nodes_main(config, spawner.start())
 
-    with talking_to(place, run) as feed:
+    with run_daemon(directory, run) as feed:
         yield feed
 
 
@@ -412,16 +419,16 @@ SAMPLER_COMMANDS: list[dict[str, Any]] = [
 ]
 
 #: a group without members
-_NOWHERE = 1 << 40
+_EMPTY_GROUP = 1 << 40
 TRACER_COMMANDS: list[dict[str, Any]] = [
     {"cmd": "ping"},
     {"cmd": "status"},
     {"cmd": "status", "top": 3, "sample": "/PLACE/sample"},
-    {"cmd": "arm", "cgroup_id": _NOWHERE, "spool": "/PLACE/spool", "files": "/PLACE/files"}
+    {"cmd": "arm", "cgroup_id": _EMPTY_GROUP, "spool": "/PLACE/spool", "files": "/PLACE/files"}
     | {"target": {"level": 3}},
-    {"cmd": "arm", "cgroup_id": _NOWHERE, "spool": "/PLACE/spool2", "files": "/PLACE/files2"}
+    {"cmd": "arm", "cgroup_id": _EMPTY_GROUP, "spool": "/PLACE/spool2", "files": "/PLACE/files2"}
     | {"drop_every": 7, "target": {"processes": [1, 2], "level": 3, "unmetered": True}},
-    {"cmd": "arm", "cgroup_id": _NOWHERE, "spool": "/PLACE/spool3", "files": "/PLACE/files3"}
+    {"cmd": "arm", "cgroup_id": _EMPTY_GROUP, "spool": "/PLACE/spool3", "files": "/PLACE/files3"}
     | {"target": {"level": 3, "marks": {"device": 5, "inode": 9}}},
     {"cmd": "disarm"},
     {"cmd": "disarm"},

@@ -25,27 +25,27 @@ from tests.fuzz.mutate import Input
 
 Feed = Callable[[bytes], None]
 #: memory that a process may allocate in addition [bytes]
-ROOM = 2 << 30
-#: growth of the memory that is allowed after all inputs [bytes]
-KEPT = 400 << 20
+MEMORY_LIMIT_BYTES = 2 << 30
+#: largest growth of the memory over all inputs [bytes]
+LEAK_LIMIT_BYTES = 400 << 20
 #: time limit of one input [s]
 PATIENCE_S = 30.0
 #: number of distinct failures after which a process stops
-ENOUGH = 5
+MAX_FAILURES = 5
 _HEAD = struct.Struct("<QQdII")
 _LONGEST = 4 << 20
 
 
 @dataclass(frozen=True)
 class Target:
-    """A reader of inputs: `opened` yields a function that takes one; exceptions other than `documented` fail.
+    """A reader of inputs: `context` yields a function of an input; exceptions other than `documented` fail.
 
     `cost` is the time of an input, relative to that of the cheapest target.
     """
 
     name: str
     make: Input
-    opened: Callable[[Path], contextlib.AbstractContextManager[Feed]]
+    context: Callable[[Path], contextlib.AbstractContextManager[Feed]]
     documented: tuple[type[BaseException], ...] = ()
     cost: float = 1.0
 
@@ -71,7 +71,7 @@ class Outcome:
 
 
 def input_of(target: Target, seed: int, number: int) -> bytes:
-    """The input of that number."""
+    """Generate the input with this number."""
     return target.make(Random(f"{seed}:{target.name}:{number}"))
 
 
@@ -98,8 +98,8 @@ def _virtual_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def _place_of(error: BaseException) -> object:
-    """Key that distinguishes failures: the kind of the error, and the line that raised it."""
+def _failure_key(error: BaseException) -> object:
+    """Return the key of a failure: the type of the error and the line that raised it."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return type(error), last.filename, last.lineno
 
@@ -116,18 +116,18 @@ class Driver:
 
     def run(self, target: Target, inputs: int) -> Outcome:
         """Run a target on a number of inputs."""
-        began = time.monotonic()
+        start_s = time.monotonic()
         parts = [range(k, inputs, self.processes) for k in range(self.processes)]
         with tempfile.TemporaryDirectory(prefix="penstock-fuzz-", dir="/dev/shm") as scratch:
-            os.chmod(scratch, 0o711)  # some targets go on as another user
+            os.chmod(scratch, 0o711)  # some targets continue as another user
             shares = [_Share(self, target, part, Path(scratch)) for part in parts if part]
             while any(share.advance() for share in shares):
                 time.sleep(0.02)
         failures = [f for share in shares for f in share.failures]
         done = sum(share.done for share in shares)
-        return Outcome(target.name, done, tuple(failures), time.monotonic() - began)
+        return Outcome(target.name, done, tuple(failures), time.monotonic() - start_s)
 
-    def keep(self, target: Target, number: int, data: bytes, reason: str) -> Failure:
+    def store(self, target: Target, number: int, data: bytes, reason: str) -> Failure:
         """Store an input and the reason of its failure."""
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / f"{target.name}-{self.seed}-{number}"
@@ -137,7 +137,7 @@ class Driver:
 
 
 class _Share:
-    """Some of a target's inputs in one process; after an input that ends it, in a new one."""
+    """A share of a target's inputs in one process, which is restarted after an input that ends it."""
 
     def __init__(self, driver: Driver, target: Target, numbers: range, scratch: Path) -> None:
         self.driver, self.target, self.numbers, self.scratch = driver, target, numbers, scratch
@@ -170,9 +170,9 @@ class _Share:
     def _work(self, reports: int) -> None:
         target, progress = self.target, self._progress
         scratch = Path(tempfile.mkdtemp(dir=self.scratch))
-        seen: set[object] = set()
-        with target.opened(scratch) as feed:
-            limit = _virtual_bytes() + ROOM
+        failure_keys: set[object] = set()
+        with target.context(scratch) as feed:
+            limit = _virtual_bytes() + MEMORY_LIMIT_BYTES
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
             resident = 0
             for done, number in enumerate(self.numbers[self._at :]):
@@ -183,18 +183,18 @@ class _Share:
                 except target.documented:
                     pass
                 except BaseException as error:
-                    if (place := _place_of(error)) not in seen:
-                        seen.add(place)
+                    if (key := _failure_key(error)) not in failure_keys:
+                        failure_keys.add(key)
                         report = traceback.format_exc()[-4000:]
                         os.write(reports, f"{number} {report}\0".encode("utf-8", "replace"))
                 progress.idle(number, done + 1)
                 if done == 200:
                     resident = _resident_bytes()
-                if len(seen) >= ENOUGH:
+                if len(failure_keys) >= MAX_FAILURES:
                     return
-            if resident and _resident_bytes() > resident + KEPT:
-                grown = (_resident_bytes() - resident) >> 20
-                os.write(reports, f"{number} {grown} MiB were kept of all inputs\0".encode())
+            if resident and _resident_bytes() > resident + LEAK_LIMIT_BYTES:
+                growth_mib = (_resident_bytes() - resident) >> 20
+                os.write(reports, f"{number} {growth_mib} MiB were kept of all inputs\0".encode())
 
     def advance(self) -> bool:
         """Check and restart the process; False if all inputs are done."""
@@ -202,36 +202,36 @@ class _Share:
             return False
         number, done, since, data, busy = self._progress.read()
         ended, status = os.waitpid(self._process, os.WNOHANG)
-        late = busy and time.monotonic() - since > PATIENCE_S
-        if not ended and not late:
+        timed_out = busy and time.monotonic() - since > PATIENCE_S
+        if not ended and not timed_out:
             return True
         if not ended:
             os.kill(self._process, signal.SIGKILL)
             _, status = os.waitpid(self._process, 0)
-        self._take_reports()
+        self._read_reports()
         self.done += done
         self._at += done
         self._process = 0
         if status and busy:
-            cause = f"took more than {PATIENCE_S:.0f} s" if late else f"ended with {status}"
-            self._note(number, data, f"the process {cause}")
+            cause = f"took more than {PATIENCE_S:.0f} s" if timed_out else f"ended with {status}"
+            self._add_failure(number, data, f"the process {cause}")
             self.done += 1
             self._at += 1
-        if busy and status and self._at < len(self.numbers) and len(self.failures) < ENOUGH:
+        if busy and status and self._at < len(self.numbers) and len(self.failures) < MAX_FAILURES:
             self._begin()
             return True
         return False
 
-    def _take_reports(self) -> None:
+    def _read_reports(self) -> None:
         with open(self._reports, "rb") as reports:
             for report in reports.read().split(b"\0")[:-1]:
                 number, _, reason = report.decode("utf-8", "replace").partition(" ")
                 numbered = int(number) >= 0
                 data = input_of(self.target, self.driver.seed, int(number)) if numbered else b""
-                self._note(int(number), data, reason)
+                self._add_failure(int(number), data, reason)
 
-    def _note(self, number: int, data: bytes, reason: str) -> None:
-        self.failures.append(self.driver.keep(self.target, number, data, reason))
+    def _add_failure(self, number: int, data: bytes, reason: str) -> None:
+        self.failures.append(self.driver.store(self.target, number, data, reason))
 
 
 @contextlib.contextmanager

@@ -62,8 +62,8 @@ def nested(depth: int) -> list[Any]:
     return value
 
 
-def leaf(draw: Random) -> Any:
-    """A value that few expect."""
+def odd_value(draw: Random) -> Any:
+    """Return a value that few readers expect."""
     kind = draw.random()
     if kind < 0.75:
         return draw.choice(LEAVES)
@@ -74,8 +74,8 @@ def leaf(draw: Random) -> Any:
     return nested(draw.choice((3, 30, 200)))
 
 
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every container within a value, with each of its keys."""
+def entries_of(value: Any) -> list[tuple[Any, Any]]:
+    """Return every container within a value, with each of its keys."""
     entries: list[tuple[Any, Any]] = []
     pending = [value]
     while pending:
@@ -92,33 +92,33 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return entries
 
 
-def changed(draw: Random, sample: Any) -> Any:
-    """A copy of the sample with one to three values inserted, removed or moved."""
+def mutate_values(draw: Random, sample: Any) -> Any:
+    """Return a copy of the sample with one to three values inserted, removed or moved."""
     value = copy.deepcopy(sample)
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
-        entries = places(value)
+        entries = entries_of(value)
         if not entries or draw.random() < 0.01:
-            return leaf(draw)
-        inside, key = draw.choice(entries)
+            return odd_value(draw)
+        container, key = draw.choice(entries)
         kind = draw.random()
         if kind < 0.6:
-            inside[key] = leaf(draw)
+            container[key] = odd_value(draw)
         elif kind < 0.75:
             source, source_key = draw.choice(entries)
-            inside[key] = copy.deepcopy(source[source_key])
-        elif kind < 0.9 and isinstance(inside, dict):
-            moved = inside.pop(key)
+            container[key] = copy.deepcopy(source[source_key])
+        elif kind < 0.9 and isinstance(container, dict):
+            moved_value = container.pop(key)
             if draw.random() < 0.5:
-                inside[draw.choice(("", "x", str(key).upper(), f"{key}s"))] = moved
-        elif isinstance(inside, list):
-            inside.insert(key, copy.deepcopy(inside[key]))
+                container[draw.choice(("", "x", str(key).upper(), f"{key}s"))] = moved_value
+        elif isinstance(container, list):
+            container.insert(key, copy.deepcopy(container[key]))
         else:
-            inside[key] = [copy.deepcopy(inside[key])]
+            container[key] = [copy.deepcopy(container[key])]
     return value
 
 
-def noisy(draw: Random, sample: bytes) -> bytes:
-    """A copy of the sample with one to four changes of its bytes."""
+def mutate_bytes(draw: Random, sample: bytes) -> bytes:
+    """Return a copy of the sample with one to four changes of its bytes."""
     data = bytearray(sample)
     for _ in range(draw.choice((1, 1, 2, 4))):
         at = draw.randrange(len(data) + 1)
@@ -147,8 +147,8 @@ def noisy(draw: Random, sample: bytes) -> bytes:
     return bytes(data)
 
 
-def numbered(draw: Random, sample: bytes) -> bytes:
-    """A copy of the text with one or two words or numbers replaced."""
+def mutate_words(draw: Random, sample: bytes) -> bytes:
+    """Return a copy of the text with one or two words or numbers replaced."""
     words = sample.split(b" ")
     for _ in range(draw.choice((1, 1, 2))):
         replacement = draw.choice(LEAVES)
@@ -157,35 +157,35 @@ def numbered(draw: Random, sample: bytes) -> bytes:
 
 
 def text_of(value: Any) -> bytes:
-    """JSON of any value, valid or not."""
+    """Format any value as JSON, valid or not."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def of_bytes(*samples: bytes) -> Input:
-    """Samples with places wrong."""
-    return lambda draw: noisy(draw, draw.choice(samples))
+    """Samples with changed bytes."""
+    return lambda draw: mutate_bytes(draw, draw.choice(samples))
 
 
 def of_text(*samples: bytes) -> Input:
     """Lines with replaced words or changed bytes."""
 
     def make(draw: Random) -> bytes:
-        mutate = numbered if draw.random() < 0.5 else noisy
+        mutate = mutate_words if draw.random() < 0.5 else mutate_bytes
         return mutate(draw, draw.choice(samples))
 
     return make
 
 
 def of_json(*samples: Any) -> Input:
-    """Documents with changed values; one in eight is not valid JSON either."""
+    """Documents with changed values; one in eight is also invalid JSON."""
 
     def make(draw: Random) -> bytes:
-        text = text_of(changed(draw, draw.choice(samples)))
+        text = text_of(mutate_values(draw, draw.choice(samples)))
         kind = draw.random()
         if kind < 0.01:  # deeper than Python writes
             at, depth = text.find(b":") + 1, draw.choice((500, 2000, 100_000))
             return text[:at] + b"[" * depth + b"]" * depth + text[at:]
-        return noisy(draw, text) if kind < 0.125 else text
+        return mutate_bytes(draw, text) if kind < 0.125 else text
 
     return make
 

@@ -28,8 +28,8 @@ def numbers(draw: Random) -> bytes:
     return b"%d" % draw.randrange(200)
 
 
-def planted(fail: Feed) -> Target:
-    """A target that fails on the input 77 only."""
+def planted_target(fail: Feed) -> Target:
+    """A target that fails for the input 77 only."""
 
     def feed(data: bytes) -> None:
         if int(data) == BAD:
@@ -39,7 +39,7 @@ def planted(fail: Feed) -> Target:
 
 
 class Panic(BaseException):
-    """Like a panic of a crate in Python: not an Exception."""
+    """An error that is not an Exception, like a panic of a crate in Python."""
 
 
 def panic(data: bytes) -> None:
@@ -69,7 +69,7 @@ def test_a_planted_failure_is_detected_and_stored(
 ) -> None:
     if fail is hang:
         monkeypatch.setattr(drive, "PATIENCE_S", 10.0)
-    driver, target = Driver(tmp_path / "kept", seed=3, processes=1), planted(fail)
+    driver, target = Driver(tmp_path / "kept", seed=3, processes=1), planted_target(fail)
     outcome = driver.run(target, INPUTS)
     assert outcome.failures
     for failure in outcome.failures:
@@ -81,7 +81,7 @@ def test_a_planted_failure_is_detected_and_stored(
 def test_a_memory_leak_over_all_inputs_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drive, "KEPT", 10 << 20)
+    monkeypatch.setattr(drive, "LEAK_LIMIT_BYTES", 10 << 20)
     leaked: list[bytes] = []
     leaks = Target(
         "leaks", numbers, lambda _: stateless(lambda d: leaked.append(os.urandom(1 << 17)))
@@ -94,13 +94,13 @@ def test_documented_errors_are_not_failures(tmp_path: Path) -> None:
     def refuse(data: bytes) -> None:
         raise ValueError(data)
 
-    outcome = Driver(tmp_path / "kept", seed=3, processes=2).run(planted(refuse), INPUTS)
+    outcome = Driver(tmp_path / "kept", seed=3, processes=2).run(planted_target(refuse), INPUTS)
     assert (outcome.inputs, outcome.failures) == (INPUTS, ())
     assert not (tmp_path / "kept").exists()
 
 
-def panicking(config: dict[str, Any]) -> None:
-    """A daemon that ends as by a panic on request."""
+def panicking_daemon(config: dict[str, Any]) -> None:
+    """A daemon that aborts on request, as after a panic."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(config["socket"])
         listener.listen()
@@ -116,7 +116,7 @@ def test_a_panic_of_a_daemon_is_detected(tmp_path: Path) -> None:
     target = Target(
         "panicking",
         lambda draw: b"panic" if draw.random() < 0.02 else b"ping",
-        lambda place: daemons.talking_to(place, panicking),
+        lambda directory: daemons.run_daemon(directory, panicking_daemon),
     )
     failures = Driver(tmp_path, seed=1, processes=1).run(target, INPUTS).failures
     assert failures

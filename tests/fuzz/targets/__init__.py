@@ -37,4 +37,4 @@ _FAMILIES = (
 def all_targets(*, by_route: bool = False) -> list[Target]:
     """Every target that this host can fuzz; the routes of the server as one, or `by_route`."""
     readers = [target for family in _FAMILIES for target in family.targets()]
-    return readers + (routes.targets() if by_route else [routes.together()])
+    return readers + (routes.targets() if by_route else [routes.all_routes()])

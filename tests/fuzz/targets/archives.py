@@ -30,15 +30,15 @@ _RECORDED = Recorded(
 )
 
 
-def _exported() -> list[bytes]:
-    """Small runs as one file, plain and as it is written."""
+def _exported_runs() -> list[bytes]:
+    """Export a small run; return the compressed file and its content."""
     import tempfile
 
-    with tempfile.TemporaryDirectory() as place:
-        run = Path(place) / "run"
+    with tempfile.TemporaryDirectory() as directory:
+        run = Path(directory) / "run"
         with Bundle.create(run, {"run_id": "r001"}) as bundle:
             (bundle.path / "stdout.txt").write_text("1\n")
-        target = Path(place) / "x.tar.zst"
+        target = Path(directory) / "x.tar.zst"
         pack(select(run), target)
         packed = target.read_bytes()
         with pa.CompressedInputStream(pa.OSFile(str(target)), "zstd") as content:
@@ -46,9 +46,9 @@ def _exported() -> list[bytes]:
 
 
 @contextlib.contextmanager
-def _unpacked(place: Path) -> Iterator[Feed]:
+def _unpack_inputs(directory: Path) -> Iterator[Feed]:
     """The input as an archive, or compressed as its content, so that the content is invalid as well."""
-    archive, output = place / "given.tar.zst", place / "output"
+    archive, output = directory / "given.tar.zst", directory / "output"
 
     def feed(data: bytes) -> None:
         if not data.startswith(b"\x28\xb5\x2f\xfd"):
@@ -60,7 +60,7 @@ def _unpacked(place: Path) -> Iterator[Feed]:
         try:
             unpack(archive, output)
         finally:
-            files = {p.name for p in place.iterdir()}
+            files = {p.name for p in directory.iterdir()}
             assert files <= {"given.tar.zst", "output"}, files
             shutil.rmtree(output, ignore_errors=True)
 
@@ -68,12 +68,12 @@ def _unpacked(place: Path) -> Iterator[Feed]:
 
 
 def targets() -> list[Target]:
-    """Rows of this family."""
+    """Return the targets of this family."""
     return [
         Target(
             "exported-runs",
-            of.of_bytes(*_exported()),
-            _unpacked,
+            of.of_bytes(*_exported_runs()),
+            _unpack_inputs,
             (BadInput,),
             cost=20,
         ),

@@ -43,15 +43,15 @@ def _counters(data: bytes) -> None:
     """A fuzzed schema with a valid dump, a valid schema with a fuzzed dump, and both fuzzed."""
     for schema, dump in ((data, _ANSWERS[1]), (_ANSWERS[0], data), (data, data)):
         with contextlib.suppress(ValueError):
-            for chosen in (USUAL, ["all"]):
-                samples, _ = Counters(schema, chosen).read(dump)
+            for selection in (USUAL, ["all"]):
+                samples, _ = Counters(schema, selection).read(dump)
                 names = [text for s, _ in samples for text in (s.metric, s.entity)]
                 assert all(text.isprintable() and len(text) <= 200 + 8 for text in names)
                 assert all(np.isfinite(value) for _, value in samples)
 
 
 def targets() -> list[Target]:
-    """Rows of this family."""
+    """Return the targets of this family."""
     return [
         plain("ceph-answer", of.of_bytes(*_FRAMED), _answer, FailedError, cost=5),
         plain("ceph-counters", of.of_json(_SCHEMA, _DUMP), _counters, cost=30),

@@ -33,7 +33,7 @@ _PREDICTION = {
     "stations": [{"kind": "storage", "requests": 10, "busy_s": 1.0, "wait_mean_s": 0.4}],
 }
 
-_OF_STUDY = {
+_STUDY_PREDICTIONS = {
     "predictions": [{"treatment_id": "t01", "response": "r", "unit": "1/s", "predicted": 2.0}]
 }
 
@@ -60,9 +60,9 @@ _CHECKED_ROWS = (
 
 
 @contextlib.contextmanager
-def _checked(place: Path) -> Iterator[Feed]:
+def _compare_inputs(directory: Path) -> Iterator[Feed]:
     """Compare a table with expected rows."""
-    file = place / "given.csv"
+    file = directory / "given.csv"
     expectation = expectation_of(_EXPECTED, Path("expected.yaml"))
 
     def feed(data: bytes) -> None:
@@ -78,14 +78,16 @@ def _checked(place: Path) -> Iterator[Feed]:
 
 
 def targets() -> list[Target]:
-    """Rows of this family."""
+    """Return the targets of this family."""
     return [
         plain(
             "expected-file",
-            of.of_yaml(_EXPECTED, *(json.dumps(d).encode() for d in (_PREDICTION, _OF_STUDY))),
+            of.of_yaml(
+                _EXPECTED, *(json.dumps(d).encode() for d in (_PREDICTION, _STUDY_PREDICTIONS))
+            ),
             lambda d: bool(expectation_of(d, Path("f"))),
             BadInput,
             cost=10,
         ),
-        Target("checked-rows", of.of_text(*_CHECKED_ROWS), _checked, (BadInput,), cost=20),
+        Target("checked-rows", of.of_text(*_CHECKED_ROWS), _compare_inputs, (BadInput,), cost=20),
     ]

@@ -24,7 +24,7 @@ def _node_commands() -> list[Any]:
         )
     )
     change = {"nodes": ["n-*"], "resource": "memory", "patch": {"hard": 1 << 28}}
-    when: list[Any] = [{"at_s": 1e9}, {"phase": "p"}, {"condition": {"phase": "p"}}]
+    conditions: list[Any] = [{"at_s": 1e9}, {"phase": "p"}, {"condition": {"phase": "p"}}]
     return [
         {"cmd": "ping"},
         {"cmd": "reserve", "spec": spec},
@@ -38,10 +38,10 @@ def _node_commands() -> list[Any]:
             {
                 "cmd": "schedule",
                 "cluster": "two",
-                "events": [change | {"when": each}],
+                "events": [change | {"when": condition}],
                 "start_ns": 5,
             }
-            for each in when
+            for condition in conditions
         ),
         {"cmd": "mark", "cluster": "two", "phase": "p"},
         {"cmd": "events", "cluster": "two"},
@@ -67,14 +67,14 @@ _CLUSTER = {
 
 
 def _frame(draw: Random) -> bytes:
-    head = bytes.fromhex("020000000002") + bytes.fromhex("020000000001") + b"\x08\x00"
-    ip = bytes.fromhex("45000064000000004011000a580001") + bytes.fromhex("0a580002")
-    sample = head + ip + draw.randbytes(draw.choice((0, 1, 20, 46, 400, 1400)))
-    return of.noisy(draw, sample)
+    ethernet_header = bytes.fromhex("020000000002") + bytes.fromhex("020000000001") + b"\x08\x00"
+    ip_header = bytes.fromhex("45000064000000004011000a580001") + bytes.fromhex("0a580002")
+    sample = ethernet_header + ip_header + draw.randbytes(draw.choice((0, 1, 20, 46, 400, 1400)))
+    return of.mutate_bytes(draw, sample)
 
 
 def targets() -> list[Target]:
-    """Rows of this family."""
+    """Return the targets of this family."""
     if os.geteuid() != 0:
         return []
     return [

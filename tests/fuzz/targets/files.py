@@ -184,26 +184,26 @@ paths:
 _PATHS = {"paths": [{"hosts": ["a", "b"], "delay_s": 5e-5, "loss": 0.001}]}
 
 
-def _of_hosts(name: str) -> Callable[[Path], contextlib.AbstractContextManager[Feed]]:
+def _hosts_reader(name: str) -> Callable[[Path], contextlib.AbstractContextManager[Feed]]:
     """Read a hosts file, its facts and its measured paths; the file `name` is fuzzed."""
 
     @contextlib.contextmanager
-    def opened(place: Path) -> Iterator[Feed]:
-        hosts = write_hosts(place, _HOSTS.decode(), {"a": facts()})
-        (place / "facts" / MEASURED_PATHS).write_text(json.dumps(_PATHS))
+    def context(directory: Path) -> Iterator[Feed]:
+        hosts = write_hosts(directory, _HOSTS.decode(), {"a": facts()})
+        (directory / "facts" / MEASURED_PATHS).write_text(json.dumps(_PATHS))
 
         def feed(data: bytes) -> None:
-            (place / name).write_bytes(data)
+            (directory / name).write_bytes(data)
             inventory = read_inventory(hosts)
             inventory.paths(inventory.hosts)
 
         yield feed
 
-    return opened
+    return context
 
 
 def targets() -> list[Target]:
-    """Rows of this family."""
+    """Return the targets of this family."""
     study = texts(
         "examples/*.study.yaml", "tests/golden/broken/sound.study.yaml", "studies/ssd*.study.yaml"
     )
@@ -228,12 +228,12 @@ def targets() -> list[Target]:
             BadInput,
             cost=4,
         ),
-        Target("hosts-file", of.of_yaml(_HOSTS), _of_hosts("hosts.yaml"), (BadInput,), 4),
-        Target("host-facts", of.of_json(facts()), _of_hosts("facts/a.json"), (BadInput,), 4),
+        Target("hosts-file", of.of_yaml(_HOSTS), _hosts_reader("hosts.yaml"), (BadInput,), 4),
+        Target("host-facts", of.of_json(facts()), _hosts_reader("facts/a.json"), (BadInput,), 4),
         Target(
             "measured-paths",
             of.of_json(_PATHS),
-            _of_hosts(f"facts/{MEASURED_PATHS}"),
+            _hosts_reader(f"facts/{MEASURED_PATHS}"),
             (BadInput,),
             4,
         ),

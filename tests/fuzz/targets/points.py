@@ -59,7 +59,7 @@ _LINES = (
 
 _GRAPHITE = (b"a.b 1.5 1700000000\na.b;host=x;dev=y 2 1700000000.25\nc 3 -1\nd nan 5\n",)
 
-_SHOWN = (
+_EXPOSITIONS = (
     b'# HELP a b\n# TYPE a counter\na{x="1",y="a\\"b}\\n",} 3 1700000000123\nb 4\nc{z=""} +Inf\n',
     b'a_bucket{le="1"} 17 1700000000.5 # {id="x"} 0.3 170\nb 2\n# EOF\n',
 )
@@ -90,11 +90,11 @@ def _points(protocol: str, *arguments: Any) -> Any:
     return feed
 
 
-class _Discarded(asyncio.Transport):
+class _DiscardingTransport(asyncio.Transport):
     """A transport that discards all data."""
 
     def write(self, data: Any) -> None:
-        """Discard it."""
+        """Discard the data."""
 
     def abort(self) -> None:
         """Do nothing: there is no connection."""
@@ -108,7 +108,7 @@ def _http_answer(data: bytes) -> None:
 
     async def receive() -> None:
         connection = HttpConnection()
-        connection.connection_made(_Discarded())
+        connection.connection_made(_DiscardingTransport())
         request = h11.Request(method="GET", target="/metrics", headers=[("Host", "x")])
         response = asyncio.ensure_future(connection.get(request))
         await asyncio.sleep(0)
@@ -128,11 +128,11 @@ _ANSWERS = (
 )
 
 
-def _pushed(ending: str) -> Any:
+def _push_file(suffix: str) -> Any:
     """Process a pushed file, up to batches for a sink."""
 
     def feed(data: bytes) -> bool:
-        table = parsed(io.BytesIO(data), ending, "fuzzed")
+        table = parsed(io.BytesIO(data), suffix, "fuzzed")
         batches = 0
         for name in table.column_names[:5]:
             with contextlib.suppress(BadInput):
@@ -179,7 +179,7 @@ def _remote_writes2() -> list[bytes]:
 
 
 def targets() -> list[Target]:
-    """Rows of this family."""
+    """Return the targets of this family."""
     return [
         plain("http-answer", of.of_text(*_ANSWERS), _http_answer),
         plain("line-protocol", of.of_text(*_LINES), _points("line_protocol", 5, 1)),
@@ -192,7 +192,7 @@ def targets() -> list[Target]:
                 _points("exposition", 5, bool(n), True, {"i": "n", "x": "y"}, bool(n)),
                 ValueError,  # truncated OpenMetrics
             )
-            for n, text in enumerate(_SHOWN)
+            for n, text in enumerate(_EXPOSITIONS)
         ),
         plain("remote-write", of.of_bytes(*_remote_writes()), _points("remote_write"), ValueError),
         plain(
@@ -213,8 +213,8 @@ def targets() -> list[Target]:
         ),
         plain("swift-request", of.of_text(*_OBJECT_PATHS), _object_request),
         *(
-            plain(f"push-{ending}", make(*seeds), _pushed(f".{ending}"), BadInput, cost=8)
-            for ending, make, seeds in (
+            plain(f"push-{suffix}", make(*seeds), _push_file(f".{suffix}"), BadInput, cost=8)
+            for suffix, make, seeds in (
                 ("csv", of.of_text, (b"a,b,c\n1,x,0.5\n2,y,1.5\n", b"t,v\n1,\n2,3\n")),
                 ("jsonl", of.of_text, (b'{"a": 1, "b": "x"}\n{"a": 2, "b": "y"}\n',)),
                 ("parquet", of.of_bytes, (_parquet(),)),

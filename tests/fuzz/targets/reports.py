@@ -15,12 +15,12 @@ from tests.fuzz.drive import Feed, Target, plain
 from tests.fuzz.samples import texts
 
 
-def _reported(reader: str) -> Callable[[Path], contextlib.AbstractContextManager[Feed]]:
-    """A reader of metrics, and its readings in a bundle's columns."""
+def _read_metrics(reader: str) -> Callable[[Path], contextlib.AbstractContextManager[Feed]]:
+    """Read metrics with a reader into the columns of a bundle."""
 
     @contextlib.contextmanager
-    def target(place: Path) -> Iterator[Feed]:
-        file = place / "given"
+    def target(directory: Path) -> Iterator[Feed]:
+        file = directory / "given"
 
         def feed(data: bytes) -> None:
             file.write_bytes(data)
@@ -36,22 +36,25 @@ _LATENCY = {"N": 2, "mean": 5.0, "min": 1, "max": 9, "bins": {"1": 1, "9": 1}}
 
 _PERCENTILES = {"N": 2, "mean": 5.0, "min": 1, "max": 9, "percentile": {"50.000000": 4, "99.0": 9}}
 
-_WAY = {"io_bytes": 8192, "total_ios": 2, "runtime": 10, "bw_bytes": 819200, "iops": 200.0}
+_DIRECTION = {"io_bytes": 8192, "total_ios": 2, "runtime": 10, "bw_bytes": 819200, "iops": 200.0}
 
 _FIO = [
     {
         "fio version": "fio-3.33",
-        "jobs": [{"jobname": "a", "error": 0, "read": _WAY | {"clat_ns": way}}],
+        "jobs": [{"jobname": "a", "error": 0, "read": _DIRECTION | {"clat_ns": latency}}],
     }
-    for way in (_LATENCY, _PERCENTILES)
+    for latency in (_LATENCY, _PERCENTILES)
 ]
 
 _FIO.append(
     {
         "fio version": "fio-3.33",
         "jobs": [
-            {"jobname": "a", "error": 0, "read": _WAY | {"clat_ns": _LATENCY}, "usr_cpu": 1.5}
-            | {"write": _WAY | {"clat_ns": _LATENCY}, "sync": {"lat_ns": {"N": 2, "mean": 4.0}}},
+            {"jobname": "a", "error": 0, "read": _DIRECTION | {"clat_ns": _LATENCY}, "usr_cpu": 1.5}
+            | {
+                "write": _DIRECTION | {"clat_ns": _LATENCY},
+                "sync": {"lat_ns": {"N": 2, "mean": 4.0}},
+            },
         ]
         * 2,
     }
@@ -105,7 +108,7 @@ def _fio_report(data: bytes) -> None:
 
 
 def targets() -> list[Target]:
-    """Rows of this family."""
+    """Return the targets of this family."""
     return [
         plain("fio-report", of.of_json(*_FIO), _fio_report, PenstockError),
         plain(
@@ -146,7 +149,7 @@ def targets() -> list[Target]:
             Target(
                 f"metrics-{name}",
                 make(*texts(f"tests/golden/metrics/{files}")),
-                _reported(reader),
+                _read_metrics(reader),
                 (BadInput,),
                 cost=20,
             )

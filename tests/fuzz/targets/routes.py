@@ -32,7 +32,7 @@ from tests.fuzz.daemons import shut_in
 from tests.fuzz.drive import Feed, Target
 
 _TOKEN = "the-token-of-the-fuzzed-server"
-#: a running experiment, and an ended one
+#: a running experiment and an ended one
 _RUNS, _ENDED = "runs", "ended"
 _T0 = 1_700_000_000_000_000_000
 #: values of the parameters of a path
@@ -59,13 +59,13 @@ _VALUES = {
     "y0": 0,
     "y1": 1e9,
     "interval_s": 1,
-    # no waiting
+    # do not wait
     "wait_s": 0,
     "seconds": 0.1,
     "timeout_s": 1,
 }
 #: times and numbers outside of any clock and table
-_ODD = (
+_ODD_NUMBERS = (
     *("1e9999999", "-1e9999999", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "true", "NaN"),
     *("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "1e18", "9e18", "-0", "٣", "1_0"),
 )
@@ -98,7 +98,7 @@ def _document() -> dict[str, Any]:
 
 
 def _sample(schema: dict[str, Any], name: str = "", depth: int = 0) -> Any:
-    """A value that a schema describes."""
+    """Return a valid value of a schema."""
     if "$ref" in schema:
         schema = _document()["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     if name in _VALUES:
@@ -132,13 +132,13 @@ def _input(method: str, path: str, operation: dict[str, Any]) -> of.Input:
     schema = _body(operation)
     sample = None if schema is None else _sample(schema)
 
-    def value_text(draw: Random, likely: Any) -> str:
+    def value_text(draw: Random, valid_value: Any) -> str:
         kind = draw.random()
         if kind < 0.6:
-            return str(likely)
+            return str(valid_value)
         if kind < 0.8:
-            return draw.choice(_ODD)
-        return json.dumps(of.leaf(draw))[:3000].encode("utf-8", "replace").decode()
+            return draw.choice(_ODD_NUMBERS)
+        return json.dumps(of.odd_value(draw))[:3000].encode("utf-8", "replace").decode()
 
     def content(draw: Random) -> bytes:
         kind = draw.random()
@@ -147,28 +147,34 @@ def _input(method: str, path: str, operation: dict[str, Any]) -> of.Input:
             opening, closing = draw.choice((("[", "]"), ('{"a":', "}")))
             inner = (opening * depth + "1" + closing * depth).encode()
             return inner if draw.random() < 0.5 else b'{"a":' + inner + b"}"
-        likely = sample
+        valid_value = sample
         if sample is None or draw.random() < 0.1:
-            likely = {"metric": "m", "format": "jsonl", "labels": ["a"], "type": "timestamp"}
-        text = of.text_of(of.changed(draw, likely))
+            valid_value = {"metric": "m", "format": "jsonl", "labels": ["a"], "type": "timestamp"}
+        text = of.text_of(of.mutate_values(draw, valid_value))
         if kind < 0.2:  # numbers that `json` does not write
-            text = re.sub(rb"(?<=[:\[])-?[0-9.e+]+", draw.choice(_ODD).encode(), text, count=1)
-        return of.noisy(draw, text) if kind > 0.9 else text
+            text = re.sub(
+                rb"(?<=[:\[])-?[0-9.e+]+", draw.choice(_ODD_NUMBERS).encode(), text, count=1
+            )
+        return of.mutate_bytes(draw, text) if kind > 0.9 else text
 
     def make(draw: Random) -> bytes:
-        def place(match: re.Match[str]) -> str:
+        def fill_parameter(match: re.Match[str]) -> str:
             name = match[1].partition(":")[0]
-            likely = draw.choice(_PATH_VALUES.get(name, ("x",)))
-            return quote(likely if draw.random() < 0.85 else value_text(draw, likely), safe="")
+            valid_value = draw.choice(_PATH_VALUES.get(name, ("x",)))
+            return quote(
+                valid_value if draw.random() < 0.85 else value_text(draw, valid_value), safe=""
+            )
 
-        target = re.sub(r"\{([^}]+)\}", place, path)
+        target = re.sub(r"\{([^}]+)\}", fill_parameter, path)
         parameters = []
         for parameter in queries:
             if parameter.get("required") or draw.random() < 0.5:
                 name = parameter["name"]
-                likely = _sample(parameter.get("schema", {}), name)
-                likely = likely[0] if isinstance(likely, list) and likely else likely
-                parameters.append(f"{name}={quote(value_text(draw, likely), safe='')}")
+                valid_value = _sample(parameter.get("schema", {}), name)
+                valid_value = (
+                    valid_value[0] if isinstance(valid_value, list) and valid_value else valid_value
+                )
+                parameters.append(f"{name}={quote(value_text(draw, valid_value), safe='')}")
         query = f"?{'&'.join(parameters)}" if parameters else ""
         media = draw.choice(
             ("application/json",) * 6 + ("text/plain", "application/vnd.apache.arrow.stream")
@@ -181,21 +187,21 @@ def _input(method: str, path: str, operation: dict[str, Any]) -> of.Input:
 class _Application:
     """The application in this process, with its own experiments and trace."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         os.environ |= {
-            "PENSTOCK_STATE": str(place / "state"),
-            "PENSTOCK_RUNTIME": str(place / "run"),
+            "PENSTOCK_STATE": str(directory / "state"),
+            "PENSTOCK_RUNTIME": str(directory / "run"),
         }
-        (place / "home").mkdir()
-        self._store = Experiments(Catalogue(place / "archive.sqlite"), place / "home")
-        self.again(_RUNS)
-        self._store.stop(self.again(_ENDED), at_ns=_T0 + 10**12)
-        served = Served([write_bundle(place / "T", events(50))])
+        (directory / "home").mkdir()
+        self._store = Experiments(Catalogue(directory / "archive.sqlite"), directory / "home")
+        self.start_experiment(_RUNS)
+        self._store.stop(self.start_experiment(_ENDED), at_ns=_T0 + 10**12)
+        served = Served([write_bundle(directory / "T", events(50))])
         self._loop = asyncio.new_event_loop()
         self._app = application(served, _TOKEN, ["x"], lambda: self._store)
 
-    def again(self, name: str) -> Any:
-        """An experiment with a few points."""
+    def start_experiment(self, name: str) -> Any:
+        """Start an experiment with a few points."""
         experiment = self._store.start(name, "root", at_ns=_T0)
         table = points(metric="m", utc_ns=[_T0 + 1, _T0 + 2], float=[0.5, float("inf")])
         self._store.sink(experiment).write(Batch("s", 0, table))
@@ -212,10 +218,10 @@ class _Application:
         status, headers, answer = self._loop.run_until_complete(
             self._answer(method, path, query, media, body)
         )
-        refused = status >= 400
+        is_error = status >= 400
         if status >= 500 and not (_HOST.match(path) or status in (502, 503, 507)):
             raise AssertionError(f"{status}: {answer[:2000]!r}")
-        if refused and method != "head":
+        if is_error and method != "head":
             detail = json.loads(answer)
             assert detail.get("detail"), detail
         elif (
@@ -225,7 +231,7 @@ class _Application:
             json.loads(answer, parse_constant=_not_json)
         if method in ("put", "delete") and status < 300:
             with contextlib.suppress(PenstockError):
-                self.again(_RUNS)
+                self.start_experiment(_RUNS)
 
     async def _answer(
         self, method: str, path: str, query: str, media: bytes, body: bytes
@@ -249,22 +255,22 @@ class _Application:
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 80),
         }
-        sent: list[dict[str, Any]] = []
-        received = False
+        messages: list[dict[str, Any]] = []
+        is_received = False
 
         async def receive() -> dict[str, Any]:
-            nonlocal received
-            if received:
+            nonlocal is_received
+            if is_received:
                 await asyncio.sleep(3600)
-            received = True
+            is_received = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message: Any) -> None:
-            sent.append(message)
+            messages.append(message)
 
         await self._app(scope, receive, send)
-        head = sent[0]
-        parts = b"".join(m.get("body", b"") for m in sent[1:])
+        head = messages[0]
+        parts = b"".join(m.get("body", b"") for m in messages[1:])
         return head["status"], dict(head["headers"]), parts
 
 
@@ -273,9 +279,9 @@ def _not_json(constant: str) -> None:
 
 
 @contextlib.contextmanager
-def _opened(place: Path) -> Iterator[Feed]:
-    shut_in(place)
-    yield _Application(place).feed
+def _application_context(directory: Path) -> Iterator[Feed]:
+    shut_in(directory)
+    yield _Application(directory).feed
 
 
 def _operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -295,19 +301,19 @@ def _name(method: str, path: str) -> str:
 
 
 def targets() -> list[Target]:
-    """A row for each route. An end writes a bundle, which takes long."""
+    """One target for each route. The end of an experiment writes a bundle, which takes long."""
     return [
         Target(
             _name(method, path),
             _input(method, path, operation),
-            _opened,
+            _application_context,
             cost=60.0 if method == "put" and path.startswith("/exp") else 8.0,
         )
         for method, path, operation in _operations()
     ]
 
 
-def together() -> Target:
-    """All routes as one target, for a short pass: to begin one takes longer than a hundred inputs."""
+def all_routes() -> Target:
+    """All routes as one target, for a short pass: a start takes longer than a hundred inputs."""
     makes = [_input(*operation) for operation in _operations()]
-    return Target("routes", lambda draw: draw.choice(makes)(draw), _opened, cost=20.0)
+    return Target("routes", lambda draw: draw.choice(makes)(draw), _application_context, cost=20.0)

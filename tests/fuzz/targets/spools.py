@@ -29,8 +29,8 @@ from tests.fuzz.drive import Feed, Target
 _native: Any = importlib.import_module("penstock._native")
 
 
-def _records(form: np.dtype[Any], count: int = 8, **columns: Any) -> bytes:
-    rows = np.zeros(count, form)
+def _records(dtype: np.dtype[Any], count: int = 8, **columns: Any) -> bytes:
+    rows = np.zeros(count, dtype)
     for name in rows.dtype.names or ():
         if rows.dtype[name].kind in "iuf":
             rows[name] = np.arange(count) % 3 + 1
@@ -39,26 +39,26 @@ def _records(form: np.dtype[Any], count: int = 8, **columns: Any) -> bytes:
     return rows.tobytes()
 
 
-def _of_spool(read: Callable[[Path], object], *sidecars: str) -> Any:
+def _spool_reader(read: Callable[[Path], object], *sidecars: str) -> Any:
     """The input is the spool and, after a line of eight stars, its sidecar files."""
 
     @contextlib.contextmanager
-    def opened(place: Path) -> Iterator[Feed]:
-        spool = place / "spool"
+    def context(directory: Path) -> Iterator[Feed]:
+        spool = directory / "spool"
 
         def feed(data: bytes) -> None:
             records, _, names = data.partition(b"********\n")
             spool.write_bytes(records)
-            for ending in sidecars:
-                Path(f"{spool}{ending}").write_bytes(names)
+            for suffix in sidecars:
+                Path(f"{spool}{suffix}").write_bytes(names)
             read(spool)
 
         yield feed
 
-    return opened
+    return context
 
 
-def _followed(spool: Path) -> None:
+def _follow(spool: Path) -> None:
     rules = [parse_rule("disk_busy > 90% for 1s"), parse_rule("memory_free > 1 B")]
     Evaluator(rules, 1_000_000_000).feed(Follower(spool).look())
 
@@ -134,47 +134,47 @@ def _layers(spool: Path) -> None:
 
 
 def targets() -> list[Target]:
-    """Rows of this family."""
+    """Return the targets of this family."""
     spools = [
-        ("spool-events", [_EVENTS], _of_spool(_events), ()),
+        ("spool-events", [_EVENTS], _spool_reader(_events), ()),
         (
             "spool-epochs",
             [_epoch(n, kind) + _epoch(0, 1) for n in (0, 5) for kind in range(4)],
-            _of_spool(judge_spool),
+            _spool_reader(judge_spool),
             (),
         ),
         (
             "spool-counts",
             [_records(COUNTER, direction=[0, 1] * 4)],
-            _of_spool(read_counts),
+            _spool_reader(read_counts),
             (PenstockError,),
         ),
         (
             "spool-samples",
             [_records(SAMPLE_DTYPE) + b"********\n" + _SERIES],
-            _of_spool(read_samples, ".series"),
+            _spool_reader(read_samples, ".series"),
             (PenstockError,),
         ),
         (
             "spool-followed",
             [_records(SAMPLE_DTYPE) + b"********\n" + _SERIES],
-            _of_spool(_followed, ".series"),
+            _spool_reader(_follow, ".series"),
             (PenstockError,),
         ),
         (
             "spool-requests",
             [_records(DISK_REQUEST_DTYPE, op=[0, 1, 2, 0] * 2) + b"********\n" + _NAMES],
-            _of_spool(read_disk_log, ".files"),
+            _spool_reader(read_disk_log, ".files"),
             (PenstockError,),
         ),
         (
             "spool-layers",
             [_records(RECORD, kind=[1, 2, 3, 1] * 2)],
-            _of_spool(_layers),
+            _spool_reader(_layers),
             (PenstockError,),
         ),
     ]
     return [
-        Target(name, of.of_bytes(*data), opened, errors, 100.0 if name == "spool-layers" else 4.0)
-        for name, data, opened, errors in spools
+        Target(name, of.of_bytes(*data), context, errors, 100.0 if name == "spool-layers" else 4.0)
+        for name, data, context, errors in spools
     ]

@@ -20,10 +20,10 @@ from tests.unit.test_trace_import import DXT, blktrace
 _native: Any = importlib.import_module("penstock._native")
 
 
-def _foreign(kind: str) -> Callable[[Path], contextlib.AbstractContextManager[Feed]]:
+def _foreign_reader(kind: str) -> Callable[[Path], contextlib.AbstractContextManager[Feed]]:
     @contextlib.contextmanager
-    def opened(place: Path) -> Iterator[Feed]:
-        file, spool, requests = place / "given", place / "spool", place / "requests"
+    def context(directory: Path) -> Iterator[Feed]:
+        file, spool, requests = directory / "given", directory / "spool", directory / "requests"
 
         def feed(data: bytes) -> None:
             file.write_bytes(data)
@@ -35,17 +35,17 @@ def _foreign(kind: str) -> Callable[[Path], contextlib.AbstractContextManager[Fe
 
         yield feed
 
-    return opened
+    return context
 
 
 @contextlib.contextmanager
-def _imported(place: Path) -> Iterator[Feed]:
+def _import_inputs(directory: Path) -> Iterator[Feed]:
     """The complete `penstock import`."""
-    file = place / "given"
+    file = directory / "given"
 
     def feed(data: bytes) -> None:
         file.write_bytes(data)
-        output = place / "bundle"
+        output = directory / "bundle"
         shutil.rmtree(output, ignore_errors=True)
         try:
             import_trace([file], output)
@@ -56,7 +56,7 @@ def _imported(place: Path) -> Iterator[Feed]:
     yield feed
 
 
-def _blktrace() -> list[bytes]:
+def _blktrace_files() -> list[bytes]:
     import tempfile
 
     files = []
@@ -75,15 +75,17 @@ _IOLOG = (
 
 
 def targets() -> list[Target]:
-    """Rows of this family."""
+    """Return the targets of this family."""
     return [
-        Target("blktrace", of.of_bytes(*_blktrace()), _foreign("blktrace"), (ValueError,)),
-        Target("darshan-dxt", of.of_text(DXT.encode()), _foreign("dxt"), (ValueError,)),
-        Target("fio-iolog", of.of_text(*_IOLOG), _foreign("iolog"), (ValueError,)),
+        Target(
+            "blktrace", of.of_bytes(*_blktrace_files()), _foreign_reader("blktrace"), (ValueError,)
+        ),
+        Target("darshan-dxt", of.of_text(DXT.encode()), _foreign_reader("dxt"), (ValueError,)),
+        Target("fio-iolog", of.of_text(*_IOLOG), _foreign_reader("iolog"), (ValueError,)),
         Target(
             "imported-trace",
-            of.of_bytes(*_blktrace(), DXT.encode(), *_IOLOG),
-            _imported,
+            of.of_bytes(*_blktrace_files(), DXT.encode(), *_IOLOG),
+            _import_inputs,
             (BadInput,),
             cost=30,
         ),

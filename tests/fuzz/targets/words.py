@@ -28,7 +28,7 @@ _DISK_ARGUMENTS = (
     b"credits={iops: {base: 100, burst: 3000}}\0profile=nvme\0power_cut=yes\0full=no",
 )
 
-_NODE_WORDS = (
+_NODE_ARGUMENTS = (
     b"n-*\0cpus=0.5\0cpuset=0-1\0cpu_ratio=50%\0memory=256MiB\0memory_soft=max",
     b"n-0\0n-1\0state=frozen\0n-2\0disk.data.limits.read=5MB/s\0disk.data.slow.factor=2",
     b"*\0link.net.out=10 Mbit/s\0link.net.delay=5ms\0link.loss=1%\0link.back.in_reorder=1%",
@@ -46,7 +46,7 @@ def _node_arguments(data: bytes) -> None:
 
 
 def targets() -> list[Target]:
-    """Rows of this family."""
+    """Return the targets of this family."""
     return [
         plain(
             "disk-words",
@@ -55,5 +55,5 @@ def targets() -> list[Target]:
             BadInput,
         ),
         plain("alert-rule", of.of_text(*_RULES), _rule, ValueError),
-        plain("node-words", of.of_text(*_NODE_WORDS), _node_arguments, BadInput),
+        plain("node-words", of.of_text(*_NODE_ARGUMENTS), _node_arguments, BadInput),
     ]
