@@ -89,14 +89,14 @@ class Store:
         for i in range(settings.nodes):
             directory = self._data / f"s{i}"
             directory.mkdir()
-            own = {
+            process_settings = {
                 "dir": str(directory),
                 "node": f"s{i}",
                 "rate_bps": settings.rate_bps,
                 "service_s": settings.storage_service_s,
                 "accept_s": settings.accept_s,
             }
-            self._storage.append(self._start("storage", {**common, **own}, f"s{i}"))
+            self._storage.append(self._start("storage", {**common, **process_settings}, f"s{i}"))
 
     def _start(self, module: str, settings: dict[str, Any], name: str) -> int:
         """Start a server; return its port."""

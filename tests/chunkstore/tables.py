@@ -41,7 +41,7 @@ def write(rows: Rows, path: Path, window_s: float = WINDOW_S) -> Path:
     return path
 
 
-def _row(module: str, operation: str, metric: str, trial: str, value: float, **more: Any) -> Row:
+def _row(module: str, operation: str, metric: str, trial: str, value: float, **fields: Any) -> Row:
     return {
         "module": module,
         "operation": operation,
@@ -49,7 +49,7 @@ def _row(module: str, operation: str, metric: str, trial: str, value: float, **m
         "trial": trial,
         "value": value,
         "unit": "s",
-        **more,
+        **fields,
     }
 
 

@@ -128,12 +128,12 @@ def _terms() -> list[tuple[str, ...]]:
 
 def effects_of(runs: pd.DataFrame, response: str) -> pd.DataFrame:
     """Least squares on the valid runs, in the format of the effects table."""
-    good = runs[runs["valid"]]
-    coded = {f: np.where(good[f] == levels[1], 1.0, -1.0) for f, levels in FACTORS.items()}
+    valid_runs = runs[runs["valid"]]
+    coded = {f: np.where(valid_runs[f] == levels[1], 1.0, -1.0) for f, levels in FACTORS.items()}
     terms = _terms()
     columns = [np.prod([coded[f] for f in t], axis=0) for t in terms]
-    x = np.column_stack([np.ones(len(good)), *columns])
-    y = good[response].to_numpy(float)
+    x = np.column_stack([np.ones(len(valid_runs)), *columns])
+    y = valid_runs[response].to_numpy(float)
     beta, *_ = np.linalg.lstsq(x, y, rcond=None)
     df = len(y) - x.shape[1]
     sse = float(((y - x @ beta) ** 2).sum())
@@ -142,17 +142,17 @@ def effects_of(runs: pd.DataFrame, response: str) -> pd.DataFrame:
     rows = []
     for i, term in enumerate(terms, start=1):
         q, s = beta[i], covariance[i, i] ** 0.5
-        half = stats.t.ppf(0.975, df) * s
+        half_width = stats.t.ppf(0.975, df) * s
         rows.append(
             {
                 "response": response,
                 "term": ":".join(term),
                 "coefficient": q,
                 "effect": 2 * q,
-                "ci_low": q - half,
-                "ci_high": q + half,
-                "effect_ci_low": 2 * (q - half),
-                "effect_ci_high": 2 * (q + half),
+                "ci_low": q - half_width,
+                "ci_high": q + half_width,
+                "effect_ci_low": 2 * (q - half_width),
+                "effect_ci_high": 2 * (q + half_width),
                 "variation_share": 100 * len(y) * q * q / sst,
                 "p_value": 2 * stats.t.sf(abs(q / s), df),
                 "aliases": "",

@@ -41,7 +41,7 @@ def events(
 def events_table(rows: np.ndarray[Any, Any]) -> pa.Table:
     """Table `io_events` of the events."""
     names = {number: name for name, number in NUMBERS.items()}
-    done = rows["done_bytes"].astype(np.int64)
+    done_bytes = rows["done_bytes"].astype(np.int64)
     columns = {
         "t_ns": rows["t_ns"].astype(np.int64),
         "seq": np.arange(len(rows), dtype=np.uint64),
@@ -50,8 +50,8 @@ def events_table(rows: np.ndarray[Any, Any]) -> pa.Table:
         "file_id": rows["file_id"].astype(np.int64),
         "offset_bytes": rows["offset_bytes"].astype(np.int64),
         "size_bytes": rows["size_bytes"].astype(np.int64),
-        "done_bytes": np.maximum(done, 0),
-        "errno": np.maximum(-done, 0),
+        "done_bytes": np.maximum(done_bytes, 0),
+        "errno": np.maximum(-done_bytes, 0),
         "latency_ns": rows["latency_ns"].astype(np.int64),
         "pid": rows["pid"].astype(np.int64),
         "tid": rows["tid"].astype(np.int64),

@@ -78,17 +78,17 @@ class Ground:
     def host_objects(self) -> dict[str, object]:
         """Mounts, groups, namespaces, links, processes and files that belong to this state."""
         self.tokens |= tokens_in(self.journal().path)
-        others = self._tokens_of_others()
+        foreign_tokens = self._tokens_of_others()
         layout = hierarchies()
         roots = {*layout.v1.values(), *([layout.unified] if layout.unified else [])}
         mark = f"PENSTOCK_STATE={self.where / 'state'}".encode()
         processes = [p for p in Path("/proc").glob("[0-9]*") if _carries(p, mark)]
         groups = sorted(str(p) for r in roots for p in r.glob("penstock-gt*"))
         # tests of other workers have groups with the same names
-        others |= self._tokens_of_others()
+        foreign_tokens |= self._tokens_of_others()
         return {
             "mounts": sorted(m.point for m in mounts() if m.point.startswith(str(self.where))),
-            "groups": [g for g in groups if not any(t in g for t in others)],
+            "groups": [g for g in groups if not any(t in g for t in foreign_tokens)],
             "processes": sorted(_line(p) for p in processes),
             "files": sorted(
                 str(p) for p in (self.where / "state-passable" / "clusters").glob("*") if p.exists()
@@ -106,9 +106,9 @@ class Ground:
     def assert_host_objects(self, expected: dict[str, object], context: str = "") -> None:
         """Compare the objects on the host; interfaces disappear shortly after their namespace."""
         deadline_s = time.monotonic() + 60
-        while (seen := self.host_objects()) != expected and time.monotonic() < deadline_s:
+        while (objects := self.host_objects()) != expected and time.monotonic() < deadline_s:
             time.sleep(0.05)
-        assert seen == expected, context
+        assert objects == expected, context
 
     def _tokens_of_others(self) -> set[str]:
         """Tokens in the journals of other existing grounds."""

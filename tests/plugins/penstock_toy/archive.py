@@ -26,10 +26,10 @@ def is_packed(path: Path) -> bool:
 
 
 def unpack(path: Path, output: Path | None = None) -> Path:
-    place = output or Path(path.stem)
+    directory = output or Path(path.stem)
     try:
         with zipfile.ZipFile(path) as archive:
-            archive.extractall(place)
+            archive.extractall(directory)
     except (OSError, zipfile.BadZipFile) as error:
         raise BadInput(f"{path}: found {error}; expected a ZIP file") from error
-    return place
+    return directory
