@@ -8,7 +8,9 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
 
 #: units with prefixes, by kind, smallest first, each with its size in the kind's base unit
 _UNITS: tuple[dict[str, float], ...] = (
@@ -341,13 +343,16 @@ def like(name: str, names: Sequence[str], most: int = 3) -> list[str]:
     return list(dict.fromkeys([*similar, *containing]))[:most]
 
 
-def without_nan(value: Any) -> Any:
+def without_nan(value: T) -> T:
     """A value for JSON, which has no NaN and no infinity: null in their place, also in lists and mappings."""
+    plain: Any = value
     if isinstance(value, dict):
-        return {key: without_nan(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_nan(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        plain = {key: without_nan(inner) for key, inner in value.items()}
+    elif isinstance(value, list | tuple):
+        plain = [without_nan(inner) for inner in value]
+    elif isinstance(value, float) and not math.isfinite(value):
+        plain = None
+    return cast(T, plain)
 
 
 def matches_pattern(name: str, pattern: str) -> bool:

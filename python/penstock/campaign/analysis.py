@@ -240,7 +240,7 @@ def headline(effects: pd.DataFrame | None, terms: int = 3) -> list[dict[str, Any
     """The largest effects of each response: response, term, effect, interval, share of the variation."""
     if effects is None or effects.empty:
         return []
-    rows = []
+    rows: list[Any] = []
     of_terms = effects[~effects["term"].isin(["block", "residual", "whole_plot", "strip"])]
     of_terms = of_terms[of_terms[["effect", "variation_share"]].notna().any(axis=1)]
     for _, group in of_terms.groupby("response", sort=False):
@@ -255,8 +255,7 @@ def headline(effects: pd.DataFrame | None, terms: int = 3) -> list[dict[str, Any
             "scale",
         ]
         rows += largest[columns].to_dict("records")
-    plain: list[dict[str, Any]] = without_nan(rows)
-    return plain
+    return without_nan(rows)
 
 
 def _part(result: Analysis, name: str, make: Callable[[], None]) -> None:

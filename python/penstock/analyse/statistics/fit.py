@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 from scipy import linalg
 
+from penstock.analyse.rounding import without_rounding
 from penstock.analyse.statistics import strata
 from penstock.analyse.statistics.bias import ends, reach, used
 from penstock.analyse.statistics.designed import designed_part, designed_plan
-from penstock.analyse.statistics.rounding import without_rounding
 from penstock.analyse.statistics.scale import BOX_COX, LINEAR, power_beside, scaled, scaled_ends
 from penstock.analyse.statistics.spread import Unequal, unequal_spread
 from penstock.analyse.statistics.strata import RUN

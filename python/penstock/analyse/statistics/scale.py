@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
+from penstock.analyse.rounding import rounding_of
 from penstock.analyse.statistics.bias import Values, used
-from penstock.analyse.statistics.rounding import rounding_of
 from penstock.errors import PenstockError
 from penstock.spec.study import Response, Study
 

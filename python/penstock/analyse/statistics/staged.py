@@ -22,6 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from penstock.analyse.rounding import without_rounding
 from penstock.analyse.statistics import strata
 from penstock.analyse.statistics.bias import reach
 from penstock.analyse.statistics.designed import designed_plan, designed_stages
@@ -36,7 +37,6 @@ from penstock.analyse.statistics.effect_table import (
 )
 from penstock.analyse.statistics.fit import Fit, by_terms, usable
 from penstock.analyse.statistics.partial import with_aliases
-from penstock.analyse.statistics.rounding import without_rounding
 from penstock.analyse.statistics.scale import LINEAR
 from penstock.analyse.statistics.terms import Term, Values
 from penstock.design.additions.stages import separated

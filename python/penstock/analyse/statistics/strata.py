@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy import linalg, optimize
 
-from penstock.analyse.statistics.rounding import ROUNDING
+from penstock.analyse.rounding import ROUNDING
 from penstock.analyse.statistics.terms import Numbers, Values
 from penstock.design.planned import Plan
 from penstock.errors import PenstockError

@@ -20,11 +20,11 @@ import numpy as np
 import pandas as pd
 from scipy import optimize, stats
 
+from penstock.analyse.rounding import rounding_of, without_rounding
 from penstock.analyse.statistics import strata
 from penstock.analyse.statistics.bias import valid_only
 from penstock.analyse.statistics.designed import designed_part
 from penstock.analyse.statistics.fit import Fit, fitted, usable
-from penstock.analyse.statistics.rounding import rounding_of, without_rounding
 from penstock.analyse.statistics.scale import (
     BOX_COX,
     LINEAR,

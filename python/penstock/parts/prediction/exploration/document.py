@@ -19,8 +19,7 @@ def document(exploration: Exploration, recommendation: Recommendation) -> dict[s
 
     Non-finite numbers (an unbounded interval) are None.
     """
-    plain: dict[str, Any] = without_nan(_document(exploration, recommendation))
-    return plain
+    return without_nan(_document(exploration, recommendation))
 
 
 def _document(exploration: Exploration, recommendation: Recommendation) -> dict[str, Any]:
