@@ -253,10 +253,11 @@ def test_labels_distinguish_series_of_kube_burner(tmp_path: Path) -> None:
 def test_documents_of_kube_burner_without_a_time_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "kb.json"
     cluster = {"metricName": "jobSummary", "clusterVersion": "4.22.2", "workerNodesCount": 3}
-    path.write_text(json.dumps([kube_burner(), cluster]))
+    never = {**kube_burner(), "timestamp": "0001-01-01T00:00:00Z"}  # Go's zero time
+    path.write_text(json.dumps([kube_burner(), cluster, never]))
     readings = metrics.read(path)
     assert readings.samples["value"].tolist() == [5]
-    assert "1 documents without a time were skipped" in readings.notes
+    assert "2 documents without a time were skipped" in readings.notes
 
 
 @pytest.mark.parametrize(

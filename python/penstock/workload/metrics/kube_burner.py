@@ -27,6 +27,8 @@ from penstock.workload.metrics import (
 )
 
 WHAT = "kube-burner's metrics (JSON with `metricName`)"
+#: Go's zero time is that of an object without the event
+_NO_TIMES = (None, "0001-01-01T00:00:00Z")
 #: numbers that identify the subject of a document
 _NO_VALUES = {"jobIteration", "replica", "connectionidx", "value"}
 _NAMES = ("nodeName", "node", "instance", "podName", "pod", "namespace", "device", "quantileName")
@@ -57,7 +59,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     skipped: list[str] = []
     untimed = 0
     for number, document in enumerate(documents, 1):
-        if isinstance(document, dict) and "timestamp" not in document:
+        if isinstance(document, dict) and document.get("timestamp") in _NO_TIMES:
             untimed += 1
             continue
         try:
