@@ -117,13 +117,24 @@ Throughput:
          write: IOPS=22323.68 348.81 MiB/s (365.75 MB/s)
          fsync: IOPS=28574.91
 
+Latency (ms):
+         min:                                  0.00
+         avg:                                  0.02
+         max:                                 12.92
+         95th percentile:                      0.09
+         sum:                               9986.67
+"""
+SYSBENCH_CPU_11 = """sysbench 1.1.0-bbee5d5
+CPU speed:
+    events per second:   780.69
+
 Throughput:
-    events/s (eps):                      50898.5900
-    time elapsed:                        10.0005s
-    total number of events:              509012
+    events/s (eps):                      780.6922
+    time elapsed:                        10.0001s
+    total number of events:              7807
 
 Latency (ms):
-         95th percentile:                        0.09
+         95th percentile:                        1.30
 """
 YCSB = """[OVERALL], RunTime(ms), 433536
 [OVERALL], Throughput(ops/sec), 2306.613522291113
@@ -280,7 +291,9 @@ def test_sysbench_fileio_and_memory() -> None:
     assert later["write_iops"] == (22323.68, "1/s")
     assert later["write_bandwidth"] == (348.81, "MiB/s")
     assert later["read_bandwidth"] == (0.20, "MiB/s")
-    assert later["events_per_s"] == (50898.59, "1/s")
+    assert later["latency_p95"] == (0.09, "ms")
+    assert "fileio" in parsed("sysbench", SYSBENCH_FILEIO_11).missing["events"]
+    assert values_of("sysbench", SYSBENCH_CPU_11)["events_per_s"] == (780.6922, "1/s")
     memory = "1024.00 MiB transferred (5361.20 MiB/sec)\n total number of events: 1048576\n"
     assert values_of("sysbench", memory)["memory_bandwidth"] == (5361.20, "MiB/s")
 
@@ -290,6 +303,7 @@ def test_sysbench_fileio_and_memory() -> None:
     [
         (SYSBENCH_FILEIO.format(version="2.0.1"), r"sysbench 2\.0; expected sysbench 0\.4"),
         (SYSBENCH_10 * 2, "2 reports of sysbench"),
+        (SYSBENCH_FILEIO_11 * 2, "2 reports of sysbench"),
         ("[ 30s ] Checkpoint report:\n" + SYSBENCH_10, "no --report-checkpoints"),
         (SYSBENCH_10.replace("1.22", "1,220"), "1,220' as latency_min of sysbench"),
         ("sysbench 1.0.20\nFATAL: error\n", "no 'total number of events:'"),
@@ -377,7 +391,10 @@ def test_pgbench_counts_failures_towards_its_transactions() -> None:
 
 CUT_REPORTS = [
     *(("pgbench", text) for text in (PGBENCH_95, PGBENCH_13, PGBENCH_15)),
-    *(("sysbench", text) for text in (SYSBENCH_10, SYSBENCH_04, SYSBENCH_FILEIO_11)),
+    *(
+        ("sysbench", text)
+        for text in (SYSBENCH_10, SYSBENCH_04, SYSBENCH_FILEIO_11, SYSBENCH_CPU_11)
+    ),
     *(("ycsb", text) for text in (YCSB, YCSB_01)),
     ("db_bench", DB_BENCH),
     *(("hammerdb", text) for text in (HAMMERDB_4, HAMMERDB_3)),

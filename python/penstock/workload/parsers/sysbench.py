@@ -39,6 +39,9 @@ RESPONSES: dict[str, str] = {
     "latency_max": "ms",
     **{f"latency_p{p}": "ms" for p in _PERCENTILES},
 }
+_NO_EVENTS = dict.fromkeys(
+    ("events", "events_per_s", "total_time"), "sysbench 1.1 does not report it for fileio"
+)
 _VERSION = re.compile(r"^sysbench (?:v ?)?(\d+\.\d+)", re.MULTILINE)
 _VERSIONS = ("0.4", "0.5", "1.0", "1.1")
 _RATE = rf"(?P<value>{NUMBER})"
@@ -81,7 +84,8 @@ _LABELS = {
 def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
     """Final report of sysbench; PenstockError for another version, several reports, or checkpoints.
 
-    With `--report-checkpoints` the last report covers only the time since the last checkpoint.
+    With `--report-checkpoints` the last report covers only the time since the last checkpoint. The report of
+    `fileio` of 1.1 has rates and latencies, but neither a number of events nor a time.
     """
     stdout = complete_lines(stdout)
     check_version(stdout, _VERSION, _VERSIONS, "sysbench 0.4, 0.5, 1.0 or 1.1")
@@ -89,7 +93,9 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
         raise PenstockError(
             "found a checkpoint report of sysbench; expected none: no --report-checkpoints"
         )
-    ends = len(re.findall(_LABELS["events"][0], stdout, re.MULTILINE))
+    ends = max(
+        len(re.findall(_LABELS[name][0], stdout, re.MULTILINE)) for name in ("events", "fsync_iops")
+    )
     if ends != 1:
         raise (
             several("sysbench", ends)
@@ -98,9 +104,15 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
         )
     values = Printed("sysbench", stdout).labelled(_LABELS)
     seconds = values.get("total_time")
-    if "events_per_s" not in values and seconds is not None and seconds.value > 0:
-        values["events_per_s"] = Measured(values["events"].value / seconds.value, "1/s")
-    return Report({**values, "wall_s": Measured(wall_s, "s")})
+    events = values.get("events")
+    if (
+        "events_per_s" not in values
+        and events is not None
+        and seconds is not None
+        and seconds.value
+    ):
+        values["events_per_s"] = Measured(events.value / seconds.value, "1/s")
+    return Report({**values, "wall_s": Measured(wall_s, "s")}, {} if events else _NO_EVENTS)
 
 
 def operations(command: str) -> list[JobSpec] | None:
