@@ -327,6 +327,12 @@ def test_ycsb() -> None:
     assert values["failed_operations"] == (17, "operations")
 
 
+def test_operations_in_batches_of_ycsb_are_no_failures() -> None:
+    values = values_of("ycsb", YCSB.replace("[READ], Return=OK", "[READ], Return=BATCHED_OK"))
+    assert "read_failed_operations" not in values
+    assert values["failed_operations"] == (17, "operations")
+
+
 def test_ycsb_has_a_unit_for_each_metric() -> None:
     values = values_of("ycsb", YCSB_01)
     assert values["update_mean_latency"] == (54.989, "us")

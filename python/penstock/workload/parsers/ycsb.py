@@ -40,7 +40,8 @@ RESPONSES: dict[str, str] = {
 _LINE = re.compile(r"^[ \t]*\[([A-Za-z_-]+)\], ([^,\n]+), (\S+)\s*$", re.MULTILINE)
 _MEASURED = re.compile(r"([\w.]+?)(?:\((\w+(?:/\w+)?)\))?")
 _UNITS = ("us", "ms", "ns")
-_GOOD = ("Return=OK", "Return=0")
+#: statuses of successful operations; a binding with batches (`jdbc.batchupdateapi`) reports the second
+_GOOD = ("Return=OK", "Return=BATCHED_OK", "Return=0")
 _VERSION = re.compile(r"^YCSB Client (\d+\.\d+)", re.MULTILINE)
 _GO = re.compile(r"^\w+ +- Takes\(s\): ", re.MULTILINE)
 _JSON = re.compile(r'"metric"\s*:\s*"OVERALL"')
