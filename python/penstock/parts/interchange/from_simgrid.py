@@ -108,7 +108,8 @@ class _Reader:
         #: pairs (source, destination) of routes in the file, without the reverse of symmetrical ones
         self.routed: set[tuple[str, str]] = set()
         self.routes: list[tuple[str, str, float, int]] = []
-        self.fabric: list[float] = []
+        #: rates of shared backbones [bit/s], and the number of groups that each of them joins
+        self.fabric: list[tuple[float, int]] = []
         #: zones with one link per host: latencies of the backbone, and up and down of each node [s]
         self.ports: list[tuple[float, dict[str, tuple[float, float]]]] = []
         #: rates of routes from a host to itself [bit/s]
@@ -161,7 +162,7 @@ class _Reader:
                 reason = _UNSUPPORTED.get(element.tag, "no equivalent in a platform file")
                 self.omit(element, f"<{element.tag}>: {reason}")
         if ports:
-            self.ports.append((self.backbone(zone), ports))
+            self.ports.append((self.backbone(zone, len(ports)), ports))
         if zone.tag != "platform" and routing in ("Vivaldi", "Wifi", "WIFI"):
             self.omit(zone, f"routing {routing}: delays by coordinates or radio")
         if routing in ("Floyd", "Dijkstra", "DijkstraCache"):
@@ -315,9 +316,9 @@ class _Reader:
         self.speeds[name] = speed
         self.nodes[original] = f"{name}-*"
         # path between two nodes: link of the first, backbone, link of the second
-        across = 2 * latency
-        if "bb_lat" in element.attributes:
-            across += self.value(element, "bb_lat", _TIMES, 1.0)
+        backbone = (
+            self.value(element, "bb_lat", _TIMES, 1.0) if "bb_lat" in element.attributes else 0
+        )
         if "bb_bw" in element.attributes:
             self.cluster_backbone(element, bits)
         policy = element.attributes.get("sharing_policy", "SPLITDUPLEX").upper()
@@ -327,14 +328,15 @@ class _Reader:
                 f"cluster {original}: sharing_policy {policy}; a node has a rate in each direction",
             )
         self.profiles(element, f"cluster {original}")
-        self.matrix.setdefault(f"{name}-*", {})[f"{name}-*"] = seconds(across)
-        self.links[f"{original} "] = _Link(bits, latency, False)
+        self.matrix.setdefault(f"{name}-*", {})[f"{name}-*"] = seconds(2 * latency + backbone)
+        # path between a node and the router of the cluster
+        self.links[f"{original} "] = _Link(bits, latency + backbone, False)
 
     def cluster_backbone(self, element: Element, node_bits: float) -> None:
         """The rate that all transfers in a cluster share, or with FATPIPE the limit of each of them."""
         bits = self.value(element, "bb_bw", _BITS, 8.0)
         if element.attributes.get("bb_sharing_policy", "SHARED").upper() == "SHARED":
-            self.fabric.append(bits)
+            self.fabric.append((bits, 1))
         elif bits < node_bits:
             name = element.attributes.get("id", "")
             self.omit(
@@ -367,14 +369,14 @@ class _Reader:
         group["network"] = {"out": bit_rate(up.bits), "in": bit_rate(down.bits)}
         ports[self.nodes[original]] = (up.latency_s, down.latency_s)
 
-    def backbone(self, zone: Element) -> float:
+    def backbone(self, zone: Element, hosts: int) -> float:
         """Latency of the link between the hosts of a zone, 0 without one; its rate limits all of them."""
         backbones = zone.all("backbone")
         if not backbones:
             return 0.0
         link = self.links[backbones[0].attributes.get("id", "")]
         if link.shared:
-            self.fabric.append(link.bits)
+            self.fabric.append((link.bits, hosts))
         return link.latency_s
 
     def port_delays(self) -> None:
@@ -458,10 +460,11 @@ class _Reader:
             self.omitted.append("routes of hosts to themselves differ: the file has one loopback")
         if self.matrix:
             network["matrix"] = self.matrix
-        if len(self.fabric) == 1:
-            network["fabric"] = bit_rate(self.fabric[0])
+        if len(self.fabric) == 1 and self.fabric[0][1] == len(self.groups):
+            network["fabric"] = bit_rate(self.fabric[0][0])
         elif self.fabric:
-            self.omitted.append("backbones of several clusters: the file has one for all hosts")
+            which = "backbones of several clusters" if self.fabric[1:] else "backbone of some hosts"
+            self.omitted.append(f"{which}: the file has one for all hosts")
         document: dict[str, Any] = {
             "penstock_platform": 1,
             "name": re.sub(r"[^A-Za-z0-9_-]+", "-", self.path.stem)[:32].strip("-") or "simgrid",
