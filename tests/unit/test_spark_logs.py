@@ -150,6 +150,16 @@ def test_repeated_events_count_once(tmp_path: Path) -> None:
     assert readings.samples["value"].max() == 2
 
 
+def test_resubmitted_tasks_are_not_further_attempts(tmp_path: Path) -> None:
+    """Spark repeats the end of a task whose shuffle output was lost, then runs it again."""
+    lost = task("TaskEnd", 0, 110, 1110).replace('"Success"', '"Resubmitted"')
+    write(tmp_path / "log", begin(), pair(0), [lost], pair(8, 1200), END)
+    readings = metrics.read(tmp_path / "log")
+    assert (readings.facts["spark"]["tasks"], readings.facts["spark"]["not_succeeded"]) == (2, {})
+    assert readings.samples["value"].max() == 1
+    assert any("1 tasks that had succeeded were repeated" in note for note in readings.notes)
+
+
 def test_logs_of_two_applications_are_refused(tmp_path: Path) -> None:
     later = [line.replace(str(AT), str(AT + 9000)) for line in begin()]
     write(tmp_path / "log", begin(), pair(0), END, later, pair(0), END)

@@ -129,6 +129,8 @@ class _Log:
         self.stages: dict[tuple[int, int], dict[str, Any]] = {}
         self.tasks: list[dict[str, Any]] = []
         self.running: dict[int, dict[str, Any]] = {}
+        #: attempts that Spark repeated since their output was lost
+        self.resubmitted = 0
         self._cut = ""
 
     def take(self, line: bytes) -> None:
@@ -223,8 +225,12 @@ class _Log:
 
     def _TaskEnd(self, event: dict[str, Any]) -> None:  # noqa: N802
         row = self._task(event)
-        self.running.pop(row["task_id"], None)
         reason = str(event["Task End Reason"]["Reason"])
+        if reason == "Resubmitted":
+            # an ended attempt, with its own times, whose output was lost with its executor
+            self.resubmitted += 1
+            return
+        self.running.pop(row["task_id"], None)
         killed = bool(event["Task Info"].get("Killed")) or reason == "TaskKilled"
         row["state"] = "success" if reason == "Success" else "killed" if killed else "failed"
         row["reason"] = "" if reason == "Success" else reason
@@ -274,6 +280,11 @@ class _Log:
         tasks = task_table([*self.tasks, *self.running.values()])
         tasks = unrepeated(tasks, self.notes, "ends of tasks that the log repeats count once")
         self.notes += task_notes(tasks)
+        if self.resubmitted:
+            self.notes.append(
+                f"{self.resubmitted} tasks that had succeeded were repeated: their output was lost with an "
+                "executor"
+            )
         stages = self._stage_rows(tasks)
         facts = self._facts(tasks, stages)
         return Readings(
