@@ -143,6 +143,18 @@ def test_parallel_groups_use_the_longest_time() -> None:
     assert parsed(text)["bandwidth"].value == pytest.approx(16384 * KIB / max(runtimes) * 1000)
 
 
+def test_reads_that_verify_follow_the_writes() -> None:
+    """fio 3.33 --rw=write --verify=crc32c: job_runtime 795 ms."""
+    wrote, read = side(67108864, 157), side(67108864, 639)
+    job = {"read": read, "write": wrote, "usr_cpu": 10.0, "job_runtime": 795}
+    verified = values({**job, "job options": {"rw": "randwrite:8", "verify": "crc32c"}})
+    assert verified["bandwidth"] == pytest.approx(2 * 67108864 / 0.796)
+    assert verified["write_bandwidth"] == pytest.approx(67108864 / 0.157)
+    mixed = values({**job, "job options": {"rw": "randrw", "verify": "crc32c"}})
+    assert mixed["iops"] == pytest.approx(2 * 16384 / 0.639)
+    assert verified["user_cpu"] == mixed["user_cpu"] == 10
+
+
 def test_syncs_and_groups_of_fio_itself() -> None:
     text = golden("stonewall-sync")
     jobs = json.loads(text)["jobs"]

@@ -19,6 +19,9 @@ _START_S, _START_SHARE = 2.0, 0.1
 _START_BESIDE_S = 1.2
 #: share of the longest run time within which starts count as simultaneous
 _TOGETHER = 0.1
+#: kinds of jobs that read only to verify, and values of `verify` without reads
+_WRITES = ("write", "randwrite")
+_NO_VERIFY = ("0", "null")
 
 _UNKNOWN = (
     "fio does not say whether its {n} groups of jobs ran one after another; write stonewall=1 or "
@@ -40,17 +43,29 @@ class Times:
         self._begins = [b for b in begins if isinstance(b, int) and b > 0]
         self._complete = len(self._begins) == len(jobs)
         self._longest = [
-            max((job[d].get("runtime", 0) for d in DIRECTIONS if d in job), default=0)
-            for job in jobs
+            self._runtime(i, [job[d] for d in DIRECTIONS if d in job]) for i, job in enumerate(jobs)
         ]
         #: stage of each group: groups of one stage ran concurrently, stages sequentially
         self._stages = {} if self._complete else self._staged()
 
     def seconds(self, parts: Sequence[Sequence[dict[str, Any]]]) -> float | None:
         """Seconds with requests of these `parts`, a sequence per job; None if unknown."""
-        runtimes = [max((p.get("runtime", 0) for p in of), default=0) for of in parts]
+        runtimes = [self._runtime(i, of) for i, of in enumerate(parts)]
         stages = self._together(runtimes)
         return None if stages is None else sum(longest for longest, _ in stages) / 1000
+
+    def _runtime(self, i: int, parts: Sequence[dict[str, Any]]) -> int:
+        """Run time [ms] of a job in these of its directions: together, but after writes to verify them."""
+        runtimes = [p.get("runtime", 0) for p in parts]
+        options = self._options[i]
+        # the option as a user wrote it, such as `randwrite:8`
+        kind = str(options.get("rw", options.get("readwrite", ""))).partition(":")[0]
+        after_writes = kind in _WRITES and options.get("verify", "0") not in _NO_VERIFY
+        return (
+            sum(runtimes)
+            if after_writes and "mixed" not in self._jobs[i]
+            else max(runtimes, default=0)
+        )
 
     def processor_percent(self, key: str) -> float | None:
         """Processor time (`usr_cpu`, `sys_cpu`) of all jobs in per cent of their run time."""
