@@ -68,24 +68,22 @@ class Times:
         )
 
     def processor_percent(self, key: str) -> float | None:
-        """Processor time (`usr_cpu`, `sys_cpu`) of all jobs in per cent of their run time."""
-        shares = [self._share(i, key) for i in range(len(self._jobs))]
+        """Processor time (`usr_cpu`, `sys_cpu`) of all jobs in per cent of their run time.
+
+        fio's shares are of `job_runtime`, with `group_reporting` the sum over the jobs of a group.
+        """
         stages = self._together(self._longest)
         if stages is None:
             return None
         total = sum(longest for longest, _ in stages)
         if not total:
-            return sum(shares)
-        used = sum(shares[i] * float(self._longest[i]) for _, members in stages for i in members)
-        return float(used / total)
+            return sum(float(job.get(key, 0)) for job in self._jobs)
+        used = sum(self._processor_ms(i, key) for _, members in stages for i in members)
+        return used / total
 
-    def _share(self, i: int, key: str) -> float:
-        """Value of one job; with `group_reporting` fio gives the mean over the jobs of the group."""
+    def _processor_ms(self, i: int, key: str) -> float:
         job = self._jobs[i]
-        share = float(job.get(key, 0))
-        if "group_reporting" in self._options[i] and job.get("job_runtime") and self._longest[i]:
-            return share * max(1.0, round(float(job["job_runtime"]) / self._longest[i]))
-        return share
+        return float(job.get(key, 0)) * float(job.get("job_runtime") or self._longest[i])
 
     def _together(self, runtimes: Sequence[int]) -> list[tuple[float, list[int]]] | None:
         """Concurrent jobs, with their time [ms]; None if the times are unknown."""
