@@ -348,6 +348,20 @@ def test_darshan_segments_become_events(tmp_path: Path) -> None:
     assert bundle.table("threads")["program"].to_pylist() == ["rank 0", "rank 3"]
 
 
+def test_an_incomplete_log_of_darshan_is_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warning = (
+        "\n# *WARNING*: The DXT_POSIX module contains incomplete data!\n#    This happens when a\n"
+    )
+    (tmp_path / "log.txt").write_text(DXT.replace("\n", warning, 1))
+    trace = import_trace([tmp_path / "log.txt"], tmp_path / "b")
+    note = "module DXT_POSIX: incomplete, since Darshan ran out of memory for it"
+    assert any(note in line for line in trace.source["about"])
+    show(trace)
+    assert note in " ".join(capsys.readouterr().out.split())
+
+
 def test_several_logs_of_darshan_are_refused(tmp_path: Path) -> None:
     """Every log begins at 0 and has its own rank 0, so that they cannot be joined."""
     for name in ("a.txt", "b.txt"):

@@ -6,6 +6,7 @@ import glob
 import importlib
 import json
 import mmap
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,10 @@ def _lacking(paths: Sequence[Path]) -> dict[str, list[int]]:
 
 
 _DXT_BEGIN = b"# darshan log version"
+#: text of `darshan-dxt-parser --show-incomplete`
+_DXT_INCOMPLETE = re.compile(
+    rb"^# \*WARNING\*: The (\w{1,40}) module contains incomplete data", re.MULTILINE
+)
 
 
 class _Dxt(_Native):
@@ -122,7 +127,11 @@ class _Dxt(_Native):
         return b"# DXT" in head or head.startswith(_DXT_BEGIN)
 
     def read(self, paths: Sequence[Path], folder: Path) -> Recording:
-        """Refuse several logs, in one file or several, whose times begin at 0 each."""
+        """Refuse several logs, in one file or several, whose times begin at 0 each.
+
+        Note modules whose segments Darshan recorded in part.
+        """
+        incomplete: list[str] = []
         if len(paths) > 1:
             raise BadInput(f"{paths[1]}: found a second log; expected one: each has its own clock")
         for path in paths:
@@ -131,7 +140,13 @@ class _Dxt(_Native):
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as text:
                 if text.find(b"\n" + _DXT_BEGIN) >= 0:
                     raise BadInput(f"{path}: found a second log in the file; expected one log")
-        return super().read(paths, folder)
+                incomplete += [m[1].decode() for m in _DXT_INCOMPLETE.finditer(text)]
+        recording = super().read(paths, folder)
+        recording.source["about"] += [
+            f"module {name}: incomplete, since Darshan ran out of memory for it: requests are missing"
+            for name in incomplete
+        ]
+        return recording
 
 
 class _Iolog(_Native):

@@ -70,6 +70,8 @@ def show(judged: ImportedTrace) -> None:
         f"lost {counts['lost']}",
         style="dim",
     )
+    for what in judged.source.get("about", []):
+        console.print(Text(f"source: {printable(what)}"), style="dim")
     for what in judged.source.get("not_known", []):
         console.print(Text(f"not known from this source: {what}"), style="dim")
     if judged.bundle:
