@@ -536,6 +536,19 @@ def test_bad_table_descriptions(change: Mapping[str, Any], message: str, tmp_pat
         metrics.read(tmp_path / "mine.csv", "described", {**DESCRIPTION, **change})
 
 
+def test_entities_of_json_lines_are_texts(tmp_path: Path) -> None:
+    lines = [
+        *('{"ts": 1, "host": 7, "lat": 1, "done": 1}', '{"ts": 2, "host": null, "lat": 2}'),
+        *('{"ts": 3, "lat": 3}', '{"ts": 4, "host": "b", "lat": 4}'),
+    ]
+    (tmp_path / "mine.jsonl").write_text("\n".join(lines) + "\n")
+    frame = metrics.read(tmp_path / "mine.jsonl", "described", DESCRIPTION).samples
+    assert frame[frame["metric"] == "lat"]["entity"].tolist() == ["7", "", "", "b"]
+    (tmp_path / "array.json").write_text(f"[{lines[0]}]\n")
+    with pytest.raises(BadInput, match="found a JSON array; expected JSON Lines"):
+        metrics.read(tmp_path / "array.json", "described", DESCRIPTION)
+
+
 def test_unknown_format_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\x00\x01")
     with pytest.raises(BadInput, match="found nothing known at its beginning; expected an event"):

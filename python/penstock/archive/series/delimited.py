@@ -152,12 +152,13 @@ def _without_trailing_separators(content: bytes, name: str, separator: str) -> b
     return re.sub(ends, b"", content, flags=re.MULTILINE)
 
 
-def json_lines(text: str, name: str) -> pd.DataFrame:
+def json_lines(text: str, name: str, *, texts: Collection[str] = ()) -> pd.DataFrame:
     """Table of JSON Lines, an object per line; truth values, lists and objects in it are texts.
 
-    BadInput for other lines, and for an object with a key several times.
+    Keys `texts` are texts, empty for null and in objects without the key. BadInput for other lines, and for
+    an object with a key several times.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -170,8 +171,9 @@ def json_lines(text: str, name: str) -> pd.DataFrame:
             raise BadInput(f"{name}:{number}: found no object; expected JSON Lines")
         if row.repeats:
             raise BadInput(f"{name}:{number}: found a key several times; expected JSON Lines")
-        rows.append({key: _cell(value) for key, value in row.items()})
-    return pd.DataFrame(rows)
+        rows.append({k: _text(v) if k in texts else _cell(v) for k, v in row.items()})
+    frame = pd.DataFrame(rows)
+    return frame.fillna(dict.fromkeys(frame.columns.intersection(list(texts)), ""))
 
 
 class _Object(dict[str, Any]):
@@ -180,6 +182,13 @@ class _Object(dict[str, Any]):
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
         self.repeats = len(self) < len(pairs)
+
+
+def _text(value: Any) -> str:
+    """A text for the value of a key, as in CSV."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _cell(value: Any) -> Any:

@@ -13,6 +13,7 @@ missing: [n/d]                    # marks of a missing value, in addition to -, 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from penstock.workload.metrics import Readings, samples, simultaneous, text_of
 
 WHAT = "a table or JSON Lines, with --words FILE.yaml that describes its columns"
 _KEYS = {"time", "source", "entity", "values", "counters", "separator", "decimal", "missing"}
+_ARRAY = re.compile(r"\s*\[\s*[{\[]")
 _PER_UNIT = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -42,8 +44,10 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     text = text_of(path)
     entity = options.get("entity") or []
     entity = [entity] if isinstance(entity, str) else [str(e) for e in entity]
+    if _ARRAY.match(text):
+        raise BadInput(f"{path}: found a JSON array; expected JSON Lines, an object per line")
     if text.lstrip().startswith("{"):
-        frame = delimited.json_lines(text, str(path))
+        frame = delimited.json_lines(text, str(path), texts=entity)
     else:
         content = text.encode()
         separator = separator or delimited.separator_of(content)
