@@ -170,6 +170,13 @@ DD = "1073741824 bytes (1.1 GB, 1.0 GiB) copied, 0.9 s, {}\n"
         (" s, 941 Mbps", "Gbit/s", "Mbps"),
         (" s, 512 KB/sec", "MB/s", "KB/sec"),
         (" s, 1.1 GBytes", "MiB", "GBytes"),
+        # a prefix of a count
+        (" s, 12.5 Kops/s", "1/s", "Kops/s"),
+        (" s, 12.5 K ops/s", "1/s", "K"),
+        (" s, 12.5 kIOPS", "IOPS", "kIOPS"),
+        (" s, 12.5 M/s", "1/s", "M/s"),
+        (" s, 12.5 G", "MB", "G"),
+        (" s, 850 ns/op", "us", "ns/op"),
     ],
 )
 def test_a_unit_that_contradicts_the_response_is_refused(
@@ -193,12 +200,17 @@ def test_a_unit_that_contradicts_the_response_is_refused(
         (r" s, ([0-9.]+)", DD.format("5 KB/sec"), "KiB/s"),
         (r" s, ([0-9.]+)", DD.format("5 KB/sec"), "kB/s"),
         (r" s, ([0-9.]+)", DD.format("5 Gbits/sec"), "Gbit/s"),
+        (r" s, ([0-9.]+)", " s, 5 G", "GiB"),
+        (r" s, ([0-9.]+)", " s, 5 us/op", "us"),
         # the expression names the unit
+        (r" s, ([0-9.]+) Kops/s", " s, 5 Kops/s", "1/s"),
         (r" s, ([0-9.]+) MB/s", DD.format("5 MB/s"), "MiB/s"),
         # no unit, one of another quantity, or an unknown one
         (r"took ([0-9.]+)", "took 5 in all", "s"),
         (r"took ([0-9.]+)", "took 5 s", "requests"),
         (r"took ([0-9.]+)", "took 5 s/it", "ms"),
+        (r"took ([0-9.]+)", "took 5 Tasks", "tasks"),
+        (r"took ([0-9.]+)", "took 5 K", "s"),
         (r"took ([0-9.]+)", "took 5\nms", "s"),
     ],
 )

@@ -52,7 +52,15 @@ _SPELLINGS: dict[str, tuple[str, ...]] = {
         )
     },
     "kbps": ("kbit/s",),
+    **dict.fromkeys("op io tx".split(), ("1",)),
 }
+#: a prefix alone, or before a count of operations: 12.5 K, 12.5 Kops/s, 12.5 kIOPS
+_PREFIXED = re.compile(
+    r"([kKMGT])(?:i?ops?|IO(?:PS)?|OPS|[tqr]ps|[TQR]PS|reqs?|txns?|requests|queries|events|transactions)?"
+)
+#: dimensions of counts and their rates, and of those of bytes
+_COUNTED = ("count", "1/time")
+_BYTES = ("size", "size/time")
 
 #: a study may give the decimal mark of the number
 HAS_DECIMAL_MARK = True
@@ -130,8 +138,17 @@ def _other_unit(match: re.Match[str], unit: str) -> str:
         if (parsed := _unit_of(f"{first}{slash}{second}")) is not None
     ]
     declared = _unit_of(unit)
-    factors = {p.factor for p in printed if declared and p.dimension == declared.dimension}
-    return behind[1] if declared and factors and declared.factor not in factors else ""
+    if declared is None:
+        return ""
+    factors = {p.factor for p in printed if p.dimension == declared.dimension}
+    if factors:
+        return "" if declared.factor in factors else behind[1]
+    prefixed = _PREFIXED.fullmatch(above)
+    if prefixed is None:
+        return ""
+    counts = _COUNTED if prefixed[0] != prefixed[1] else (*_COUNTED, *_BYTES)
+    stated = declared.dimension in _BYTES and unit[:1].upper() == prefixed[1].upper()
+    return "" if stated or declared.dimension not in counts else behind[1]
 
 
 def _unit_of(text: str) -> Unit | None:
