@@ -328,6 +328,14 @@ DXT = """# darshan log version: 3.41
 """
 
 
+DARSHAN_PARSER = """# darshan log version: 3.41
+# exe: ./app
+
+#<module>\t<rank>\t<record id>\t<counter>\t<value>\t<file name>\t<mount pt>\t<fs type>
+POSIX\t-1\t14734109647742566553\tPOSIX_OPENS\t4\t/tmp/x\t/\text4
+"""
+
+
 def test_darshan_segments_become_events(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(DXT)
     trace = import_trace([tmp_path / "log.txt"], tmp_path / "b")
@@ -440,6 +448,11 @@ HEAD = "fio version 3 iolog\n"
             ":3: .*times below 2\\^63 ns",
         ),
         ("torn", (HEAD + "5 f read 0 4096\n6 f read 4096 40").encode(), ":3: .*an end of the line"),
+        (
+            "dxtcounters",
+            DARSHAN_PARSER.encode(),
+            "found the text of darshan-parser; expected the text",
+        ),
         ("dxttwice", DXT.encode() * 2, "found a second log in the file"),
         ("dxttorn", DXT[: DXT.index("110\n") + 2].encode(), ":21: .*an end of the line"),
         ("none", HEAD.encode(), "has no reads or writes"),

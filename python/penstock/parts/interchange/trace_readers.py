@@ -140,6 +140,10 @@ class _Dxt(_Native):
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as text:
                 if text.find(b"\n" + _DXT_BEGIN) >= 0:
                     raise BadInput(f"{path}: found a second log in the file; expected one log")
+                if text.find(b"\n#<module>\t") >= 0 and text.find(b"# DXT") < 0:
+                    raise BadInput(
+                        f"{path}: found the text of darshan-parser; expected {self.what}"
+                    )
                 incomplete += [m[1].decode() for m in _DXT_INCOMPLETE.finditer(text)]
         recording = super().read(paths, folder)
         recording.source["about"] += [

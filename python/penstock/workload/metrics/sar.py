@@ -108,7 +108,7 @@ MOST_DEPTH = 6
 _OTHERS = (
     (b"# hostname;interval;timestamp", b"", "the output of sadf -d"),
     (b"<?xml", b"<sysstat", "the output of sadf -x"),
-    (b"Linux ", b" CPU)", "the text of sar"),
+    (b"Linux ", b" CPU)", "the text of sar, iostat or mpstat"),
 )
 #: entities of the groups of pressures, whose metrics have the same names
 _PRESSURES = {"psi-cpu": "cpu", "psi-io": "io", "psi-mem": "memory"}
