@@ -261,6 +261,22 @@ def test_times_without_a_zone_are_named(times: tuple[str, str], local: int, tmp_
         assert [note.split()[0] for note in notes] == [str(local)] * bool(local)
 
 
+@pytest.mark.parametrize(
+    "time",
+    ["2024-01-01 10:00:00.5 UTC", "2024-01-01 10:00:00.5 +0000 UTC", "2024-01-01T10:00:00,5Z"],
+)
+def test_forms_of_times_of_one_meaning(time: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"time;v\n{time};1\n2024-01-01 10:00:01 GMT;2\n")
+    described = {"time": "time", "values": {"v": "1"}}
+    for readings in (metrics.read(path), metrics.read(path, "described", described)):
+        assert readings.samples["utc_ns"].tolist() == [1704103200500000000, 1704103201000000000]
+        assert not [note for note in readings.notes if "time zone" in note]
+    path.write_text("time;v\n2024-01-01 10:00:00 CST;1\n")  # of several meanings
+    with pytest.raises(BadInput, match="CST"):
+        metrics.read(path)
+
+
 def test_rows_of_several_hosts_are_noted(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     # a row occurs twice: the texts do not tell all rows of a time apart

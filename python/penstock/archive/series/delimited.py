@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import pandas as pd
 
@@ -46,7 +46,10 @@ _MOST_ROWS = 20
 #: possible number of some locale that Python does not parse
 _NUMBER_LIKE = re.compile(r"[+-]?\d[\d.,'\u2019 \u00a0\u202f\u2009]*(?:[eE][+-]?\d+)?")
 #: end of a time that names its zone
-_ZONE = re.compile(r"\d:?\d\d(?:[.,]\d+)?\s*(?:[Zz]|[+-]\d\d(?::?\d\d)?)\s*$")
+_ZONE = re.compile(r"\d:?\d\d(?:[.,]\d+)?\s*(?:[Zz]|UTC|GMT|[+-]\d\d(?::?\d\d)?(?: UTC)?)\s*$")
+#: forms of times next to ISO 8601 with one meaning: UTC by its name, also behind an offset of 0 (Go)
+_NAMED_UTC = re.compile(r"(?<=\d)\s*(?:[+-]00:?00 )?(?:UTC|GMT)\s*$")
+_DECIMAL_COMMA = re.compile(r"(?<=:\d\d),(?=\d)")
 
 
 def separator_of(content: bytes) -> str:
@@ -261,6 +264,14 @@ def no_numbers(name: str, column: pd.Series[Any], numbers: Any) -> list[str]:
     first, row = printable(str(odd.iloc[0])[:40]), int(str(odd.index[0])) + 2
     cells = f"{len(odd)} {'cells' if len(odd) > 1 else 'cell'} without a number"
     return [f"{cells} in column {printable(name)} skipped: the first is {first!r} in row {row}"]
+
+
+def iso_times(values: pd.Series[Any], errors: Literal["raise", "coerce"]) -> pd.Series[Any]:
+    """Column of ISO 8601 times in UTC, also with `UTC` or `GMT` for `Z`, and with decimal commas."""
+    if not pd.api.types.is_datetime64_any_dtype(values):
+        texts = values.astype(str).str.replace(_NAMED_UTC, "Z", regex=True)
+        values = texts.str.replace(_DECIMAL_COMMA, ".", regex=True).where(values.notna())
+    return pd.to_datetime(values, utc=True, errors=errors, format="ISO8601")
 
 
 def without_zone(times: pd.Series[Any]) -> list[str]:

@@ -314,7 +314,7 @@ def seconds_of(
     numeric = None if dated else _seconds_of_numbers(values, column, name, mark)
     if numeric is not None:
         return numeric
-    times = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
+    times = delimited.iso_times(values, "coerce")
     bad = times.isna() & values.notna()
     if bad.any():
         row = int(np.flatnonzero(bad.to_numpy())[0])

@@ -165,7 +165,7 @@ def _utc_ns(column: pd.Series[Any], unit: str, path: Path, decimal: str) -> Any:
             if pd.api.types.is_integer_dtype(number):
                 return (number * _PER_UNIT[unit]).astype("int64")
             return (number * _PER_UNIT[unit]).round().astype("int64")
-        times = pd.to_datetime(column, utc=True, format="ISO8601")
+        times = delimited.iso_times(column, "raise")
         return times.astype("datetime64[ns, UTC]").astype("int64")
     except (ValueError, TypeError, OverflowError) as error:
         reason = str(error).splitlines()[0]
