@@ -565,6 +565,14 @@ def test_simgrid_backbone_that_is_not_shared_is_no_fabric() -> None:
     assert "fabric" not in imported.document["network"]
 
 
+def test_unsupported_content_of_simgrid_is_named_without_a_host() -> None:
+    with pytest.raises(BadInput, match="no host, but <cabinet>: cabinets; expected a platform"):
+        simgrid(
+            """<platform version="4"><zone id="z" routing="Cluster"><cabinet id="c" prefix="c-" suffix=""
+            radical="1-9" speed="1Gf" bw="1GBps" lat="1us"/></zone></platform>"""
+        )
+
+
 def test_simgrid_hosts_behind_routers_are_listed() -> None:
     imported = simgrid(
         """<platform version="4.1"><zone id="z" routing="Full"><host id="a" speed="1Gf"/>

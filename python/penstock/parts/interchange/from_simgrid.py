@@ -137,6 +137,8 @@ class _Reader:
         if not self.groups:
             actors = any(zone.all("actor", "process") for zone in zones)
             actual = "no host but actors: a deployment" if actors else "no host"
+            if self.omitted and not actors:
+                actual = f"no host, but {self.omitted[0].partition(': ')[2]}"
             raise mistake(self.path, top.line, actual, "a platform with at least one host")
         return self.result()
 
