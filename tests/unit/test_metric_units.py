@@ -215,6 +215,25 @@ def test_units_of_redis() -> None:
         assert units[metric] == unit, metric
 
 
+def test_counters_and_shares_of_redis(tmp_path: Path) -> None:
+    lines = [
+        *("# Server", "redis_version:7.2.4", "server_time_usec:1700000000000000"),
+        *("used_memory_dataset_perc:12.50%", "active_defrag_hits:5", "evicted_clients:2"),
+        *("expire_cycle_cpu_milliseconds:7", "active_defrag_running:0", "repl_backlog_histlen:9"),
+        "cmdstat_get:calls=4,usec=9,usec_per_call=2.25,rejected_calls=1,failed_calls=3",
+    ]
+    (tmp_path / "info.txt").write_text("\n".join(lines) + "\n")
+    samples = metrics.read(tmp_path / "info.txt").samples.set_index("metric")
+    counters = set(samples.index[samples["cumulative"]])
+    assert counters == {
+        *("active_defrag_hits", "evicted_clients", "expire_cycle_cpu_milliseconds"),
+        *(f"cmdstat.{name}" for name in ("calls", "usec", "rejected_calls", "failed_calls")),
+    }
+    share = samples.loc["used_memory_dataset_perc"]
+    assert (share["value"], share["unit"]) == (12.5, "%")
+    assert samples.loc["repl_backlog_histlen", "unit"] == "B"
+
+
 def kube_burner(**changes: Any) -> dict[str, Any]:
     at = {"timestamp": "2024-03-08T12:00:00Z", "metricName": "apiCalls", "value": 5}
     return {**at, "labels": {"resource": "pods"}, **changes}

@@ -16,13 +16,14 @@ WHAT = "the output of `redis-cli INFO` (again and again, with `>>`)"
 #: units in the names of Redis' fields; others have none
 _UNITS = (
     (re.compile(r"(_ratio|_policy)$"), "1"),
+    (re.compile(r"_perc$"), "%"),
     (re.compile(r"^used_memory_peak_time$"), "s"),
     (re.compile(r"^(cmdstat\.usec.*|latency\.p[\d.]+)$"), "us"),
     (re.compile(r"\.avg_ttl$"), "ms"),
     (
         re.compile(
             r"(_bytes|^used_memory.*|^maxmemory|^total_system_memory|_size|^allocator_(allocated|active|resident)|"
-            r"^mem_.*|^client_recent_max_(input|output)_buffer)$"
+            r"^mem_.*|^client_recent_max_(input|output)_buffer|_buffer_length|_offset|_histlen)$"
         ),
         "B",
     ),
@@ -35,12 +36,14 @@ _UNITS = (
     (re.compile(r"(_seconds|_sec|_last_save_time|^used_cpu_.*)$"), "s"),
     (re.compile(r"_usec$"), "us"),
     (re.compile(r"_ms$"), "ms"),
-    (re.compile(r"_perc$"), "%"),
 )
 _COUNTERS = re.compile(
-    r"^(total_(?!system_memory|blocking_keys|watched_keys).*|used_cpu_.*|expired_keys|evicted_keys|"
-    r"keyspace_(hits|misses)|rejected_connections|"
-    r".*_processed|.*\.(calls|usec|count)|io_threaded_.*|sync_.*)$"
+    r"^(total_(?!system_memory|blocking_keys|watched_keys).*|used_cpu_.*|expired_(keys|subkeys)|"
+    r"evicted_.*|.*_reached_count|expire_cycle_cpu_milliseconds|active_defrag_(key_)?(hits|misses)|"
+    r"keyspace_(hits|misses)|rejected_connections|.*_disconnections|lazyfreed_objects|"
+    r"unexpected_error_replies|acl_access_denied_.*|aof_delayed_fsync|aof_rewrites|rdb_saves|"
+    r"eventloop_(cycles|duration_sum|duration_cmd_sum)|(master|slave)_repl_offset|"
+    r".*_processed|.*\.(calls|usec|count|rejected_calls|failed_calls)|io_threaded_.*|sync_.*)$"
 )
 #: fields that identify a server, and its start
 _OF_A_SERVER = ("run_id", "tcp_port", "uptime_in_seconds")
@@ -115,8 +118,8 @@ def _readings(path: Path, lines: Sequence[str]) -> list[_Reading]:
                 key, _, number = pair.partition("=")
                 if _number(number):
                     last.numbers.append((name, f"{name.split('_')[0]}.{key}", number))
-        elif _number(value):
-            last.numbers.append(("server", name, value))
+        elif _number(plain := value.removesuffix("%")):
+            last.numbers.append(("server", name, plain))
         if name in _OF_A_SERVER:
             last.server[name] = value.strip()
     used = [reading for reading in readings if reading.numbers]
