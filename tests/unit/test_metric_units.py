@@ -119,6 +119,12 @@ def test_pressures_of_sar_are_separate_series(tmp_path: Path) -> None:
     ]
 
 
+def test_retransmissions_of_nfs_and_tcp_are_separate_series(tmp_path: Path) -> None:
+    groups = {"net-nfs": {"retrans": 1}, "net-etcp": {"retrans": 7}}
+    rows = sar_records(tmp_path, {"network": groups}, "h")
+    assert rows[["entity", "value"]].to_numpy().tolist() == [["nfs", 1], ["h", 7]]
+
+
 def test_units_of_sar(tmp_path: Path) -> None:
     readings = metrics.read(GOLDEN / "sar.json")
     assert not readings.notes

@@ -110,8 +110,8 @@ _OTHERS = (
     (b"<?xml", b"<sysstat", "the output of sadf -x"),
     (b"Linux ", b" CPU)", "the text of sar, iostat or mpstat"),
 )
-#: entities of the groups of pressures, whose metrics have the same names
-_PRESSURES = {"psi-cpu": "cpu", "psi-io": "io", "psi-mem": "memory"}
+#: entities of groups that have metrics of one name: pressures, and `retrans` of NFS and of TCP
+_ENTITIES = {"psi-cpu": "cpu", "psi-io": "io", "psi-mem": "memory", "net-nfs": "nfs"}
 _NO_GROUPS = ("timestamp", "restart", "comment")
 
 
@@ -196,7 +196,7 @@ def _host(
                 continue
             for within, entity, metric, value in _numbers(group, content, 0):
                 unit = _unit(within, metric)
-                entity = entity or _PRESSURES.get(within, "")
+                entity = entity or _ENTITIES.get(within, "")
                 whose = f"{prefix}{entity}" if entity else host_name
                 yield utc_ns, f"sar {group}", whose, metric, unit, value, False
     if clock.note:
