@@ -275,6 +275,23 @@ def test_labels_distinguish_series_of_kube_burner(tmp_path: Path) -> None:
     ]
 
 
+def test_objects_of_kube_burner_are_separate_series(tmp_path: Path) -> None:
+    """Created in one second: their measurements have the same time."""
+    stamp = {"timestamp": "2024-03-08T12:00:00Z", "namespace": "n"}
+    documents = [
+        {**stamp, "metricName": "svcLatencyMeasurement", "service": name, "ready": ready}
+        for name, ready in (("s-1", 1_000), ("s-2", 2_000))
+    ]
+    job = {**stamp, "metricName": "jobLatencyMeasurement", "startTimeLatency": 5}
+    documents += [{**job, "k8sJobName": "j-1"}, {**job, "k8sJobName": "j-2"}]
+    path = tmp_path / "kb.json"
+    path.write_text(json.dumps(documents))
+    readings = metrics.read(path)
+    rows = readings.samples[["entity", "value"]].to_numpy().tolist()
+    assert rows == [["n s-1", 1000], ["n s-2", 2000], ["n j-1", 5], ["n j-2", 5]]
+    assert readings.notes == []
+
+
 def test_documents_of_kube_burner_without_a_time_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "kb.json"
     cluster = {"metricName": "jobSummary", "clusterVersion": "4.22.2", "workerNodesCount": 3}

@@ -32,6 +32,11 @@ _NO_TIMES = (None, "0001-01-01T00:00:00Z")
 #: numbers that identify the subject of a document
 _NO_VALUES = {"jobIteration", "replica", "connectionidx", "value"}
 _NAMES = ("nodeName", "node", "instance", "podName", "pod", "namespace", "device", "quantileName")
+#: names of the object of a latency measurement, beside those
+_OBJECTS = (
+    "service netpol k8sJobName pvcName dvName vsName vmName vmiName vmimName name containerName "
+    "routeAdvertisementName"
+).split()
 _OF_LATENCY = re.compile(r"Latency(Quantiles)?(Measurement|Summary)(-.*)?$")
 _LATENCY = re.compile(
     r"(Latency(_v\d+)?|^(P\d+|min|max|avg|ready|minReady|ipAssigned))$", re.IGNORECASE
@@ -89,7 +94,8 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     at = int(stamp.tz_convert("UTC").as_unit("ns").value)
     labels = document.get("labels") or {}
     values = {**labels, **{k: v for k, v in document.items() if isinstance(v, str)}}
-    names = " ".join(str(values[n]) for n in _NAMES if n in values)
+    own = [document[n] for n in _OBJECTS if isinstance(document.get(n), str)]
+    names = " ".join([*(str(values[n]) for n in _NAMES if n in values), *own])
     others = {**({"jobName": document["jobName"]} if "jobName" in document else {}), **labels}
     entity = Entity(
         names or "cluster",
