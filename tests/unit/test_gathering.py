@@ -353,6 +353,37 @@ def test_two_experiments_share_a_receiver(tmp_path: Path) -> None:
         server.end()
 
 
+def test_later_experiment_gets_nothing_of_earlier_senders(tmp_path: Path) -> None:
+    receiver = {"type": "influxdb", "port": free_port(), "interval_s": 0.1, "token": "right"}
+    server = Server(tmp_path, {"collectors": {"in": receiver}})
+    try:
+
+        def write(metric: str, token: str = "right") -> int:
+            url = f"http://127.0.0.1:{receiver['port']}/write"
+            headers = {"Authorization": f"Token {token}"}
+            return web.post(url, content=f"{metric} value=1", headers=headers).status_code
+
+        web.post(headers=server.right, url=f"{server.url}/exp/a")
+        wait_for(lambda: is_open(int(str(receiver["port"]))))
+        assert write("gone") == 204
+        # refused, and not yet written as an event of `a` when `b` starts
+        assert write("gone", "wrong") == 401
+        web.post(headers=server.right, url=f"{server.url}/exp/b")
+        assert write("there") == 204
+        for name in ("b", "a"):
+            web.put(headers=server.right, url=f"{server.url}/exp/{name}")
+        tables = {name: recorded_in(bundle_of(server, name)) for name in ("a", "b")}
+        assert tables["b"].series["metric"].to_pylist() == ["there"]
+        assert tables["b"].series["interval_ns"].to_pylist() == [100_000_000]
+        assert tables["a"].series["metric"].to_pylist() == ["gone", "there"]
+        refused = {
+            name: "refused-messages" in t.gaps["kind"].to_pylist() for name, t in tables.items()
+        }
+        assert refused == {"a": True, "b": False}
+    finally:
+        server.end()
+
+
 def test_running_collector_owns_its_source(tmp_path: Path, exporter: int) -> None:
     """Fails if a client's batch under the collector's source name takes a batch number."""
     target = {"url": f"http://127.0.0.1:{exporter}/metrics", "instance": "it"}
@@ -573,6 +604,25 @@ def test_retry_after_one_failed_sink_stores_no_duplicates(tmp_path: Path) -> Non
     fan.write(batch)
     fan.write(Batch("s", 1, batch.points))
     assert (len(good.rows()), len(bad.rows())) == (2, 2)
+
+
+def test_accounts_reach_an_experiment_with_the_first_point_of_their_series(tmp_path: Path) -> None:
+    fan, early, later = Fan("s"), MemorySink(), MemorySink()
+
+    def batch(number: int, *metrics: str) -> Batch:
+        table = points(
+            metric=list(metrics), utc_ns=[number] * len(metrics), integer=[1] * len(metrics)
+        )
+        return Batch("s", number, table, [Account("m", interval_ns=5), Account("n", interval_ns=7)])
+
+    fan.add(tmp_path / "a", early)
+    fan.write(batch(0, "m", "n"))
+    fan.add(tmp_path / "b", later)
+    fan.write(Batch("s", 1, points(metric=["n"], utc_ns=[1], integer=[1])))
+    fan.write(batch(2))
+    accounts = [[(a.metric, a.interval_ns) for a in b.accounts] for b in later.batches.values()]
+    assert accounts == [[("n", 7)], [("n", 7)]]
+    assert len(early.batches["s", 2].accounts) == 2
 
 
 def test_bad_collectors_and_bad_pushes_are_refused(tmp_path: Path) -> None:

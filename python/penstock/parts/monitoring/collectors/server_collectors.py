@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,13 @@ from penstock.parts.monitoring.experiments.experiment import Experiment
 from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.points import (
     Accepted,
+    Account,
     Batch,
     Closed,
     Event,
     Sink,
     points,
+    series_of,
 )
 from penstock.parts.monitoring.experiments.spool import Holding, Spool
 from penstock.plugins import COLLECTORS
@@ -51,12 +54,19 @@ READY_S = 5.0
 
 
 class Fan:
-    """A sink that writes batches to several experiments, numbered for each."""
+    """A sink that writes batches to several experiments, numbered for each.
+
+    An experiment gets accounts only of series that have points in it: nothing was due of a series whose
+    sender stopped before the experiment began.
+    """
 
     def __init__(self, source: str) -> None:
         self.source = source
         self._sinks: dict[Path, Sink] = {}
         self._lock = threading.Lock()
+        #: last account by series, and series of earlier accounts that have no point in an experiment yet
+        self._accounts: dict[tuple[str, str], Account] = {}
+        self._unseen: dict[Path, set[tuple[str, str]]] = {}
         #: source and number of a batch that not all experiments have stored, and the experiments that have
         self._half: tuple[str, int, dict[Path, Accepted]] = ("", -1, {})
 
@@ -68,12 +78,19 @@ class Fan:
     def add(self, path: Path, sink: Sink) -> None:
         """Write further batches to an experiment."""
         with self._lock:
-            self._sinks.setdefault(path, sink)
+            if not self._sinks:
+                self._accounts.clear()
+            if path not in self._sinks:
+                self._sinks[path], self._unseen[path] = sink, set(self._accounts)
 
     def remove(self, path: Path) -> None:
         """Write no further batches to an experiment."""
         with self._lock:
-            self._sinks.pop(path, None)
+            self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        self._sinks.pop(path, None)
+        self._unseen.pop(path, None)
 
     def write(self, batch: Batch) -> Accepted:
         """As `points.Sink.write`, to all experiments that run. Raises Closed if none does."""
@@ -85,18 +102,31 @@ class Fan:
             for path, sink in list(self._sinks.items()):
                 if path in accepted:
                     continue
-                number = batch.number
-                if batch.source == self.source:
-                    number = sink.next_number(self.source)
-                numbered = Batch(batch.source, number, batch.points, batch.accounts, batch.events)
                 try:
-                    accepted[path] = sink.write(numbered)
+                    if batch.source == self.source:
+                        accepted[path] = self._write_own(path, sink, batch)
+                    else:
+                        accepted[path] = sink.write(batch)
                 except Closed:
-                    del self._sinks[path]
+                    self._remove(path)
             self._half = ("", -1, {})
             if not accepted:
                 raise Closed(f"{self.source}: no experiment runs")
             return Accepted(batch.points.num_rows, all(d.duplicate for d in accepted.values()))
+
+    def _write_own(self, path: Path, sink: Sink, batch: Batch) -> Accepted:
+        """Write a batch of the collector to one experiment."""
+        self._accounts |= {(a.metric, a.labels): a for a in batch.accounts}
+        unseen, accounts = self._unseen[path], batch.accounts
+        if unseen:
+            first = unseen.intersection(series_of(batch.points)[0])
+            unseen = unseen - first
+            own = [a for a in accounts if (a.metric, a.labels) not in unseen | first]
+            accounts = [*own, *(self._accounts[name] for name in sorted(first))]
+        number = sink.next_number(self.source)
+        accepted = sink.write(replace(batch, number=number, accounts=accounts))
+        self._unseen[path] = unseen
+        return accepted
 
     def next_number(self, source: str) -> int:
         """As `points.Sink.next_number`; batches of the collector itself are numbered by each experiment."""
@@ -279,6 +309,7 @@ class Gathering:
                 return
             fan = self._fans.setdefault(name, Fan(name))
             if path not in fan.places:
+                self._write_pending(name)
                 if sink.next_number(name) == 0:
                     sink.write(_starting(name, experiment.start_ns))
                 fan.add(path, sink)
@@ -299,6 +330,14 @@ class Gathering:
             if name in self._fans:
                 self._fans[name].remove(path)
             self._free(path, name)
+
+    def _write_pending(self, name: str) -> None:
+        """Store refusals of a shared collector, before another experiment gets its batches."""
+        if self._fans[name].places and name in self._listening:
+            intake = getattr(self._listening[name].collectors[name], "intake", None)
+            if intake is not None:
+                with contextlib.suppress(PenstockError):
+                    intake.write_pending()
 
     def _is_on(self, path: Path, name: str, spool: Spool, sink: Sink) -> bool:
         """True if a collector is switched on for an experiment; stops one that was switched off."""
