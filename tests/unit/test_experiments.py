@@ -557,6 +557,30 @@ def test_a_gap_of_one_series_is_not_one_of_another() -> None:
     assert series["verdict"]["b"] == alone["verdict"][0] == "unknown"
 
 
+def test_points_with_and_without_an_index_are_two_series(store: Experiments) -> None:
+    running = store.start("x", "ada", at_ns=T0)
+    sink = store.sink(running)
+    interval = [Account("m", interval_ns=S)]
+    sink.write(Batch("s", 0, points(metric="m", index=[0, 1, 3], float=[7, 8, 9])))
+    sink.write(batch(1, [0, 1], [5, 6], accounts=interval))
+    store.stop(running, at_ns=T0 + 2 * S)
+    series = store.recorded(store.find("x", "ada")).series.to_pylist()
+    assert [(s["kind"], s["stored"], s["expected"], s["lost"]) for s in series] == [
+        ("time", 2, 2, 0),
+        ("sequence", 3, 4, 1),
+    ]
+    assert csv(store, "x", "m") == f"timestamp,m\n{T0 // S},5\n{T0 // S + 1},6\n"
+    assert csv(store, "x", "m", axis="sample") == "sample,m\n0,7\n1,8\n3,9\n"
+
+
+def test_no_column_is_named_like_the_first(store: Experiments) -> None:
+    running = store.start("x", "ada", at_ns=T0)
+    store.sink(running).write(batch(0, [0, 1], [5, 6], metric="duration"))
+    store.stop(running, at_ns=T0 + 2 * S)
+    assert csv(store, "x", "duration", axis="duration") == "duration,s:duration\n0,5\n1,6\n"
+    assert csv(store, "x", "duration").startswith("timestamp,duration\n")
+
+
 def test_a_missing_batch_is_reported(store: Experiments) -> None:
     running = store.start("x", "ada", at_ns=T0)
     for number in (0, 1, 3, 4):

@@ -145,6 +145,7 @@ def _of_source(
     missing = _missing_numbers(source, sorted({b.number for b in batches}))
     gaps = list(missing)
     codes, names = _series_codes(points, accounts)
+    distinct = len(set(names))
     order, places, repeated = _sorted(points, codes, len(names))
     in_order = len(order) == len(codes) and _is_range(order)
     ordered = points if in_order else points.take(pa.array(order))
@@ -165,7 +166,9 @@ def _of_source(
     units = ordered["unit"].combine_chunks()
     for code, (metric, labels) in enumerate(names):
         low, high = int(edges[code]), int(edges[code + 1])
-        account = accounts.get((metric, labels), Account(metric, labels))
+        account = Account(metric, labels)
+        if code < distinct:
+            account = accounts.get((metric, labels), account)
         matching = [e for e in seen if e.metric in (None, metric) and e.labels in (None, labels)]
         part = ordered.slice(low, high - low)
         sequence = high > low and part["index"].null_count == 0
@@ -202,7 +205,7 @@ def _of_source(
             {"source": source, "series_id": first_id + code, **g}
             for g in evaluation.gaps[:_MOST_GAPS]
         ]
-    ids = {name: first_id + code for code, name in enumerate(names)}
+    ids = {name: first_id + code for code, name in enumerate(names[:distinct])}
     reported = [*seen[:_MOST_GAPS], *(r.event for r in restarts[:_MOST_GAPS])]
     gaps += [_event_row(source, e, ids) for e in _plain_events(reported, start_ns)]
     gaps += _refusals(source, events)
@@ -283,11 +286,21 @@ def _refusals(source: str, events: Sequence[Event]) -> list[dict[str, Any]]:
 def _series_codes(
     table: pa.Table, accounts: Mapping[tuple[str, str], Account]
 ) -> tuple[Ints, list[tuple[str, str]]]:
-    """The number of each row's series, and all series by metric and labels, also those without points."""
+    """The number of each row's series, and all series by metric and labels, also those without points.
+
+    A series with points of both kinds is two: of its times and, once more at the end, of its indices.
+    """
     of_used, of_row = series_of(table)
     names = sorted({*of_used, *accounts})
     number = {name: code for code, name in enumerate(names)}
-    return np.array([number[n] for n in of_used], np.int64)[of_row], names
+    codes = np.array([number[n] for n in of_used], np.int64)[of_row]
+    if 0 < table["index"].null_count < table.num_rows:
+        indexed = np.asarray(table["index"].is_valid())
+        both = np.intersect1d(codes[indexed], codes[~indexed])
+        split = indexed & np.isin(codes, both)
+        codes[split] = len(names) + np.searchsorted(both, codes[split])
+        names += [names[code] for code in both.tolist()]
+    return codes, names
 
 
 def _sorted(table: pa.Table, codes: Ints, series: int) -> tuple[Ints, Ints, Ints]:

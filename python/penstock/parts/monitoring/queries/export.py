@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -106,7 +106,7 @@ def joined(
         selected.append((row, places, table))
     union = _union([places for _, places, _ in selected])
     columns, about = {}, {}
-    names = _names([row for row, _, _ in selected], labels)
+    names = _names([row for row, _, _ in selected], labels, axis)
     for name, (row, places, table) in zip(names, selected, strict=True):
         values = values_of(table, row["type"]).combine_chunks()
         if len(places) != len(union):
@@ -150,14 +150,14 @@ def _union(places: Sequence[Ints]) -> Ints:
     return np.unique(np.concatenate(places))
 
 
-def _names(rows: Sequence[dict[str, Any]], labels: Sequence[str] | None) -> list[str]:
-    """A name for each column, all different."""
+def _names(rows: Sequence[dict[str, Any]], labels: Sequence[str] | None, axis: Axis) -> list[str]:
+    """A name for each column, all different, also from the first one."""
     if labels is not None:
         names = ["_".join(labels_of(r["labels"]).get(n, "") for n in labels) for r in rows]
     else:
         names = [_with_labels(r["metric"], labels_of(r["labels"])) for r in rows]
-    several = {n for n in names if names.count(n) > 1} if len(set(names)) < len(names) else set()
-    names = [f"{r['source']}:{n}" if n in several else n for n, r in zip(names, rows, strict=True)]
+    number = Counter([*names, axis])
+    names = [f"{r['source']}:{n}" if number[n] > 1 else n for n, r in zip(names, rows, strict=True)]
     seen: dict[str, int] = {}
     for i, name in enumerate(names):
         seen[name] = seen.get(name, 0) + 1
