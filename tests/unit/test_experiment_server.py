@@ -188,6 +188,10 @@ def test_the_table_of_answers(server: Server) -> None:
     ):
         assert server.get("t#1".replace("#", "%23"), **options).status_code == 400
     assert server.get("nobody", metric="m").status_code == 404
+    assert http.get("/exp/t/data?metric=m&phases=load").status_code == 422
+    assert http.get("/api/v1/experiments?names=t").status_code == 422
+    assert [e["name"] for e in http.get("/api/v1/experiments?name=t").json()] == ["t", "t"]
+    assert http.get("/api/v1/experiments?user=nobody").json() == []
     assert http.request("GET", "/exp/t", content=b"{").status_code == 400
     assert "t#1 ended" in http.get("/exp").text
     assert http.get("/exp/").text == http.get("/exp").text

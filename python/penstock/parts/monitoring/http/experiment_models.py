@@ -163,7 +163,16 @@ class SeriesModel(BaseModel):
     gaps: list[dict[str, Any]]
 
 
-class DataOptions(BaseModel):
+class Filters(_Strict):
+    """Properties of the experiments of a list, in a query string."""
+
+    user: str | None = Field(None, max_length=500)
+    name: str | None = Field(None, max_length=500)
+    tag: str | None = Field(None, max_length=500)
+    state: str | None = Field(None, max_length=500)
+
+
+class DataOptions(_Strict):
     """Options of the data of an experiment, in a query string."""
 
     metric: str | None = Field(None, max_length=500)

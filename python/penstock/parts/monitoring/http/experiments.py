@@ -43,6 +43,7 @@ from penstock.parts.monitoring.http.experiment_models import (
     Accepted,
     DataOptions,
     ExperimentModel,
+    Filters,
     Mark,
     Push,
     Reported,
@@ -79,7 +80,6 @@ T = TypeVar("T")
 #: opens the store on the first call
 Store = Callable[[], Experiments]
 M = TypeVar("M", bound=BaseModel)
-_Text = Annotated[str | None, Query(max_length=500)]
 
 
 _BODY = {"text/plain": {"schema": {"type": "string"}}}
@@ -323,15 +323,13 @@ def _api(store: Store, limit: ConcurrencyLimit) -> APIRouter:
     api = APIRouter(prefix=PREFIX, tags=["experiments"], responses=_ERROR_RESPONSES)
 
     @api.get("", summary="List readable experiments by user, name, tag, state")
-    def listed(
-        request: Request,
-        user: _Text = None,
-        name: _Text = None,
-        tag: _Text = None,
-        state: _Text = None,
-    ) -> list[ExperimentModel]:
+    def listed(request: Request, filters: Annotated[Filters, Query()]) -> list[ExperimentModel]:
         experiments = store().listed(
-            caller_of(request).reader, owner=user, name=name, tag=tag, state=state
+            caller_of(request).reader,
+            owner=filters.user,
+            name=filters.name,
+            tag=filters.tag,
+            state=filters.state,
         )
         return [ExperimentModel(**e.document()) for e in experiments]
 
