@@ -90,6 +90,9 @@ def test_server_accepts_only_facts(server: Server) -> None:
         answer = server.http.post("/exp/wrong", json={"facts": wrong})
         assert answer.status_code == 400
         assert "facts" in answer.json()["detail"]
+    # a manifest with Infinity would be no JSON
+    infinite = b'{"facts": {"host": {"speed": 1e999}}}'
+    assert "facts" in server.http.post("/exp/wrong", content=infinite).json()["detail"]
     assert server.http.get("/api/v1/experiments?name=wrong").json() == []
     # without facts the host is the server's
     server.http.post("/exp/plain", json={}).raise_for_status()

@@ -47,8 +47,11 @@ def for_server(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts of a client. BadInput for too many of them."""
-    text = json.dumps(dict(facts), default=float)
+    """Facts of a client. BadInput for too many of them, and for numbers that are not finite."""
+    try:
+        text = json.dumps(dict(facts), default=float, allow_nan=False)
+    except ValueError:
+        raise BadInput("found facts with a number that JSON lacks; expected finite ones") from None
     if len(text) > MOST_FACTS_BYTES:
         raise BadInput(f"found {len(text)} bytes of facts; expected {MOST_FACTS_BYTES} at most")
     parsed: dict[str, Any] = json.loads(text)
