@@ -304,6 +304,7 @@ def test_write_answers_as_influxdb_does() -> None:
         assert post(address, "/query", b"q=CREATE+DATABASE+x")[0] == 200
         packed = __import__("gzip").compress(b"packed value=2 6\n")
         assert post(address, "/write?db=x", packed, **{"Content-Encoding": "gzip"})[0] == 204
+        assert post(address, "/write?db=x", packed, **{"Content-Encoding": "GZIP"})[0] == 204
         assert post(address, "/write?db=x", packed[:-9], **{"Content-Encoding": "gzip"})[0] == 400
         bomb = __import__("gzip").compress(b"\n" * (64 << 20))
         assert post(address, "/write?db=x", bomb, **{"Content-Encoding": "gzip"})[0] == 400
@@ -426,6 +427,17 @@ def test_remote_clients_need_the_token() -> None:
         assert post(address, "/write?db=x", b"a value=1 1", Authorization="Token wrong")[0] == 401
         assert post(address, "/write?db=x", b"a value=1 1", Authorization="Token s3cret")[0] == 204
         assert post(address, "/write?db=x", b"a value=1 2", Authorization="Bearer s3cret")[0] == 204
+
+
+@pytest.mark.parametrize(("path", "status"), [("/write", 405), ("/query", 200), ("/none", 404)])
+def test_a_head_request_gets_the_head_only(path: str, status: int) -> None:
+    influx = InfluxReceiver("i", {"port": 0})
+    request = f"HEAD {path} HTTP/1.1\r\nHost: x\r\n"
+    with at_work(influx, MemorySink()), socket.create_connection(influx.address, 30) as connection:
+        connection.sendall(f"{request}\r\n{request}Connection: close\r\n\r\n".encode())
+        response = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    assert response.count(f"HTTP/1.1 {status} ") == 2
+    assert all(": " in line for line in response.split("\r\n") if line[:5] not in ("HTTP/", ""))
 
 
 def test_invalid_http_is_refused_or_disconnected() -> None:

@@ -289,10 +289,10 @@ def snapped(message: bytes) -> bytes:
 
 
 def _inflated(request: Request) -> bytes:
-    coding = request.headers.get("content-encoding", "identity")
-    if coding == "identity":
+    coding = request.headers.get("content-encoding", "").strip().lower()
+    if coding in ("", "identity"):
         return request.body
-    if coding != "gzip":
+    if coding not in ("gzip", "x-gzip"):
         raise BadInput(f"found content-encoding {coding[:20]!r}; expected gzip or none")
     body, rest = b"", request.body
     for _ in range(MOST_MEMBERS):

@@ -8,7 +8,7 @@ import hmac
 import ipaddress
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -179,11 +179,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """Status, body and headers."""
+    """Status, body and headers; with `head_only`, the body is not sent."""
 
     status: int
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
+    head_only: bool = False
 
 
 class _RefusedError(Exception):
@@ -232,7 +233,7 @@ class HttpListener(Listener):
             if unread:
                 headers.append(("connection", "close"))
             sent = talk.send(h11.Response(status_code=answer.status, headers=headers)) or b""
-            if answer.status != 204:
+            if answer.status != 204 and not answer.head_only:
                 sent += talk.send(h11.Data(data=answer.body)) or b""
             sent += talk.send(h11.EndOfMessage()) or b""
             writer.write(sent)
@@ -259,18 +260,8 @@ class HttpListener(Listener):
             request = await self._request(talk, reader, writer, heard, share)
             if request is None:
                 return None
-            if not self._may(request):
-                if request.pushes:
-                    presented = (
-                        "another token" if "authorization" in request.headers else "no token"
-                    )
-                    self._refused(
-                        "unauthorized", f"found {presented}; expected that of the receiver"
-                    )
-                return Answer(401, b'{"error":"expected the token"}\n')
-            if others and request.path != "/ping":
-                return Answer(401, _OF_OTHERS)
-            return await self._answer(request)
+            answer = await self._answer_to(request, others)
+            return replace(answer, head_only=request.method == "HEAD")
         except h11.RemoteProtocolError as error:
             return Answer(error.error_status_hint, b"")
         except TimeoutError:
@@ -281,6 +272,17 @@ class HttpListener(Listener):
             return Answer(503, body, (("retry-after", "1"),))
         except _RefusedError as refused:
             return refused.answer
+
+    async def _answer_to(self, request: Request, others: bool) -> Answer:
+        """Answer to a request, if its client may send it."""
+        if not self._may(request):
+            if request.pushes:
+                presented = "another token" if "authorization" in request.headers else "no token"
+                self._refused("unauthorized", f"found {presented}; expected that of the receiver")
+            return Answer(401, b'{"error":"expected the token"}\n')
+        if others and request.path != "/ping":
+            return Answer(401, _OF_OTHERS)
+        return await self._answer(request)
 
     def _broke_off(self, head: h11.Request | None) -> None:
         if head is not None and head.method in (b"POST", b"PUT"):
