@@ -328,12 +328,15 @@ root = pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
 def test_receivers_refuse_other_users_without_a_token(kind: Any) -> None:
     """Fails if a receiver on loopback accepts points of other users of the host."""
 
+    refused = []
+
     async def statuses(**settings: Any) -> list[str]:
         receiver = kind("it", {"port": 0, **settings})
         await receiver.start(MemorySink())
+        refused.append(receiver.intake.receipt.refused_messages)
         try:
             path = "/write" if kind is InfluxReceiver else "/api/v1/write"
-            head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode()
+            head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n\n".encode()
             return [
                 await asyncio.to_thread(sent, receiver.address[1], uid, head) for uid in (NOBODY, 0)
             ]
@@ -344,6 +347,7 @@ def test_receivers_refuse_other_users_without_a_token(kind: Any) -> None:
     assert other_status == "401"
     assert own_status != "401"
     assert "401" not in asyncio.run(statuses(open=True))
+    assert [counts["unauthorized"] for counts in refused] == [1, 0]
 
 
 @root
@@ -352,7 +356,7 @@ def test_graphite_lines_of_other_users_are_refused(kind: str) -> None:
     async def counted(uid: int) -> Any:
         receiver = GraphiteReceiver("it", {"port": 0, "pickle_port": None})
         await receiver.start(MemorySink())
-        receipt, lines = receiver.intake.receipt, receiver._lines
+        receipt = receiver.intake.receipt
         argv = [sys.executable, "-S", "-c", SEND, "127.0.0.1", str(receiver.address[1])]
         pipe = subprocess.PIPE
         with subprocess.Popen([*argv, kind, str(uid)], stdin=pipe, stdout=pipe) as sender:
@@ -361,15 +365,15 @@ def test_graphite_lines_of_other_users_are_refused(kind: str) -> None:
             sender.stdin.close()
             async with asyncio.timeout(60):
                 # until the sender ends, its user is known
-                while not (
-                    receipt.received or receipt.counted["from other users"] or lines.foreign
-                ):
+                while not (receipt.received or receipt.refused_messages["unauthorized"]):
                     await asyncio.sleep(0.01)
             sender.kill()
         return await receiver.stop()
 
-    assert asyncio.run(counted(NOBODY)).counted["from other users"] == 1
-    assert "from other users" not in asyncio.run(counted(0)).counted
+    of_others, own = asyncio.run(counted(NOBODY)), asyncio.run(counted(0))
+    assert of_others.counted["from other users"] == of_others.refused_messages["unauthorized"] == 1
+    assert "from other users" not in own.counted
+    assert not own.refused_messages
 
 
 def test_accounts_of_sockets() -> None:

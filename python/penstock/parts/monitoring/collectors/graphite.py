@@ -40,6 +40,7 @@ MOST_PICKLE = 1 << 20
 SENDER_CACHE_S = 1.0
 #: count in a receipt: connections and datagrams of other users of this host, which were not read
 OTHER_USERS = "from other users"
+_OF_OTHERS = "found another user of this host; expected that of the collector, or open: true"
 
 
 class GraphiteReceiver:
@@ -157,6 +158,18 @@ class GraphiteReceiver:
         if self._datagrams is not None:
             self._datagrams.close()
 
+    async def _is_refused(
+        self, listener: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """True for a connection of another user; if it sends data, that is a refused message."""
+        if not await listener.comes_from_others(writer, certain=False):
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                if await reader.read(1):
+                    self.intake.refuse_message("unauthorized", _OF_OTHERS)
+        return True
+
     async def _take_lines(
         self,
         reader: asyncio.StreamReader,
@@ -164,7 +177,7 @@ class GraphiteReceiver:
         heard: Callable[[], None],
     ) -> None:
         assert self._lines is not None
-        if await self._lines.comes_from_others(writer, certain=False):
+        if await self._is_refused(self._lines, reader, writer):
             return
         rest = b""
         try:
@@ -197,7 +210,7 @@ class GraphiteReceiver:
         heard: Callable[[], None],
     ) -> None:
         assert self._pickles is not None
-        if await self._pickles.comes_from_others(writer, certain=False):
+        if await self._is_refused(self._pickles, reader, writer):
             return
         going_on = True
         while going_on:
@@ -244,6 +257,7 @@ class GraphiteReceiver:
             uids = accounts_of(*sender[:2], self.address[1], "udp")
             if uids and not are_ours(uids):
                 self.intake.receipt.counted[OTHER_USERS] += 1
+                self.intake.refuse_message("unauthorized", _OF_OTHERS)
                 return
             self._last_sender = sender, time.monotonic()
         if self._room.is_set():

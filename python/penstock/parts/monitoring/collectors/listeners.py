@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hmac
 import ipaddress
+import json
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -193,8 +194,7 @@ class _RefusedError(Exception):
 
 
 _OF_OTHERS = (
-    b'{"error":"found another user of this host; expected the one that the collector runs as, or a token in '
-    b'its settings"}\n'
+    "found another user of this host; expected that of the collector, or a token in its settings"
 )
 
 
@@ -281,7 +281,9 @@ class HttpListener(Listener):
                 self._refused("unauthorized", f"found {presented}; expected that of the receiver")
             return Answer(401, b'{"error":"expected the token"}\n')
         if others and request.path != "/ping":
-            return Answer(401, _OF_OTHERS)
+            if request.pushes:
+                self._refused("unauthorized", _OF_OTHERS)
+            return Answer(401, json.dumps({"error": _OF_OTHERS}).encode() + b"\n")
         return await self._answer(request)
 
     def _broke_off(self, head: h11.Request | None) -> None:
