@@ -404,6 +404,23 @@ def test_refused_points_are_reported_for_their_source() -> None:
     assert receipt["told"]
 
 
+def test_errors_are_reported_with_their_reason() -> None:
+    sink = MemorySink()
+    receiver = InfluxReceiver("in", {"port": 0, "token": "right"})
+    with Collecting({"in": receiver}, sink):
+        right, wrong = ({"Authorization": f"Token {token}"} for token in ("right", "wrong"))
+        assert post(receiver.address, "/write", b"m v=1", **wrong)[0] == 401
+        assert post(receiver.address, "/write", b"m v=x", **right)[0] == 400
+        assert post(receiver.address, "/else", b"m v=1", **right)[0] == 404
+    gaps = recorded(sink.batches.values(), T0, T0 + S).gaps.to_pylist()
+    details = {g["detail"] for g in gaps if g["kind"].startswith("refused")}
+    assert details == {
+        "unauthorized: found another token; expected that of the receiver",
+        "malformed: line 1: found a field's value that is no number, text or boolean",
+        "another path: found /else; expected /write",
+    }
+
+
 def test_refused_points_of_a_numbered_batch_are_reported_once() -> None:
     sink = MemorySink()
     receiver = InfluxReceiver("in", {"port": 0})

@@ -201,6 +201,8 @@ class Intake:
         self._refused_reported: Counter[str] = Counter()
         self._messages_reported: Counter[str] = Counter()
         self._errors_reported = 0
+        #: error messages since then by kind of event and reason
+        self._details: dict[tuple[EventKind, str], list[str]] = {}
         self._refused_at_s = 0.0
         self._lock = threading.Lock()
         self._reader: Any = native.PointReader(in_order=in_order)
@@ -306,7 +308,7 @@ class Intake:
         with self._lock:
             self.receipt.received += count
             self.receipt.refused[reason] += count
-            self.receipt.add_error(message)
+            self._add_error("refused", reason, message)
 
     def refuse_message(self, reason: str, message: str) -> None:
         """Count a message that was refused unread, with an unknown number of points."""
@@ -315,7 +317,13 @@ class Intake:
 
     def _refuse_message(self, reason: str, message: str) -> None:
         self.receipt.refused_messages[reason] += 1
+        self._add_error("refused-messages", reason, message)
+
+    def _add_error(self, kind: EventKind, reason: str, message: str) -> None:
         self.receipt.add_error(message)
+        details = self._details.setdefault((kind, reason), [])
+        if len(details) < _MOST_DETAILS and message not in details:
+            details.append(message)
 
     def _message(
         self, reader: Any, protocol: str, *arguments: Any
@@ -330,7 +338,11 @@ class Intake:
         self.receipt.received += summary["points"] + refused.total()
         self.receipt.refused += refused
         for line, problem in summary["told"]:
-            self.receipt.add_error(f"line {line}: found {problem}")
+            message = f"line {line}: found {problem}"
+            if len(refused) == 1:
+                self._add_error("refused", next(iter(refused)), message)
+            else:  # of one of several reasons
+                self.receipt.add_error(message)
         written = summary["points"] + summary["valueless"] + refused["duplicate"]
         read = Read(written, refused, summary["exemplars"])
         if summary["exemplars"]:
@@ -344,7 +356,7 @@ class Intake:
         if not unprintable.any():
             return
         self.receipt.refused["malformed"] += int(unprintable.sum())
-        self.receipt.add_error("found a name or label that cannot be printed")
+        self._add_error("refused", "malformed", "found a name or label that cannot be printed")
         first = 0
         for result in results:
             if not isinstance(result, ValueError):
@@ -368,10 +380,9 @@ class Intake:
         """Count points that a sink did not accept: as refused if it never will, else as not received."""
         number = _count_valued(table)
         if isinstance(error, Closed):
-            self.receipt.refused["no room" if isinstance(error, Full) else "after the end"] += (
-                number
-            )
-            self.receipt.add_error(str(error))
+            reason = "no room" if isinstance(error, Full) else "after the end"
+            self.receipt.refused[reason] += number
+            self._add_error("refused", reason, str(error))
         else:
             self.receipt.received -= number
 
@@ -397,24 +408,30 @@ class Intake:
     def _refusals(self) -> list[Event]:
         """Events of the refusals since the last such events. A duplicate point is no loss."""
         now = time.time_ns()
-        errors = "; ".join(
-            self.receipt.errors[self._errors_reported : self._errors_reported + _MOST_DETAILS]
-        )
-        detail = f": {errors}"[:_LONGEST_DETAIL] if errors else ""
         points = self.receipt.refused - self._refused_reported
         messages = self.receipt.refused_messages - self._messages_reported
         kinds: dict[EventKind, Counter[str]] = {"refused": points, "refused-messages": messages}
         return [
-            Event(kind, now, now, detail=reason + detail, count=n)
+            Event(kind, now, now, detail=reason + self._detail(kind, reason), count=n)
             for kind, new in kinds.items()
             for reason, n in sorted(new.items())
             if reason != "duplicate"
         ]
 
+    def _detail(self, kind: EventKind, reason: str) -> str:
+        """Error messages of a reason; those of unknown reason if it has none."""
+        errors = self._details.get((kind, reason))
+        if errors is None:
+            known = {message for messages in self._details.values() for message in messages}
+            new = self.receipt.errors[self._errors_reported :]
+            errors = [message for message in new if message not in known][:_MOST_DETAILS]
+        return f": {'; '.join(errors)}"[:_LONGEST_DETAIL] if errors else ""
+
     def _mark_reported(self) -> None:
         self._refused_reported = self.receipt.refused.copy()
         self._messages_reported = self.receipt.refused_messages.copy()
         self._errors_reported = len(self.receipt.errors)
+        self._details = {}
         self._refused_at_s = time.monotonic()
 
     def _write(
