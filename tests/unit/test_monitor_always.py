@@ -168,6 +168,20 @@ def test_locked_catalogue_is_unavailable(tmp_path: Path) -> None:
         Catalogue(tmp_path / "archive.sqlite", wait_s=0.1)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small file system needs root")
+def test_catalogue_on_a_full_disk_is_not_to_be_removed(tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "full", str(full)], check=True)
+    try:
+        (full / "fill").write_bytes(b"x" * 48_000)
+        with pytest.raises(PenstockError, match="expected a writable file system") as failure:
+            Catalogue(full / "archive.sqlite")
+        assert "remove" not in str(failure.value)
+    finally:
+        subprocess.run(["umount", str(full)], check=True)
+
+
 def test_other_commands_fail_with_a_broken_catalogue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,8 +95,9 @@ def opened(place: Path | str, wait_s: float = WAIT_S) -> sa.Engine:
         reason = getattr(error, "orig", None) or error
         if isinstance(place, Path) and _LOCKED.search(str(reason)):
             raise Away(_lock_message(place, reason)) from error
-        full = "full" in str(reason)
-        advice = "make room" if full else "remove it and run penstock ls --rebuild"
+        advice = "remove it and run penstock ls --rebuild"
+        if _UNWRITABLE.search(str(reason)):
+            advice = "expected a writable file system with free space"
         if not isinstance(place, Path):
             advice = "is the server up, and may this user make tables?"
         raise PenstockError(
@@ -116,6 +117,8 @@ def opened(place: Path | str, wait_s: float = WAIT_S) -> sa.Engine:
 
 
 #: SQLite's messages about a file locked by another process
+#: errors of SQLite that say nothing about the file's content
+_UNWRITABLE = re.compile("full|disk I/O error|unable to open|readonly")
 _LOCKED = re.compile(r"database (?:table )?is locked|database schema is locked")
 
 
