@@ -573,6 +573,22 @@ def test_points_with_and_without_an_index_are_two_series(store: Experiments) -> 
     assert csv(store, "x", "m", axis="sample") == "sample,m\n0,7\n1,8\n3,9\n"
 
 
+def test_an_exported_csv_is_imported_with_the_same_times(
+    store: Experiments, tmp_path: Path
+) -> None:
+    times = [T0 + 123_456_789, T0 + 123_456_790, T0 + S, T0 + 3 * S + 1]
+    running = store.start("x", "ada", at_ns=T0)
+    table = points(metric="m", utc_ns=times, float=[1.0, 2.5, 3.0, 4.0])
+    store.sink(running).write(Batch("s", 0, table))
+    store.stop(running, at_ns=T0 + 9 * S)
+    (tmp_path / "m.csv").write_text(csv(store, "x", "m"))
+    experiment, number, notes = take_in(store, "ada", "again", tmp_path / "m.csv")
+    assert (number, notes) == (4, ["units not known: m"])
+    restored = store.recorded(experiment).points
+    assert restored["utc_ns"].to_pylist() == times
+    assert restored["float"].to_pylist() == [1.0, 2.5, 3.0, 4.0]
+
+
 def test_no_column_is_named_like_the_first(store: Experiments) -> None:
     running = store.start("x", "ada", at_ns=T0)
     store.sink(running).write(batch(0, [0, 1], [5, 6], metric="duration"))

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from penstock.archive.completeness import TAKEN
@@ -135,7 +136,40 @@ def of_csv(content: bytes, name: str, x: str | None = None) -> Recorded:
     if len(names) != len(frame.columns):
         return of_frame(frame, name, x)
     frame.columns = pd.Index([n or c for n, c in zip(names, frame.columns, strict=True)])
-    return of_frame(frame, name, x)
+    exact = frame if x is not None else _with_exact_times(frame, content, separator)
+    return of_frame(exact, name, x)
+
+
+def _with_exact_times(frame: pd.DataFrame, content: bytes, separator: str) -> pd.DataFrame:
+    """The table with seconds since 1970 with decimals, which floats round to 238 ns, as dates."""
+    place = next((i for i, c in enumerate(frame.columns) if names_a_time(str(c))), None)
+    if place is None or not pd.api.types.is_float_dtype(frame.iloc[:, place]):
+        return frame
+    column = str(frame.columns[place])
+    largest = frame.iloc[:, place].abs().max()
+    if seconds_per_unit(column) not in (None, 1.0) or not 1e8 <= largest < _MOST_S:
+        return frame
+    try:
+        table = pa_csv.read_csv(
+            io.BytesIO(content),
+            pa_csv.ReadOptions(skip_rows=1, autogenerate_column_names=True),
+            pa_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+            pa_csv.ConvertOptions(
+                include_columns=[f"f{place}"],
+                column_types={f"f{place}": pa.decimal128(28, 9)},
+                null_values=[*delimited.MISSING],
+            ),
+        )
+    except pa.ArrowException:  # exponents, or more decimals
+        return frame
+    if table.num_rows != len(frame):
+        return frame
+    seconds = table.column(0).combine_chunks()
+    # the lower half of each decimal: its nanoseconds
+    ns = np.frombuffer(seconds.buffers()[1], np.int64)[::2][: len(seconds)]
+    times = pd.Series(pd.to_datetime(ns, utc=True), index=frame.index)
+    there = np.asarray(seconds.is_valid())
+    return frame.assign(**{column: times.where(there)})
 
 
 def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
