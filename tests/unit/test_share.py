@@ -462,19 +462,20 @@ def test_losses_are_exported_next_to_the_tables(store: Experiments, form: str) -
         store.sink(experiment).write(Batch("test", number, table, accounts))
     # OpenMetrics cannot represent a sequence
     with_gap = int(form == "csv")
-    if with_gap:
-        table = points(metric=["offset"] * 3, index=[0, 1, 3], integer=[1, 2, 3])
-        store.sink(experiment).write(Batch("test", 2, table))
+    table = points(metric=["offset"] * 3, index=[0, 1, 3], integer=[1, 2, 3])
+    store.sink(experiment).write(Batch("test", 2, table))
     store.stop(experiment, at_ns=T0 + 60 * S)
     result = penstock("export", "x", form, "-o", "out", "--json")
     assert result.exit_code == 0, result.output
+    assert ("not in OpenMetrics: sequences and texts of offset" in result.stderr) == (not with_gap)
     assert [Path(f).name for f in json.loads(result.stdout)["files"]][-1] == "losses.json"
     losses = json.loads(Path("out/losses.json").read_text())
     series = store.recorded(store.find("x", None)).series.to_pylist()
     verdicts = [entry["verdict"] for entry in losses["series"]]
     assert verdicts == ["complete", "partial"] + ["partial"] * with_gap
     assert losses["verdict"] == "partial"
-    for entry, row in zip(losses["series"], series, strict=True):
+    assert [entry["metric"] for entry in losses.get("omitted", [])] == ["offset"] * (not with_gap)
+    for entry, row in zip(losses["series"], series[: 2 + with_gap], strict=True):
         assert entry["labels"] == json.loads(row["labels"])
         for key in entry.keys() - {"file", "column", "labels"}:
             assert entry[key] == row[key], key
@@ -510,6 +511,19 @@ def test_refused_data_are_in_the_losses_of_an_export(store: Experiments) -> None
         "s": {"points": {"malformed": 2}, "messages": {}},
     }
     assert losses["verdict"] == "unusable"
+
+
+@pytest.mark.parametrize("axis", ["duration", "sample"])
+def test_each_series_is_exported_whatever_the_first_column(store: Experiments, axis: str) -> None:
+    experiment = store.start("x", local_user(), at_ns=T0)
+    sequence = points(metric=["m", "n"], index=[0, 0], float=[5.0, 6.0])
+    store.sink(experiment).write(Batch("a", 0, sequence))
+    store.sink(experiment).write(Batch("b", 0, points(metric="m", utc_ns=[T0], float=[7.0])))
+    store.stop(experiment, at_ns=T0 + S)
+    assert penstock(*f"export x csv -o out --type {axis}".split()).exit_code == 0
+    tables = {path.name: path.read_text() for path in Path("out").glob("*.csv")}
+    times = "duration,m\n0,7\n" if axis == "duration" else f"timestamp,m\n{T0 // S},7\n"
+    assert sorted(tables.values()) == sorted([times, "sample,m\n0,5\n", "sample,n\n0,6\n"])
 
 
 def test_a_sequence_beside_times_of_its_metric_is_exported(store: Experiments) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -139,13 +140,17 @@ def _write_series(
     as_json: bool,
 ) -> None:
     from penstock.archive.run_names import select_named
+    from penstock.errors import printable
     from penstock.plugins import FUNCTIONS
     from penstock.writing import atomic_folder
 
     write = FUNCTIONS.load("export-series")
     runs = select_named(source).runs
     with atomic_folder(output) as folder:
-        names = write(runs, folder, "csv" if form == "csv" else "openmetrics", axis)
+        names, omitted = write(runs, folder, "csv" if form == "csv" else "openmetrics", axis)
+    if omitted:
+        shown = ", ".join(printable(metric) for metric in omitted[:8])
+        print(f"penstock: not in OpenMetrics: sequences and texts of {shown}", file=sys.stderr)
     if as_json:
         print(json.dumps({"files": [str(output / n) for n in names]}))
         return

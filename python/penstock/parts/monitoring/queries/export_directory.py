@@ -8,8 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
 from penstock.archive.completeness import worst
@@ -35,28 +39,47 @@ _DETAILS = "interval_ns interval_from resets restarts verdict".split()
 FORMS: dict[Format, str] = {"csv": "csv", "openmetrics": "om"}
 
 
-def write(runs: Sequence[Path], folder: Path, form: Format, axis: Axis | None) -> list[str]:
+def write(
+    runs: Sequence[Path], folder: Path, form: Format, axis: Axis | None
+) -> tuple[list[str], list[str]]:
     """Write METRIC.csv or METRIC.om and losses.json; with several runs, each into its own directory.
 
-    Returns their names.
+    A table of a sequence has its indices in the first column, whatever `axis`. OpenMetrics has neither
+    sequences nor texts: they are omitted.
 
-    BadInput for a run without series.
+    Returns their names, and the names of metrics with omitted series.
+
+    BadInput for a run without series, or with none that the format has.
     """
     if len(runs) == 1:
         return _written(runs[0], folder, form, axis)
-    names = []
+    names, omitted = [], []
     for run in runs:
         own = folder / run.name
         own.mkdir()
-        names += [f"{run.name}/{n}" for n in _written(run, own, form, axis)]
-    return names
+        of_run, not_of_run = _written(run, own, form, axis)
+        names += [f"{run.name}/{n}" for n in of_run]
+        omitted += [m for m in not_of_run if m not in omitted]
+    return names, omitted
 
 
-def _written(run: Path, folder: Path, form: Format, axis: Axis | None) -> list[str]:
+def _written(
+    run: Path, folder: Path, form: Format, axis: Axis | None
+) -> tuple[list[str], list[str]]:
     bundle = Bundle.open(run)
     recorded = recorded_in(bundle)
     start, end = span_of(bundle)
+    omitted: list[dict[str, Any]] = []
+    if form == "openmetrics":
+        left_out = pc.or_(
+            pc.equal(recorded.series["kind"].cast(pa.string()), "sequence"),
+            pc.equal(recorded.series["type"].cast(pa.string()), "text"),
+        )
+        omitted = [_described(row) for row in recorded.series.filter(left_out).to_pylist()]
+        recorded = replace(recorded, series=recorded.series.filter(pc.invert(left_out)))
     metrics = list(dict.fromkeys(recorded.series["metric"].to_pylist()))
+    if omitted and not metrics:
+        raise BadInput(f"{run}: found only sequences and texts; expected numbers with times")
     if not 0 < len(metrics) <= MOST_METRICS:
         raise BadInput(f"{run}: found {len(metrics)} metrics; expected 1 to {MOST_METRICS}")
     names: list[str] = []
@@ -65,9 +88,11 @@ def _written(run: Path, folder: Path, form: Format, axis: Axis | None) -> list[s
         (r["metric"], r["kind"]) for r in recorded.series.select(["metric", "kind"]).to_pylist()
     }
     of_both = [m for m in metrics if {(m, "time"), (m, "sequence")} <= kinds]
-    chosen: list[tuple[str, Axis | None]] = [(metric, axis) for metric in metrics]
-    if axis is None and form == "csv":  # a sequence beside series over time has a table of its own
-        chosen += [(metric, "sample") for metric in of_both]
+    chosen: list[tuple[str, Axis | None]] = [
+        (metric, axis if (metric, "time") in kinds else "sample") for metric in metrics
+    ]
+    # a sequence beside series over time has a table of its own
+    chosen += [(metric, "timestamp" if axis == "sample" else "sample") for metric in of_both]
     for metric, by in chosen:
         table = joined(recorded, metric, start, end, axis=by)
         if table is None:
@@ -97,10 +122,11 @@ def _written(run: Path, folder: Path, form: Format, axis: Axis | None) -> list[s
         "totals": totals,
         **({"refused": of_sources} if sources else {}),
         "series": columns,
+        **({"omitted": omitted} if omitted else {}),
     }
     text = json.dumps(summary, indent=1, ensure_ascii=False)
     (folder / LOSSES).write_text(text + "\n", encoding="utf-8")
-    return [*names, LOSSES]
+    return [*names, LOSSES], list(dict.fromkeys(row["metric"] for row in omitted))
 
 
 def _described(row: Mapping[str, Any]) -> dict[str, Any]:
