@@ -105,6 +105,15 @@ def test_names_attributes_and_data_pass_through(bench: Bench):
     assert os.statvfs(m).f_blocks == os.statvfs(b).f_blocks
 
 
+def test_times_before_1970_pass_through(bench: Bench):
+    bench.up(flat(0.0))
+    (bench.mount / "f").write_bytes(b"")
+    early = (-1_500_000_000, -2_999_999_999)
+    os.utime(bench.mount / "f", ns=early)
+    status = os.stat(bench.backing / "f")
+    assert (status.st_atime_ns, status.st_mtime_ns) == early
+
+
 def test_an_unlinked_open_file_remains_usable(bench: Bench):
     bench.up(flat(0.0))
     with open(bench.mount / "gone", "w+b", buffering=0) as file:
