@@ -140,6 +140,29 @@ def test_files_belong_to_their_creators(bench: Bench):
             bench.server.remove("open")
 
 
+def test_files_have_setuid_and_setgid_as_on_a_local_file_system(bench: Bench):
+    bench.up(flat(0.0))
+    m, b = bench.mount, bench.backing
+    umask = os.umask(0)
+    try:
+        os.close(os.open(m / "created", os.O_CREAT | os.O_WRONLY, 0o6751))
+        os.mknod(m / "made", 0o104755)
+    finally:
+        os.umask(umask)
+    assert [os.stat(b / name).st_mode for name in ("created", "made")] == [0o106751, 0o104755]
+    os.truncate(m / "created", 1)
+    assert os.stat(m / "created").st_mode == 0o106751  # root may
+    # another user's truncation removes setuid and setgid
+    script = "import os; os.setgid(7); os.setuid(7); os.ftruncate({fd}, 0)"
+    os.chmod(m / "created", 0o6777)
+    fd = os.open(m / "created", os.O_WRONLY)
+    subprocess.run(
+        [sys.executable, "-c", script.format(fd=fd)], check=True, pass_fds=[fd], timeout=60
+    )
+    os.close(fd)
+    assert os.stat(m / "created").st_mode == os.stat(b / "created").st_mode == 0o100777
+
+
 def _create_as_nobody(mount: Path, backing: Path) -> None:
     os.chmod(mount, 0o777)
     script = (

@@ -8,7 +8,7 @@ use std::thread;
 
 use fuser::{FileAttr, FileHandle, INodeNo, ReplyData, TimeOrNow};
 
-use crate::backing::{check, pwrite, timespec};
+use crate::backing::{check, clear_set_id, pwrite, timespec};
 use crate::gate::{error, FAULTS, OFF, SIZED, VOLATILE};
 use crate::handle::stat_at;
 use crate::inode::Identity;
@@ -133,10 +133,12 @@ impl Tree {
         changed
     }
 
+    /// Set attributes of a file. Its size can be changed by a `privileged` user without loss of setuid and setgid.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn change(
         &self,
         number: u64,
+        privileged: bool,
         mode: Option<u32>,
         uid: Option<u32>,
         gid: Option<u32>,
@@ -160,6 +162,9 @@ impl Tree {
                     None => libc::truncate(proc_path.as_ptr(), length),
                 })
             })?;
+            if !privileged {
+                clear_set_id(fd)?;
+            }
         }
         let mode = match mode {
             Some(mode) => Some(self.disk.owner.mode(inode.stat()?.st_mode, mode)?),

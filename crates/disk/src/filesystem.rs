@@ -108,7 +108,7 @@ impl Filesystem for Tree {
 
     fn setattr(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -128,7 +128,10 @@ impl Filesystem for Tree {
             reply.attr(&Duration::ZERO, &calibration::attributes());
             return;
         }
-        let changed = self.change(inode.0, mode, uid, gid, size, atime, mtime, handle);
+        let privileged = request.uid() == 0;
+        let changed = self.change(
+            inode.0, privileged, mode, uid, gid, size, atime, mtime, handle,
+        );
         send!(reply, changed, attr => reply.attr(&TTL, &attr));
     }
 
@@ -164,7 +167,7 @@ impl Filesystem for Tree {
     ) {
         let created = self.disk.owner.mode(mode, mode).and_then(|mode| {
             // SAFETY: valid descriptor and name.
-            self.make(request, parent, name, |directory, name| unsafe {
+            self.make(request, parent, name, mode, |directory, name| unsafe {
                 libc::mknodat(directory, name.as_ptr(), mode, libc::dev_t::from(device))
             })
         });
@@ -181,7 +184,7 @@ impl Filesystem for Tree {
         reply: ReplyEntry,
     ) {
         // SAFETY: valid descriptor and name.
-        let created = self.make(request, parent, name, |directory, name| unsafe {
+        let created = self.make(request, parent, name, 0, |directory, name| unsafe {
             libc::mkdirat(directory, name.as_ptr(), mode)
         });
         send!(reply, created, attr => reply.entry(&TTL, &attr, self.generation(&attr)));
@@ -207,7 +210,7 @@ impl Filesystem for Tree {
     ) {
         let created = c_name(target.as_os_str()).and_then(|target| {
             // SAFETY: valid descriptor and names.
-            self.make(request, parent, name, |directory, name| unsafe {
+            self.make(request, parent, name, 0, |directory, name| unsafe {
                 libc::symlinkat(target.as_ptr(), directory, name.as_ptr())
             })
         });
@@ -296,7 +299,7 @@ impl Filesystem for Tree {
             let fresh = || {
                 let file = open(open_flags | libc::O_EXCL)?;
                 let itself = CString::default();
-                self.own(request, directory.fd(), file.as_raw_fd(), &itself)?;
+                self.own(request, directory.fd(), file.as_raw_fd(), &itself, mode)?;
                 Ok(file)
             };
             let file = match self.naming(fresh, || self.creation(&directory, name)) {

@@ -16,13 +16,15 @@ use crate::tree::Tree;
 use crate::unsynced::Name;
 
 impl Tree {
-    /// Set the owner of a new file to the user of the request, and its group to that of a setgid directory.
+    /// Set the owner of a new file to the user of the request, and its group to that of a setgid directory. This
+    /// would remove setuid and setgid of its `mode`.
     pub(crate) fn own(
         &self,
         request: &Request,
         parent: RawFd,
         fd: RawFd,
         name: &CString,
+        mode: u32,
     ) -> io::Result<()> {
         let directory = stat_at(parent, c"", libc::AT_EMPTY_PATH)?;
         let inherited = directory.st_mode & libc::S_ISGID != 0;
@@ -41,6 +43,17 @@ impl Tree {
                 group,
                 libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH,
             )
+        })?;
+        if mode & (libc::S_ISUID | libc::S_ISGID) == 0 {
+            return Ok(());
+        }
+        // SAFETY (both): a valid descriptor and name.
+        check(unsafe {
+            if name.is_empty() {
+                libc::fchmod(fd, mode & 0o7777)
+            } else {
+                libc::fchmodat(fd, name.as_ptr(), mode & 0o7777, 0)
+            }
         })
     }
 
@@ -49,6 +62,7 @@ impl Tree {
         request: &Request,
         parent: INodeNo,
         name: &OsStr,
+        mode: u32,
         make: impl FnOnce(RawFd, &CString) -> i32,
     ) -> io::Result<FileAttr> {
         self.disk.gate.admit_change(true)?;
@@ -57,7 +71,7 @@ impl Tree {
         self.naming(
             || {
                 check(make(directory.fd(), &c_name))?;
-                self.own(request, directory.fd(), directory.fd(), &c_name)
+                self.own(request, directory.fd(), directory.fd(), &c_name, mode)
             },
             || self.creation(&directory, name),
         )?;
