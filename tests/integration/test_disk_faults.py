@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
@@ -216,6 +217,29 @@ def test_a_disk_has_the_specified_size(bench: Bench):
     (bench.backing / "big").write_bytes(b"x" * 2 * MIB)
     with pytest.raises(PenstockError, match="more than the disk's size"):
         bench.server.add("e", _directory(bench, "m2"), bench.backing, flat(0.0), size_bytes=MIB)
+
+
+def _allocate(fd: int, mode: int, offset: int, length: int) -> str:
+    """Name of the error of fallocate(2); empty without an error."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed = libc.fallocate64(fd, mode, ctypes.c_int64(offset), ctypes.c_int64(length))
+    return errno.errorcode[ctypes.get_errno()] if failed else ""
+
+
+def test_allocations_count_once_and_within_the_size(bench: Bench):
+    keep_size, zero_range = 1, 0x10
+    bench.up(flat(0.0), size_bytes=8 * MIB)
+    fd = os.open(bench.mount / "f", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+    assert _allocate(fd, zero_range, 0, 100 * MIB) == "ENOSPC"
+    assert os.stat(bench.backing / "f").st_blocks == 0
+    assert _allocate(fd, keep_size, 0, 7 * MIB) == ""
+    assert _allocate(fd, keep_size, 0, 7 * MIB) == ""  # needs no additional space
+    assert _allocate(fd, keep_size, 6 * MIB, 3 * MIB) == "ENOSPC"
+    page = mmap.mmap(-1, MIB)
+    errors = [error_of(os.pwritev, fd, [page], i * MIB) for i in range(9)]
+    assert errors == [""] * 8 + ["ENOSPC"]
+    assert os.statvfs(bench.mount).f_bfree == 0
+    os.close(fd)
 
 
 def _directory(bench: Bench, name: str) -> Path:

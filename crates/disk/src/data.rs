@@ -19,9 +19,9 @@ use crate::tree::Tree;
 /// A change of a file's bytes.
 #[derive(Clone, Copy)]
 pub(crate) enum Bytes {
-    /// Write or allocate bytes from `offset` on.
+    /// Write, allocate or zero bytes from `offset` on.
     Fill { offset: u64, length: u64 },
-    /// Make a hole or zeros from `offset` on.
+    /// Make a hole from `offset` on.
     Clear { offset: u64, length: u64 },
     /// Set the size.
     Resize(u64),
@@ -209,8 +209,8 @@ impl Tree {
     ) -> io::Result<()> {
         self.disk.gate.admit_change(false)?;
         let fd = open.file.as_raw_fd();
-        let clears = mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0;
-        let bytes = if clears {
+        // FALLOC_FL_ZERO_RANGE allocates the range
+        let bytes = if mode & libc::FALLOC_FL_PUNCH_HOLE != 0 {
             Bytes::Clear { offset, length }
         } else {
             Bytes::Fill { offset, length }

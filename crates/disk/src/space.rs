@@ -69,11 +69,12 @@ pub fn needed(fd: RawFd, offset: u64, length: u64) -> io::Result<u64> {
     let first = offset / BLOCK_BYTES * BLOCK_BYTES;
     let end = (offset + length).next_multiple_of(BLOCK_BYTES);
     let size = (stat.st_size as u64).next_multiple_of(BLOCK_BYTES);
-    let beyond = end.saturating_sub(first.max(size));
-    if allocated(&stat) >= size {
-        // The file has no holes. Preallocated space looks like a hole, but is allocated.
-        return Ok(beyond);
+    let own = allocated(&stat) / BLOCK_BYTES * BLOCK_BYTES;
+    if own >= size {
+        // The file has no holes. Preallocated space looks like a hole, but is allocated, also beyond the end.
+        return Ok(end.saturating_sub(first.max(own)));
     }
+    let beyond = end.saturating_sub(first.max(size));
     Ok(beyond + holes(fd, first, end.min(size)))
 }
 
