@@ -280,6 +280,39 @@ def test_a_power_cut_keeps_exactly_the_synced_data(bench: Bench):
     assert event["error"] is None
 
 
+def test_a_power_cut_restores_names_links_attributes_and_holes(bench: Bench):
+    b, m = os.fsencode(bench.backing), os.fsencode(bench.mount)
+    os.mkdir(b + b"/old\xff")
+    for name in (b"/one", b"/old\xff/two"):
+        Path(os.fsdecode(b + name)).write_bytes(b"synced")
+    bench.up(flat(0.0), volatile=True)
+    os.link(m + b"/one", m + b"/other")
+    os.setxattr(m + b"/one", "user.k", b"v")
+    os.setxattr(m + b"/old\xff", "user.k", b"d")
+    with open(m + b"/one", "r+b") as file:
+        file.truncate(64 * MIB)
+        file.seek(32 * MIB)
+        file.write(b"middle")
+        file.flush()
+        os.fsync(file.fileno())
+    synced = Path(os.fsdecode(m + b"/one")).read_bytes()
+    os.mkdir(m + b"/new\xfe")
+    os.rename(m + b"/old\xff/two", m + b"/new\xfe/\xfd")
+    os.rmdir(m + b"/old\xff")
+    for name in (b"/one", b"/other"):
+        os.unlink(m + name)
+    lost = bench.server.power_cut("d")["lost"]
+    assert lost["failed"] == []
+    assert sorted(os.listdir(m)) == [b"old\xff", b"one", b"other"]
+    assert Path(os.fsdecode(m + b"/old\xff/two")).read_bytes() == b"synced"
+    assert os.getxattr(m + b"/old\xff", "user.k") == b"d"
+    one, other = os.stat(m + b"/one"), os.stat(m + b"/other")
+    assert (one.st_ino, one.st_nlink) == (other.st_ino, 2)
+    assert os.getxattr(m + b"/other", "user.k") == b"v"
+    assert Path(os.fsdecode(m + b"/one")).read_bytes() == synced
+    assert os.stat(bench.backing / "one").st_blocks * 512 < MIB
+
+
 def test_data_synced_before_a_rename_survive(bench: Bench):
     """The pattern of databases: write a new file, fsync, rename, fsync the directory."""
     (bench.backing / "f").write_bytes(b"old")

@@ -1,7 +1,7 @@
 //! Inodes of one mount: the numbers that the kernel has, and their files in the backing directory.
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -215,7 +215,7 @@ impl Inodes {
     }
 
     /// Path of `name` in a directory.
-    pub fn path_below(&self, directory: &Inode, name: &OsStr) -> String {
+    pub fn path_below(&self, directory: &Inode, name: &OsStr) -> OsString {
         self.table().path_below(directory.id.number, name)
     }
 

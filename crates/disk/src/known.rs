@@ -5,9 +5,9 @@
 //! file that lost its last name while in use has a descriptor.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use crate::handle::{Attributes, Key};
@@ -179,7 +179,8 @@ impl InodeTable {
             self.foreign_keys.insert(self.next_foreign, key);
             self.next_foreign
         };
-        let device_base = base(&self.path_below(name.0, OsStr::from_bytes(&name.1)));
+        let path = self.path_below(name.0, OsStr::from_bytes(&name.1));
+        let device_base = base(&path.to_string_lossy());
         self.hold(name.0);
         let node = Node {
             device_base,
@@ -383,24 +384,27 @@ impl InodeTable {
     pub(crate) fn path(&self, number: u64) -> String {
         let way = self.nodes.get(&number).map(|node| &node.way);
         match way.and_then(Way::name) {
-            Some((parent, name)) => self.path_below(*parent, OsStr::from_bytes(name)),
+            Some((parent, name)) => {
+                let path = self.path_below(*parent, OsStr::from_bytes(name));
+                path.to_string_lossy().into_owned()
+            }
             None => String::new(),
         }
     }
 
-    /// Path of `name` in a directory.
-    pub(crate) fn path_below(&self, directory: u64, name: &OsStr) -> String {
-        let mut parts = vec![name.to_string_lossy()];
+    /// Path of `name` in a directory, relative to the mount.
+    pub(crate) fn path_below(&self, directory: u64, name: &OsStr) -> OsString {
+        let mut parts = vec![name.as_bytes()];
         let mut at = directory;
         while let Some((above, component)) = self.nodes.get(&at).and_then(|node| node.way.name()) {
-            parts.push(String::from_utf8_lossy(component));
+            parts.push(component);
             at = *above;
             if parts.len() > self.nodes.len() + 1 {
                 break;
             }
         }
         parts.reverse();
-        parts.join("/")
+        OsString::from_vec(parts.join(&b'/'))
     }
 
     #[cfg(test)]

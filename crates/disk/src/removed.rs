@@ -1,12 +1,16 @@
 //! Removed files, links and directories, with the state needed to restore them.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::backing::{check, last};
-use crate::handle::stat_at;
+use crate::backing::{check, last, sized};
+use crate::handle::{path_of, stat_at, Key};
+
+/// Files made anew, by the removed file with that content: its other names become links to the same file.
+pub type Restored = HashMap<Key, File>;
 
 /// A file, link or directory that was removed, or is about to be.
 #[derive(Debug)]
@@ -22,6 +26,8 @@ struct Stat {
     gid: u32,
     device: u64,
     times: [(i64, i64); 2],
+    /// Extended attributes.
+    attributes: Vec<(CString, Vec<u8>)>,
 }
 
 #[derive(Debug)]
@@ -53,6 +59,66 @@ fn target(fd: RawFd, name: &CStr) -> io::Result<CString> {
     CString::new(text).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
+/// Path of a name below the directory `fd`.
+fn path_in(fd: RawFd, name: &CStr) -> CString {
+    let path = [path_of(fd).as_bytes(), b"/", name.to_bytes()].concat();
+    CString::new(path).unwrap_or_default()
+}
+
+/// Extended attributes of `name` in the directory `fd`; none if its file system has none.
+fn extended_attributes(fd: RawFd, name: &CStr) -> io::Result<Vec<(CString, Vec<u8>)>> {
+    let path = path_in(fd, name);
+    // SAFETY (both): terminated names; the buffers have the stated sizes.
+    let list = |buffer: *mut libc::c_void, size| unsafe {
+        libc::llistxattr(path.as_ptr(), buffer.cast(), size)
+    };
+    let get = |name: &CStr, buffer, size| unsafe {
+        libc::lgetxattr(path.as_ptr(), name.as_ptr(), buffer, size)
+    };
+    let size = match sized(0, list) {
+        Ok((0, _)) => return Ok(Vec::new()),
+        Err(error) if error.raw_os_error() == Some(libc::ENOTSUP) => return Ok(Vec::new()),
+        listed => listed?.0,
+    };
+    let (_, names) = sized(size as u32, list)?;
+    let names = names
+        .split(|&byte| byte == 0)
+        .filter(|name| !name.is_empty());
+    names
+        .map(|name| {
+            let name = CString::new(name)?;
+            let (size, _) = sized(0, |buffer, size| get(&name, buffer, size))?;
+            let (_, value) = sized(size as u32, |buffer, size| get(&name, buffer, size))?;
+            Ok((name, value))
+        })
+        .collect()
+}
+
+/// Give `to` the content of `from`, with its holes.
+fn copy(mut from: &File, mut to: &File) -> io::Result<()> {
+    to.set_len(from.metadata()?.len())?;
+    let seek = |at: u64, whence| {
+        // SAFETY: a valid descriptor, whose position nothing else uses.
+        let found = unsafe { libc::lseek(from.as_raw_fd(), at as i64, whence) };
+        match u64::try_from(found) {
+            Ok(found) => Ok(Some(found)),
+            Err(_) if last().raw_os_error() == Some(libc::ENXIO) => Ok(None),
+            Err(_) => Err(last()),
+        }
+    };
+    let mut end = 0;
+    while let Some(start) = seek(end, libc::SEEK_DATA)? {
+        end = seek(start, libc::SEEK_HOLE)?.unwrap_or(start);
+        if end == start {
+            break;
+        }
+        from.seek(SeekFrom::Start(start))?;
+        to.seek(SeekFrom::Start(start))?;
+        io::copy(&mut from.take(end - start), &mut to)?;
+    }
+    Ok(())
+}
+
 impl Removed {
     /// Store the state of `name` in the directory `fd`. Call this before removing the name.
     pub fn hold(fd: RawFd, name: &CStr) -> io::Result<Self> {
@@ -72,19 +138,26 @@ impl Removed {
                 (stat.st_atime, stat.st_atime_nsec),
                 (stat.st_mtime, stat.st_mtime_nsec),
             ],
+            attributes: extended_attributes(fd, name)?,
         };
         Ok(Removed { stat, kind })
     }
 
     /// Restore the name as `path` below the directory `root`. A file without any other name becomes a new file
-    /// with the same content, owner, mode and times.
-    pub fn put_back(&self, root: RawFd, path: &CStr) -> io::Result<()> {
+    /// with the same content, owner, mode, times and attributes, and is added to `restored`.
+    pub fn put_back(&self, root: RawFd, path: &CStr, restored: &mut Restored) -> io::Result<()> {
         let mode = self.stat.mode & 0o7777;
         match &self.kind {
             Kind::File(file) => {
                 let old = stat_at(file.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
-                if old.st_nlink > 0 {
-                    let source = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+                let key = (old.st_dev, old.st_ino);
+                let linked = if old.st_nlink > 0 {
+                    Some(file)
+                } else {
+                    restored.get(&key)
+                };
+                if let Some(linked) = linked {
+                    let source = path_of(linked.as_raw_fd());
                     // SAFETY: terminated names.
                     return check(unsafe {
                         libc::linkat(
@@ -97,7 +170,7 @@ impl Removed {
                     });
                 }
                 // SAFETY: as in `open`, with a mode.
-                let mut new: File = unsafe {
+                let new: File = unsafe {
                     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
                     let fd = libc::openat(root, path.as_ptr(), flags, 0o600);
                     if fd < 0 {
@@ -105,9 +178,8 @@ impl Removed {
                     }
                     OwnedFd::from_raw_fd(fd).into()
                 };
-                let mut content = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-                io::copy(&mut content, &mut new)?;
-                new.flush()?;
+                copy(file, &new)?;
+                restored.insert(key, new);
             }
             // SAFETY (these three): a valid descriptor, terminated names.
             Kind::Directory => check(unsafe { libc::mkdirat(root, path.as_ptr(), mode) })?,
@@ -138,6 +210,16 @@ impl Removed {
             ))?;
             if !matches!(self.kind, Kind::Link(_)) {
                 check(libc::fchmodat(root, path.as_ptr(), mode, 0))?;
+            }
+            let at = path_in(root, path);
+            for (name, value) in &self.stat.attributes {
+                check(libc::lsetxattr(
+                    at.as_ptr(),
+                    name.as_ptr(),
+                    value.as_ptr().cast(),
+                    value.len(),
+                    0,
+                ))?;
             }
             check(libc::utimensat(
                 root,

@@ -10,6 +10,7 @@
 //! become durable.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -19,9 +20,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::backing::{check, pread, pwrite};
 use crate::faults::{BLOCK_BYTES, SECTOR_BYTES};
-use crate::handle::stat_at;
 pub use crate::handle::Key;
-use crate::removed::Removed;
+use crate::handle::{c_name, stat_at};
+use crate::removed::{Removed, Restored};
 
 /// Default limit of old content, in bytes.
 pub const LIMIT_BYTES: u64 = 256 << 20;
@@ -43,32 +44,32 @@ pub enum Name {
     /// A file, link or (`directory`) a directory was created.
     Made {
         /// Its path.
-        path: String,
+        path: OsString,
         /// True for a directory.
         directory: bool,
     },
     /// A file, link or directory was removed.
     Removed {
         /// Its path.
-        path: String,
+        path: OsString,
         /// The removed file, link or directory.
         held: Removed,
     },
     /// A file, link or directory was renamed.
     Renamed {
         /// Old path.
-        from: String,
+        from: OsString,
         /// New path.
-        to: String,
+        to: OsString,
         /// File, link or directory that had the new path.
         replaced: Option<Removed>,
     },
     /// Two names were exchanged.
     Exchanged {
         /// First path.
-        one: String,
+        one: OsString,
         /// Second path.
-        other: String,
+        other: OsString,
     },
 }
 
@@ -255,8 +256,9 @@ impl Unsynced {
                 (drawn * (self.names.len() + 1) as f64) as usize
             }
         };
+        let mut restored = Restored::new();
         for name in self.names.drain(..).skip(retained).rev() {
-            match name.take_back(root) {
+            match name.take_back(root, &mut restored) {
                 Ok(()) => cut.names += 1,
                 Err(error) => cut.failed.push(format!("{name:?}: {error}")),
             }
@@ -335,31 +337,29 @@ fn stored_sectors(mode: CutMode, seed: u64, base: u64, block: u64) -> usize {
 }
 
 impl Name {
-    fn take_back(&self, root: RawFd) -> io::Result<()> {
-        let c = |path: &str| {
-            std::ffi::CString::new(path).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
-        };
-        let rename = |from: &str, to: &str, flags: u32| {
-            let (from, to) = (c(from)?, c(to)?);
+    /// Undo the change; `restored` are the files made anew so far.
+    fn take_back(&self, root: RawFd, restored: &mut Restored) -> io::Result<()> {
+        let rename = |from: &OsStr, to: &OsStr, flags: u32| {
+            let (from, to) = (c_name(from)?, c_name(to)?);
             // SAFETY: a valid descriptor, terminated names.
             check(unsafe { libc::renameat2(root, from.as_ptr(), root, to.as_ptr(), flags) })
         };
         match self {
             Name::Made { path, directory } => {
                 let flags = if *directory { libc::AT_REMOVEDIR } else { 0 };
-                let path = c(path)?;
+                let path = c_name(path)?;
                 // SAFETY: as above.
                 check(unsafe { libc::unlinkat(root, path.as_ptr(), flags) })
             }
             Name::Removed {
                 path,
                 held: removed,
-            } => removed.put_back(root, &c(path)?),
+            } => removed.put_back(root, &c_name(path)?, restored),
             Name::Renamed { from, to, replaced } => {
                 rename(to, from, 0)?;
-                replaced
-                    .as_ref()
-                    .map_or(Ok(()), |removed| removed.put_back(root, &c(to)?))
+                replaced.as_ref().map_or(Ok(()), |removed| {
+                    removed.put_back(root, &c_name(to)?, restored)
+                })
             }
             Name::Exchanged { one, other } => rename(one, other, libc::RENAME_EXCHANGE),
         }
