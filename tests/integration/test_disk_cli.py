@@ -129,6 +129,30 @@ def test_a_disk_with_an_uncertain_request_path_is_refused(
     assert not (disk.base / "run" / "standing-disks.json").exists()
 
 
+def test_any_name_of_a_mount_point_is_usable_or_refused(disk: Command):
+    mounts = [disk.base / "x" / "y", disk.base / "x-y", disk.base / "sp ace\nx\\040"]
+    mounts.append(disk.base / Path(*["l" * 200] * 3))
+    for number, mount in enumerate(mounts):
+        mount.mkdir(parents=True)
+        backing = disk.base / f"b{number}"
+        backing.mkdir()
+        disk("up", "none", "--backing", backing, "--mount", mount)
+        (mount / "f").write_bytes(b"x" * (number + 1))
+        assert (backing / "f").stat().st_size == number + 1
+        disk("set", mount, "limits.read=1MB/s")
+    status = json.loads(disk("status", "--json"))["disks"]
+    assert sorted(d["mount"] for d in status) == sorted(map(str, mounts))
+    assert all(d["settings"]["limits"] == {"read_bps": 1e6} for d in status)
+    assert "is up at" in disk("up", "none", "--backing", disk.mount, "--mount", mounts[0], status=2)
+    for mount in mounts:
+        disk("down", mount)
+    undecodable = Path(os.fsdecode(os.fsencode(disk.base) + b"/\xff"))
+    undecodable.mkdir()
+    for backing, mount in ((undecodable, disk.mount), (disk.base / "b", undecodable)):
+        message = disk("up", "none", "--backing", backing, "--mount", mount, status=2)
+        assert "which is not UTF-8; expected text" in message
+
+
 def test_a_dry_run_shows_a_schedule_without_storing_it(disk: Command):
     disk.up()
     file = disk.base / "s.yaml"

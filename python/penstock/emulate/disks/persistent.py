@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 #: profile name of a disk without service time
 NO_PROFILE = "none"
+#: most bytes of a path in a disk_id, which is part of a file name
+_MOST_ID_BYTES = 160
 
 
 def up(
@@ -61,9 +64,8 @@ def up(
         running = _running()
         if running is not None:
             server.adopt(running)
-        disk_id = "standing-" + os.fspath(mount.absolute()).strip("/").replace("/", "-")
-        before = {d["disk_id"] for d in server.list()}
-        if disk_id in before:
+        disk_id = disk_id_at(mount)
+        if disk_id in {d["disk_id"] for d in server.list()}:
             raise BadInput(f"a disk is up at {mount} already; `penstock disk set` changes it")
         add = partial(server.add, disk_id, mount, backing, served, **options)
         try:
@@ -94,6 +96,18 @@ def up(
         "transport": disk.transport,
         "warnings": warnings,
     }
+
+
+def disk_id_at(mount: Path) -> str:
+    """disk_id of the disk at `mount`, different for each directory.
+
+    It is the path with hyphens. A path that has hyphens already, or is long, is followed by its digest.
+    """
+    path = os.fsencode(os.path.realpath(mount))
+    words = path.strip(b"/").replace(b"/", b"-")
+    if b"-" in path or len(words) > _MOST_ID_BYTES:
+        words = words[-_MOST_ID_BYTES:] + b"-" + hashlib.sha256(path).hexdigest()[:12].encode()
+    return "standing-" + words.decode(errors="replace")
 
 
 def _vague(ways: Mapping[str, Any], served: str) -> list[Vague]:

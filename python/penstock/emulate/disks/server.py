@@ -446,8 +446,12 @@ def _device(answer: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _directory(what: str, path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a directory. Raises BadInput if it is none."""
+    """The absolute path of a directory. Raises BadInput if it is none, or not text: it is part of JSON."""
     path = Path(path).absolute()
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{what}: found {path}, which is not UTF-8; expected text") from None
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
