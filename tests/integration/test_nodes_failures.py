@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 
 from tests.integration.node_ground import NODES, Ground, one_ground
 from tests.support.waiting import wait_for_end
@@ -36,6 +37,37 @@ def end(pid: int) -> None:
 def status(ground: Ground, *arguments: str) -> tuple[int, str]:
     result = ground.penstock("nodes", "status", *arguments)
     return result.returncode, result.stdout
+
+
+def test_links_that_are_gone_or_changed_are_named(ground: Ground) -> None:
+    platform = ground.where / "p.yaml"
+    platform.write_text(
+        PLATFORM.replace("name: gt", "name: gtl").replace(
+            "directory: files", "size: 1MiB, limits: {read: 9MB/s}"
+        )
+    )
+    assert ground.penstock("nodes", "up", str(platform)).returncode == 0
+    (namespace,) = (ground.where / "run").glob("netns-*")
+    inside = ["nsenter", f"--net={namespace}"]
+    listed = subprocess.run([*inside, "ip", "-json", "link"], capture_output=True, check=True)
+    links = [link["ifname"] for link in json.loads(listed.stdout) if link["ifname"][0] == "n"]
+    assert (status(ground)[0], len(links)) == (0, 2)
+    subprocess.run([*inside, "tc", "qdisc", "del", "dev", links[0], "root"], check=True)
+    subprocess.run([*inside, "ip", "link", "del", links[1]], check=True)
+    code, text = status(ground, "--json")
+    failures = json.loads(text)["clusters"][0]["failures"]
+    assert (code, [f["part"] for f in failures]) == (1, ["link", "link"])
+    assert "requested in_bps 125000000.0, found None" in failures[0]["message"]
+    assert "network net: " in failures[1]["message"]
+    assert "No such device" in failures[1]["message"]
+    # the values of a stopped node are those of its next start; its links are no failures
+    assert ground.penstock("nodes", "set", "*", "state=down").returncode == 0
+    assert ground.penstock("nodes", "set", "m-0", "latency=7ms").returncode == 0
+    code, text = status(ground, "--json")
+    (node,) = [n for n in json.loads(text)["clusters"][0]["nodes"] if n["name"] == "m-0"]
+    asked = node["links"]["net"]["asked"]
+    assert (code, asked["delay"]["mean_s"], asked["in_delay"]["mean_s"]) == (0, 7e-3, 7e-3)
+    assert ground.penstock("nodes", "down").returncode == 0
 
 
 def test_parts_that_have_died_are_named(ground: Ground) -> None:

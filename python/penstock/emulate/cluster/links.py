@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -164,15 +164,20 @@ class Links:
         return None
 
     def status(self, node: str, network: str) -> dict[str, Any] | None:
-        """Counters of a link and its requested values (`asked`, the keys of a patch)."""
+        """Counters of a link and its requested values (`asked`, the keys of a patch).
+
+        For a stopped node, the values that it will have when it restarts.
+        """
+        if (stopped := self._stopped.get(node, {}).get(network)) is not None:
+            return {"asked": as_patch(shapes_of(stopped))}
         seen = self.counters(node, network)
         if seen is None or self._network is None:
             return seen
         return {**seen, "asked": self._network.requested(node, network)}
 
-    def failures(self) -> list[Failure]:
-        """Failed carriers of the networks' frames."""
-        return [] if self._network is None else self._network.failures()
+    def failures(self, lives: Callable[[str], bool]) -> list[Failure]:
+        """Failed carriers of the networks' frames, and failed links of nodes that `lives` is true of."""
+        return [] if self._network is None else self._network.failures(lives)
 
     def describe(self) -> list[dict[str, Any]]:
         """Networks that are up."""

@@ -339,7 +339,13 @@ class LiveCluster:
 
     def failures(self) -> list[Failure]:
         """Failed parts that its nodes depend on."""
-        return [*self._links.failures(), *self._disks.failures(), *self._sshd.failures()]
+        links = self._links.failures(self._lives)
+        return [*links, *self._disks.failures(), *self._sshd.failures()]
+
+    def _lives(self, name: str) -> bool:
+        """False for a node whose first process has ended or is being ended; its links go with it."""
+        node = self.nodes.get(name)
+        return node is None or (node.pidfd >= 0 and not _has_ended(node.pidfd))
 
     def chosen(self, patterns: Iterable[str]) -> list[LiveNode]:
         """Nodes that match names and patterns. Raises BadInput for one without a match."""

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from penstock.emulate.network.routing import router_namespace, routers_of
 from penstock.emulate.network.support import check_delays, check_network, check_offered, engine_of
 from penstock.emulate.network.traffic_shape import FLOOR_S, as_patch, shapes_of
 from penstock.emulate.network.tunnel import isolate, open_tunnel
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.journal import Entry, Journal
 from penstock.host.journal.undo import put_back
 from penstock.host.network.neighbour_table import needed, reserve
@@ -369,15 +369,32 @@ class Network:
         """Statistics of the relay: lateness, processor time, counters per port; None without one."""
         return None if self._relay is None else self._relay.stats(reset)
 
-    def failures(self) -> list[Failure]:
-        """The relay, if it is dead or does not respond: its networks then carry no frames."""
-        if self._relay is None or not (fault := self._relay.fault()):
-            return []
-        carried = [name for name, net in self._networks.items() if net.relayed]
-        message = (
-            f"relay (process {self._relay.pid}) {fault}: no frame passes on {', '.join(carried)}"
-        )
-        return [Failure("relay", message, self._relay.pid)]
+    def failures(self, lives: Callable[[str], bool] = lambda node: True) -> list[Failure]:
+        """The relay, if it is dead or does not respond: its networks then carry no frames.
+
+        Links that are gone or have other values than the requested ones, of nodes that `lives` is true of.
+        """
+        failures = []
+        if self._relay is not None and (fault := self._relay.fault()):
+            carried = [name for name, net in self._networks.items() if net.relayed]
+            message = f"relay (process {self._relay.pid}) {fault}: no frame passes on {', '.join(carried)}"
+            failures.append(Failure("relay", message, self._relay.pid))
+        for key in list(self._ports):
+            with self._lock:
+                port = self._ports.get(key)
+                # the values of other links are in the relay
+                if port is None or (failures and port.relay is not None):
+                    continue
+                try:
+                    port.counters()
+                    port.verify(port.read())
+                    continue
+                except (PenstockError, OSError) as error:
+                    where = f"node {key[0]}, network {key[1]}"
+                    message = str(error) if where in str(error) else f"{where}: {error}"
+            if lives(key[0]):
+                failures.append(Failure("link", message))
+        return failures
 
     def _ready_for(self, net: _Net, link: LinkSpec) -> None:
         """Switch the network to an engine that supports the link's features."""
