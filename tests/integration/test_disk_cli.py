@@ -203,6 +203,25 @@ def test_a_disk_with_a_dead_server_is_reported_with_a_remedy(disk: Command):
     assert disk("status") == "No disk is up.\n"
 
 
+def test_a_disk_that_another_program_unmounted_is_reported_with_a_remedy(disk: Command):
+    disk.up()
+    (disk.mount / "f").write_bytes(b"x")
+    assert [d["mounted"] for d in json.loads(disk("status", "--json"))["disks"]] == [True]
+    subprocess.run(["umount", disk.mount], check=True)
+    status = disk.failed("status")
+    assert f"{disk.mount}: another program has unmounted it" in status
+    assert f"penstock disk down {disk.mount}" in status.replace("\n", " ")
+    for argv in (("status",), ("set", "slow.factor=2"), ("events",), ("cut",)):
+        message = disk(argv[0], disk.mount, *argv[1:], status=2)
+        assert "has unmounted" in message
+        assert "disk down" in message
+    assert "has unmounted" in disk.up(status=2)
+    disk("down", disk.mount)  # programs on the file system below do not use the disk
+    assert disk("status") == "No disk is up.\n"
+    disk.up()
+    assert (disk.mount / "f").read_bytes() == b"x"
+
+
 def test_a_disk_in_use_is_stopped_only_with_force(disk: Command):
     disk.up()
     wait = ["tail", "-f", "/dev/null"]

@@ -211,9 +211,9 @@ def status(
     mount: Path | None = typer.Argument(None, help="Only this disk."),
     as_json: bool = JSON,
 ) -> None:
-    """List mounted disks with their counters, and remains of disks whose server has died.
+    """List disks with their counters, and remains of disks whose server has died.
 
-    Exits with status 1 if the server of a disk has died or does not respond.
+    Exits with status 1 if the server of a disk has died or does not respond, or a disk is not mounted.
     """
     from penstock.emulate.disks import persistent
 
@@ -224,7 +224,7 @@ def status(
         print(json.dumps({"disks": disks, "dead": dead}))
     else:
         _show_status(disks, dead)
-    if dead:
+    if dead or not all(disk["mounted"] for disk in disks):
         raise typer.Exit(1)
 
 
@@ -233,6 +233,12 @@ def _show_status(disks: list[dict[str, Any]], dead: Sequence[Mapping[str, Any]])
         _show(disks)
     elif not dead:
         print("No disk is up.")
+    for disk in disks:
+        if not disk["mounted"]:
+            print(
+                f"{disk['mount']}: another program has unmounted it; "
+                f"`penstock disk down {disk['mount']}` stops it"
+            )
     for disk in dead:
         print(
             f"{disk['mount']}: its server is gone (process {disk['pid']} has died); "

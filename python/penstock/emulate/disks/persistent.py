@@ -65,8 +65,11 @@ def up(
         if running is not None:
             server.adopt(running)
         disk_id = disk_id_at(mount)
-        if disk_id in {d["disk_id"] for d in server.list()}:
-            raise BadInput(f"a disk is up at {mount} already; `penstock disk set` changes it")
+        for disk in server.list():
+            if disk["disk_id"] == disk_id:
+                if not _is_mounted(disk):
+                    raise BadInput(_unmounted(mount))
+                raise BadInput(f"a disk is up at {mount} already; `penstock disk set` changes it")
         add = partial(server.add, disk_id, mount, backing, served, **options)
         try:
             disk = add()
@@ -185,7 +188,10 @@ def power_cut(mount: Path, *, mode: str = "lost", seed: int = 0) -> dict[str, An
 
 
 def status(mount: Path | None = None) -> list[dict[str, Any]]:
-    """The persistent disks (or the one at `mount`) with their counters as `stats`."""
+    """The persistent disks (or the one at `mount`) with their counters as `stats`.
+
+    `mounted` is false for a disk that another program has unmounted.
+    """
     if mount is not None:
         daemon, disk = _find(mount)
         disks = [disk]
@@ -197,6 +203,7 @@ def status(mount: Path | None = None) -> list[dict[str, Any]]:
     return [
         {
             **d,
+            "mounted": _is_mounted(d),
             "stats": daemon.call("stats", disk_id=d["disk_id"]),
             "active": daemon.call("events", disk_id=d["disk_id"])["active"],
         }
@@ -241,8 +248,8 @@ def down(mount: Path, *, force: bool = False) -> dict[str, Any]:
     """
     journal = Journal()
     with _lock():
-        daemon, disk = _find(mount)
-        users = [] if force else users_of(mount)
+        daemon, disk = _find(mount, also_unmounted=True)
+        users = [] if force or not _is_mounted(disk) else users_of(mount)
         if users:
             some = ", ".join(f"{name} (process {pid})" for pid, name in users[:5])
             more = f" and {len(users) - 5} more" if len(users) > 5 else ""
@@ -344,12 +351,28 @@ def _scaled(profile: str, time_scale: float) -> str:
         raise BadInput(f"profile {profile} at time scale {time_scale:g}: {error}") from error
 
 
-def _find(mount: Path) -> tuple[Daemon, dict[str, Any]]:
+def _is_mounted(disk: Mapping[str, Any]) -> bool:
+    """True unless another program has unmounted the disk."""
+    return any(
+        mount.device == tuple(disk["dev"]) for mount in mounts_at(os.path.realpath(disk["mount"]))
+    )
+
+
+def _unmounted(mount: Path) -> str:
+    return (
+        f"another program has unmounted the disk at {mount}; `penstock disk down {mount}` stops it, its "
+        "files are in the backing directory"
+    )
+
+
+def _find(mount: Path, *, also_unmounted: bool = False) -> tuple[Daemon, dict[str, Any]]:
     real_mount = os.path.realpath(mount)
     running = _running()
     if running is not None:
         for disk in daemon_disks(running):
             if os.path.realpath(disk["mount"]) == real_mount:
+                if not also_unmounted and not _is_mounted(disk):
+                    raise BadInput(_unmounted(mount))
                 return running, disk
     for gone in dead():
         if gone["mount"] == os.path.abspath(mount):
