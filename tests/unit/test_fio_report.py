@@ -153,6 +153,9 @@ def test_reads_that_verify_follow_the_writes() -> None:
     assert verified["user_cpu"] == pytest.approx(10, rel=0.01)
     mixed = values({**job, "job options": {"rw": "randrw", "verify": "crc32c"}})
     assert mixed["iops"] == pytest.approx(2 * 16384 / 0.639)
+    options = {"rw": "write", "verify": "crc32c", "verify_backlog": "1024"}
+    between = values({**job, "job options": options})
+    assert between["iops"] == pytest.approx(2 * 16384 / 0.639)
 
 
 def test_syncs_and_groups_of_fio_itself() -> None:

@@ -60,7 +60,11 @@ class Times:
         options = self._options[i]
         # the option as a user wrote it, such as `randwrite:8`
         kind = str(options.get("rw", options.get("readwrite", ""))).partition(":")[0]
-        after_writes = kind in _WRITES and options.get("verify", "0") not in _NO_VERIFY
+        after_writes = (
+            kind in _WRITES
+            and options.get("verify", "0") not in _NO_VERIFY
+            and options.get("verify_backlog", "0") == "0"  # verifies between the writes
+        )
         return (
             sum(runtimes)
             if after_writes and "mixed" not in self._jobs[i]
