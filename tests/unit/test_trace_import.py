@@ -328,6 +328,15 @@ DXT = """# darshan log version: 3.41
 """
 
 
+def test_darshan_times_before_the_start_of_the_job(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text(DXT.replace("0.0010 ", "-0.0004 "))
+    trace = import_trace([tmp_path / "log.txt"], tmp_path / "b")
+    rows = Bundle.open(tmp_path / "b").table("io_events").to_pylist()
+    assert [r["t_ns"] for r in rows] == [0, 1_900_000, 2_400_000, 4_400_000]
+    assert rows[0]["latency_ns"] == 2_400_000
+    assert any("0.0004 s before the start of the job" in line for line in trace.source["about"])
+
+
 DARSHAN_PARSER = """# darshan log version: 3.41
 # exe: ./app
 

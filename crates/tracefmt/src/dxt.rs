@@ -3,7 +3,8 @@
 //! The segments of the POSIX module become events. Each rank is a process. If a program uses MPI-IO, its bytes appear a
 //! second time under that module. Those lines are only counted. Their offset may be -1, which the first version of that
 //! module prints for an unknown offset. Times are seconds from the start of the job with four decimals: requests less
-//! than 0.1 ms apart stay in the order of the text.
+//! than 0.1 ms apart stay in the order of the text. The first ones may be negative, since clocks of hosts differ; times
+//! then count from the earliest.
 
 use std::path::Path;
 
@@ -21,6 +22,7 @@ pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadE
     let mut records: Vec<Record> = Vec::new();
     let mut file_id = 0;
     let mut supported = false;
+    let mut earliest: i64 = 0;
     // segments announced by a header and not read yet: a truncated file ends with some
     let mut promised: i64 = 0;
     let mut header = (0, String::new());
@@ -92,8 +94,8 @@ pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadE
         let seconds = |word: &str| {
             word.parse::<f64>()
                 .ok()
-                .filter(|s| s.is_finite() && (0.0..1e9).contains(s))
-                .map(|s| (s * 1e9).round() as u64)
+                .filter(|s| s.is_finite() && s.abs() < 1e9)
+                .map(|s| (s * 1e9).round() as i64)
                 .ok_or_else(|| bad(expected))
         };
         let (start, end) = (seconds(start)?, seconds(end)?);
@@ -111,10 +113,11 @@ pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadE
             .ok_or_else(|| bad("an offset below 2^63"))?;
         to.reaches(file_id, reach);
         to.kept += 1;
+        earliest = earliest.min(start);
         records.push(Record {
-            t_ns: start,
+            t_ns: start as u64, // shifted by `earliest` below
             offset,
-            latency_ns: end - start,
+            latency_ns: (end - start) as u64,
             size: size as u32,
             done: size,
             file_id,
@@ -139,6 +142,15 @@ pub fn read(path: &Path, out: &mut Spool, to: &mut Imported) -> Result<(), ReadE
                 header.1
             ),
             "as many segments as the header says",
+        ));
+    }
+    if earliest < 0 {
+        for record in &mut records {
+            record.t_ns = record.t_ns.wrapping_add(earliest.unsigned_abs());
+        }
+        to.about.push(format!(
+            "times begin {} s before the start of the job, from which the text counts",
+            -(earliest as f64) / 1e9
         ));
     }
     records.sort_by_key(|record| record.t_ns);
