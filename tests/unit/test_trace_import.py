@@ -438,6 +438,14 @@ def test_iolog_version_2_has_only_wait_times(tmp_path: Path) -> None:
 HEAD = "fio version 3 iolog\n"
 
 
+def test_other_actions_of_fio_are_filtered(tmp_path: Path) -> None:
+    """fio 3.33 --sync_file_range=write:2 --write_iolog, and syncfs of later versions."""
+    text = f"{HEAD}32 x add\n221 x open\n225 x write 0 4096\n251 x sync_file_range 4096 0\n"
+    (tmp_path / "log").write_text(f"{text}260 x syncfs 0 0\n263 x write 8192 4096\n")
+    trace = import_trace([tmp_path / "log"], tmp_path / "b")
+    assert trace.counts == {"seen": 4, "kept": 2, "filtered": 2, "lost": 0}
+
+
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [

@@ -15,6 +15,9 @@ const READ: u8 = 1;
 const WRITE: u8 = 33;
 const SYNC: u8 = 64;
 const DATASYNC: u8 = 65;
+/// Actions of requests that are read, and of those that are only counted.
+const REQUESTS: [&str; 4] = ["read", "write", "sync", "datasync"];
+const OTHERS: [&str; 3] = ["trim", "sync_file_range", "syncfs"];
 
 /// Append the log's requests to the spool, as thread `tid`.
 pub fn read(path: &Path, tid: u32, out: &mut Spool, to: &mut Imported) -> Result<(), ReadError> {
@@ -51,7 +54,8 @@ pub fn read(path: &Path, tid: u32, out: &mut Spool, to: &mut Imported) -> Result
         };
         let (file, action, numbers) = match fields {
             [file, action @ ("add" | "open" | "close")] => (file, *action, None),
-            [file, action @ ("read" | "write" | "sync" | "datasync" | "trim" | "wait"), offset, length] =>
+            [file, action, offset, length]
+                if REQUESTS.contains(action) || OTHERS.contains(action) || *action == "wait" =>
             {
                 let number = |word: &str| word.parse::<u64>().map_err(|_| bad("numbers in bytes"));
                 (file, *action, Some((number(offset)?, number(length)?)))
@@ -71,7 +75,7 @@ pub fn read(path: &Path, tid: u32, out: &mut Spool, to: &mut Imported) -> Result
             return Ok(());
         }
         to.seen += 1;
-        if action == "trim" {
+        if OTHERS.contains(&action) {
             to.filtered += 1;
             return Ok(());
         }
