@@ -161,7 +161,7 @@ def json_lines(text: str, name: str, *, texts: Collection[str] = ()) -> pd.DataF
     Keys `texts` are texts, empty for null and in objects without the key. BadInput for other lines, and for
     an object with a key several times.
     """
-    rows: list[dict[str, Any]] = []
+    rows = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue

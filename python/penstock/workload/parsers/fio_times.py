@@ -7,7 +7,7 @@ if given as `stonewall=1`, or by the elapsed time, which must fit exactly one of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -54,7 +54,7 @@ class Times:
         stages = self._together(runtimes)
         return None if stages is None else sum(longest for longest, _ in stages) / 1000
 
-    def _runtime(self, i: int, parts: Sequence[dict[str, Any]]) -> int:
+    def _runtime(self, i: int, parts: Sequence[Mapping[str, Any]]) -> int:
         """Run time [ms] of a job in these of its directions: together, but after writes to verify them."""
         runtimes = [p.get("runtime", 0) for p in parts]
         options = self._options[i]
