@@ -14,6 +14,8 @@ def test_units_are_exact():
         "limits": {"read_bps": 10_000_000.0, "write_bps": 10_485_760.0, "read_iops": 500.0}
     }
     assert patch_of(["limits.read=80Mbit/s"])["limits"]["read_bps"] == 10e6
+    for text in ("500/s", "500 ops/s", "500 1/s", "30000/min", "0.5/ms"):
+        assert patch_of([f"limits.write_iops={text}"])["limits"]["write_iops"] == 500
 
 
 def test_features_and_their_reset():
@@ -45,6 +47,8 @@ def test_features_and_their_reset():
         (["limits.read=10MiB"], "bandwidth with a unit of its kind"),
         (["limits.read=10B/s"], "from 1 kB/s"),
         (["limits.read_iops=500"], "500 IOPS"),
+        (["limits.read_iops=500/MB"], "500 IOPS"),
+        (["limits.read_iops=nan/s"], "500 IOPS"),
         (["limits.speed=10MB/s"], "one of limits.read"),
         (["slow.factor=nan"], "above 0"),
         (["read_only=maybe"], "true or false"),

@@ -211,10 +211,16 @@ def parse_limit(text: str) -> float | None:
 
 
 def parse_iops(text: str) -> float | None:
-    """Operations per second of a limit such as `500 IOPS`, None for `max`; ValueError for others."""
+    """Operations per second of a limit: `500 IOPS`, `500/s`; None for `max`; ValueError for others."""
     expected = "operations per time, such as 500 IOPS, or max"
     if text.strip() == MAX:
         return None
+    number_text, slash, time_unit = text.partition("/")
+    try:
+        float(number_text)
+        text = f"{number_text} 1{slash}{time_unit}" if slash else text
+    except ValueError:
+        pass  # a unit before the slash
     try:
         number, unit = parse_quantity(text)
     except ValueError:
