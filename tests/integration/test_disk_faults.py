@@ -242,6 +242,27 @@ def test_allocations_count_once_and_within_the_size(bench: Bench):
     os.close(fd)
 
 
+def test_extended_attributes_take_and_free_space(bench: Bench):
+    bench.up(flat(0.0), size_bytes=8 * MIB)
+
+    def free_bytes() -> int:
+        status = os.statvfs(bench.mount)
+        return status.f_bfree * status.f_frsize
+
+    (bench.mount / "kept").write_bytes(b"x" * MIB)
+    fd = os.open(bench.mount / "kept", os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+    before = free_bytes()
+    for _ in range(20):
+        (bench.mount / "f").write_bytes(b"x")
+        os.setxattr(bench.mount / "f", "user.k", b"v" * 3000)
+        os.removexattr(bench.mount / "f", "user.k")
+        os.setxattr(bench.mount / "f", "user.k", b"v" * 3000)
+        (bench.mount / "f").unlink()
+    assert free_bytes() == before == 7 * MIB
+
+
 def _directory(bench: Bench, name: str) -> Path:
     (bench.base / name).mkdir()
     return bench.base / name

@@ -10,7 +10,6 @@ use fuser::{FileAttr, FileHandle, INodeNo, ReplyData, TimeOrNow};
 
 use crate::backing::{check, clear_set_id, pwrite, timespec};
 use crate::gate::{error, FAULTS, OFF, SIZED, VOLATILE};
-use crate::handle::stat_at;
 use crate::inode::Identity;
 use crate::open_file::{place, OpenFile, Reading};
 use crate::space;
@@ -122,15 +121,26 @@ impl Tree {
                 Bytes::Resize(size) => unsynced.before_resize(fd, key, base, size)?,
             }
         }
-        let Some(space) = free_space.as_deref_mut().and_then(Option::as_mut) else {
+        match free_space.as_deref_mut().and_then(Option::as_mut) {
+            Some(space) => space.settled(fd, change),
+            None => change(),
+        }
+    }
+
+    /// Apply `change` to the extended attributes of a file, which may take a block.
+    pub(crate) fn change_attributes(
+        &self,
+        fd: RawFd,
+        change: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.disk.gate.admit_change(false)?;
+        if self.disk.gate.up() & SIZED == 0 {
             return change();
-        };
-        let allocated =
-            || stat_at(fd, c"", libc::AT_EMPTY_PATH).map(|stat| space::allocated(&stat));
-        let before = allocated()?;
-        let changed = change();
-        space.settle(before, allocated()?);
-        changed
+        }
+        match self.disk.gate.space().as_mut() {
+            Some(space) => space.settled(fd, change),
+            None => change(),
+        }
     }
 
     /// Set attributes of a file. Its size can be changed by a `privileged` user without loss of setuid and setgid.

@@ -567,18 +567,17 @@ impl Filesystem for Tree {
         reply: ReplyEmpty,
     ) {
         let done = self.inodes.get(inode.0).and_then(|inode| {
-            self.disk.gate.admit_change(false)?;
             let name = c_name(name)?;
             self.disk.owner.admit_attribute(&name)?;
             // SAFETY: terminated names, a valid slice.
-            check(unsafe {
-                libc::setxattr(
+            self.change_attributes(inode.fd(), || unsafe {
+                check(libc::setxattr(
                     inode.proc_path().as_ptr(),
                     name.as_ptr(),
                     value.as_ptr().cast(),
                     value.len(),
                     flags,
-                )
+                ))
             })
         });
         send!(reply, done, () => reply.ok());
@@ -617,10 +616,11 @@ impl Filesystem for Tree {
 
     fn removexattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.inodes.get(inode.0).and_then(|inode| {
-            self.disk.gate.admit_change(false)?;
             let name = c_name(name)?;
             // SAFETY: terminated names.
-            check(unsafe { libc::removexattr(inode.proc_path().as_ptr(), name.as_ptr()) })
+            self.change_attributes(inode.fd(), || unsafe {
+                check(libc::removexattr(inode.proc_path().as_ptr(), name.as_ptr()))
+            })
         });
         send!(reply, done, () => reply.ok());
     }

@@ -57,6 +57,23 @@ impl Space {
         self.size_bytes.saturating_sub(self.used_bytes)
     }
 
+    /// Apply `change` to the file behind `fd`, and account for its allocation.
+    pub fn settled(
+        &mut self,
+        fd: RawFd,
+        change: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let used = || {
+            let stat = stat_at(fd, c"", libc::AT_EMPTY_PATH)?;
+            let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+            Ok::<_, io::Error>(if regular { allocated(&stat) } else { 0 })
+        };
+        let before = used()?;
+        let changed = change();
+        self.settle(before, used()?);
+        changed
+    }
+
     /// Account for a file whose allocation has changed.
     pub fn settle(&mut self, before_bytes: u64, after_bytes: u64) {
         self.used_bytes = (self.used_bytes + after_bytes).saturating_sub(before_bytes);
