@@ -18,7 +18,7 @@ from penstock.emulate.cluster.status import jain_index
 from penstock.errors import BadInput
 from penstock.observe.trace.capture.overhead import interval
 from penstock.profile.load import load_profile
-from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
+from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, Limits, LinkSpec, NodeSpec, When
 from tests.integration.node_ground import NODES, Ground, one_ground
 from tests.integration.readings import Readings, judged, of_one_test, verdict, watched
 from tests.support.waiting import until
@@ -134,6 +134,21 @@ def test_equal_and_different_limits_in_one_request(ground: Ground) -> None:
         assert [n["cpu"]["cpus"] for n in cluster.status()] == [None] * count, (
             "part of a rejected request was applied"
         )
+
+
+def test_the_status_has_the_profile_in_force(ground: Ground) -> None:
+    plain = DiskSpec("plain", limits=Limits(read_bps=5e6))
+    scaled = json.loads(load_profile("hdd-7200").json) | {"time_scale": 2.0}
+    with nodes_of(ground, NodeSpec("n", disks=(DISK, plain), links=())) as cluster:
+
+        def profiles() -> dict[str, tuple[str | None, float]]:
+            disks = cluster.status()[0]["disks"]
+            return {name: (d["profile"], d["time_scale"]) for name, d in disks.items()}
+
+        assert profiles() == {"data": ("sata-ssd", 1.0), "plain": (None, 1.0)}
+        (change,) = cluster.set(["n"], "disk", "data", {"profile": scaled})
+        assert change["error"] == ""
+        assert profiles() == {"data": ("hdd-7200", 2.0), "plain": (None, 1.0)}
 
 
 CONDUCTOR = """

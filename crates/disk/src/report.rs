@@ -111,6 +111,7 @@ impl Disk {
         out.insert("transport".into(), json!(self.transport()));
         out.insert("seed".into(), json!(state.seed));
         out.insert("profile".into(), json!(state.profile.name));
+        out.insert("time_scale".into(), json!(state.profile.time_scale));
         out.insert("logging".into(), json!(state.logging));
         out.insert(
             "levels".into(),

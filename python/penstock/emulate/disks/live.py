@@ -66,13 +66,16 @@ class LiveDisk:
         }
 
     def status(self, *, counted: bool = True) -> dict[str, Any]:
-        """The disk with its counters and the values in force, with the keys of a patch."""
-        stats = None
+        """The disk with its counters and the values in force: its profile, and the keys of a patch."""
         if not counted:
             return self.describe() | {"stats": None, "now": {}}
+        stats: dict[str, Any] | None = None
         with contextlib.suppress(PenstockError):
             stats = self.up.stats()
-        return self.describe() | {"stats": stats, "now": self._in_force()}
+        served = {k: stats[k] for k in ("profile", "time_scale") if k in stats} if stats else {}
+        if served.get("profile") == INSTANT_PROFILE["name"]:
+            served["profile"] = None
+        return self.describe() | served | {"stats": stats, "now": self._in_force()}
 
     def _in_force(self) -> dict[str, Any]:
         read = getattr(self.up, "in_force", None)
