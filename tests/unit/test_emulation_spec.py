@@ -115,6 +115,15 @@ def test_a_platform_in_numbers():
     assert (back.name, back.delays) == ("back", {})
 
 
+def test_a_matrix_is_in_addition_to_the_latency_of_the_network():
+    """With a jitter, the network's latency is in the delay of each link; without, in that of each pair."""
+    for jitter, pair_s in (("  jitter: 100us\n", 0.005), ("", 0.006)):
+        spec = cluster_spec(platform(PLATFORM.replace("  jitter: 100us\n", jitter)))
+        network = spec.networks[0]
+        assert network.delays["data-0", "data-1"] == pytest.approx(pair_s)
+        assert spec.nodes[0].links[0].delay.mean_s + pair_s == pytest.approx(0.006)
+
+
 def test_the_schedule_in_numbers():
     events = cluster_spec(platform(PLATFORM)).events
     assert [(e.when.at_s, e.resource, e.name, e.nodes) for e in events] == [

@@ -145,6 +145,9 @@ def test_a_treatment_is_predicted_with_its_limits_and_links():
     assert by_name["boss-0"]["network"]["out_bps"] == 125e6
     assert lowered["fabric"]["latency_s"] == pytest.approx(0.002)
     assert all("network.bandwidth" not in a.path for a in platform.assumed)
+    pairs = text.replace("latency: 2ms", "latency: 2ms, matrix: {'*': {'*': 3ms}}")
+    platform = platform_of(study(pairs), {"limit": "5 MB/s", "port": "1"})
+    assert platform.lower()["fabric"]["latency_s"] == pytest.approx(0.005)
 
 
 SHORT = """\

@@ -310,7 +310,10 @@ def wire_patch(wire: WireFile, network: NamedNetworkFile | None = None) -> dict[
 def _network(
     network: NamedNetworkFile, names: Sequence[str], machines: Mapping[str, MachineFile]
 ) -> NetworkSpec:
-    """A network with the delays of its matrix, by direction; later entries take precedence."""
+    """A network with the delays of its matrix, by direction; later entries take precedence.
+
+    The latencies of the matrix are in addition to that of the network, which the delay of a pair replaces.
+    """
     inside = [
         n
         for n in names
@@ -324,7 +327,7 @@ def _network(
         network.name,
         network.subnet,
         delay_s=delay_s,
-        delays=delays,
+        delays={pair: delay_s + more_s for pair, more_s in delays.items()},
         host=network.host is not None and flag_of(network.host),
         engine=cast(Any, network.engine or "auto"),
         link_delay_s=link_delay_s,

@@ -82,7 +82,8 @@ def _network(cluster: ClusterSpec | None) -> dict[str, Any]:
     if network.delays:
         matrix: dict[str, dict[str, str]] = {}
         for (a, b), delay_s in network.delays.items():
-            matrix.setdefault(f"{a}-0", {})[f"{b}-0"] = f"{delay_s} s"
+            more_s = max(0.0, round(delay_s - network.delay_s, 12))
+            matrix.setdefault(f"{a}-0", {})[f"{b}-0"] = f"{more_s} s"
         section["matrix"] = matrix
     return section
 
