@@ -233,12 +233,8 @@ def _show_status(disks: list[dict[str, Any]], dead: Sequence[Mapping[str, Any]])
         _show(disks)
     elif not dead:
         print("No disk is up.")
-    for disk in disks:
-        if not disk["mounted"]:
-            print(
-                f"{disk['mount']}: another program has unmounted it; "
-                f"`penstock disk down {disk['mount']}` stops it"
-            )
+    for mount in [disk["mount"] for disk in disks if not disk["mounted"]]:
+        print(f"{mount}: another program has unmounted it; `penstock disk down {mount}` stops it")
     for disk in dead:
         print(
             f"{disk['mount']}: its server is gone (process {disk['pid']} has died); "

@@ -69,10 +69,10 @@ class LiveDisk:
         """The disk with its counters and the values in force: its profile, and the keys of a patch."""
         if not counted:
             return self.describe() | {"stats": None, "now": {}}
-        stats: dict[str, Any] | None = None
+        stats = None
         with contextlib.suppress(PenstockError):
             stats = self.up.stats()
-        served = {k: stats[k] for k in ("profile", "time_scale") if k in stats} if stats else {}
+        served = {k: v for k, v in (stats or {}).items() if k in ("profile", "time_scale")}
         if served.get("profile") == INSTANT_PROFILE["name"]:
             served["profile"] = None
         return self.describe() | served | {"stats": stats, "now": self._in_force()}

@@ -65,9 +65,9 @@ def up(
         if running is not None:
             server.adopt(running)
         disk_id = disk_id_at(mount)
-        for disk in server.list():
-            if disk["disk_id"] == disk_id:
-                if not _is_mounted(disk):
+        for other in server.list():
+            if other["disk_id"] == disk_id:
+                if not _is_mounted(other):
                     raise BadInput(_unmounted(mount))
                 raise BadInput(f"a disk is up at {mount} already; `penstock disk set` changes it")
         add = partial(server.add, disk_id, mount, backing, served, **options)
@@ -107,10 +107,12 @@ def disk_id_at(mount: Path) -> str:
     It is the path with hyphens. A path that has hyphens already, or is long, is followed by its digest.
     """
     path = os.fsencode(os.path.realpath(mount))
-    words = path.strip(b"/").replace(b"/", b"-")
-    if b"-" in path or len(words) > _MOST_ID_BYTES:
-        words = words[-_MOST_ID_BYTES:] + b"-" + hashlib.sha256(path).hexdigest()[:12].encode()
-    return "standing-" + words.decode(errors="replace")
+    hyphenated = path.strip(b"/").replace(b"/", b"-")
+    if b"-" in path or len(hyphenated) > _MOST_ID_BYTES:
+        hyphenated = (
+            hyphenated[-_MOST_ID_BYTES:] + b"-" + hashlib.sha256(path).hexdigest()[:12].encode()
+        )
+    return "standing-" + hyphenated.decode(errors="replace")
 
 
 def _vague(ways: Mapping[str, Any], served: str) -> list[Vague]:
