@@ -86,6 +86,25 @@ def test_all_occurrences_of_a_phase_are_compared(store: Experiments) -> None:
     assert list(row(document, "load", "duration")["values"].values()) == [[6.0], [6.0]]
 
 
+def test_sums_at_different_intervals_are_noted(store: Experiments) -> None:
+    for name, step in (("a", 1.0), ("b", 0.1), ("c", 0.9)):
+        times = np.arange(0, 20, step)
+        made(store, name, {("speed", "n1"): (times, np.full(len(times), 5.0))}, lasted_s=20)
+    noted = "sums of points at different intervals, with which they change: speed (0.1 to 1 s)"
+    assert noted in comparison("a", "b", "--statistic", "sum")["notes"]
+    for others in (("a", "c", "--statistic", "sum"), ("a", "b")):
+        assert not any("intervals" in note for note in comparison(*others)["notes"])
+
+
+def test_last_of_several_nodes_is_the_mean_of_their_last_points(store: Experiments) -> None:
+    times = np.arange(20.0)
+    for name in "ab":
+        series = {("speed", "n1"): (times, times), ("speed", "n2"): (times, 3 * times)}
+        made(store, name, series, lasted_s=20)
+    document = comparison("a", "b", "--statistic", "last")
+    assert row(document, "run", "speed")["values"]["a"] == [38.0]
+
+
 def test_groups_are_those_of_welch_and_holm(store: Experiments) -> None:
     """Five repeats of three experiments, two of them tied; P-values as SciPy's."""
     rng = np.random.default_rng(3)

@@ -38,8 +38,10 @@ STATISTICS: dict[str, Callable[[Array], float]] = {
     "p95": lambda y: float(np.quantile(y, 0.95)),
     "p99": lambda y: float(np.quantile(y, 0.99)),
     "sum": lambda y: float(np.sum(y)),
-    "last": lambda y: float(y[-1]),
+    "last": lambda y: float(np.mean(y)),  # of the last points
 }
+#: ratio of intervals up to which sums are comparable
+_ALIKE = 1.5
 _GATE = re.compile(
     r"(?P<metric>.+?)(?:@(?P<phase>[^@<>]+?))?\s*(?P<sign>[<>])\s*(?P<percent>[+-]?\d+(?:\.\d+)?)\s*%"
 )
@@ -181,6 +183,7 @@ def compared(
     measured: dict[str, list[dict[Key, float]]] = {}
     runs: dict[str, list[str]] = {}
     unknown: list[str] = []
+    spacings: list[dict[Key, float]] = []
     for name, selection in zip(names, selections, strict=True):
         if not selection.runs:
             raise BadInput(f"{name}: found no valid run; expected one at least")
@@ -189,9 +192,28 @@ def compared(
             _check_complete(name, bundles)
         unknown += [warning for b in bundles if (warning := unknown_note(b.manifest))]
         runs[name] = [run_name(b) for b in bundles]
-        measured[name] = [_of_run(b, STATISTICS[statistic], align, table, partial) for b in bundles]
+        measured[name] = []
+        for bundle in bundles:
+            spacings.append({})
+            of_run = _of_run(bundle, statistic, align, table, partial, spacings[-1])
+            measured[name].append(of_run)
     result = _together(names, runs, measured, metrics, align)
-    return replace(result, notes=[*result.notes, *unknown])
+    intervals = _interval_note(result.rows, spacings) if statistic == "sum" else []
+    return replace(result, notes=[*result.notes, *intervals, *unknown])
+
+
+def _interval_note(rows: Sequence[Row], spacings: Sequence[Mapping[Key, float]]) -> list[str]:
+    """A note on quantities whose sums depend on the intervals of their points, which differ."""
+    differing: dict[str, tuple[float, float]] = {}
+    for row in rows:
+        key = row.phase, row.metric, row.unit
+        between_s = [one[key] for one in spacings if key in one]
+        if between_s and max(between_s) > _ALIKE * min(between_s):
+            differing.setdefault(row.metric, (min(between_s), max(between_s)))
+    if not differing:
+        return []
+    shown = ", ".join(f"{printable(m)} ({a:.3g} to {b:.3g} s)" for m, (a, b) in differing.items())
+    return [f"sums of points at different intervals, with which they change: {shown}"]
 
 
 def judge(comparison: Compared, gates: Sequence[Gate]) -> list[Judged]:
@@ -243,11 +265,13 @@ def _check_complete(name: str, bundles: Sequence[Bundle]) -> None:
 
 def _of_run(
     bundle: Bundle,
-    statistic: Callable[[Array], float],
+    statistic: str,
     align: str | None,
     table: str | None,
     partial: bool,
+    spacing: dict[Key, float],
 ) -> dict[Key, float]:
+    """Values of a run; `spacing` gets the median time between points of each quantity [s]."""
     values: dict[Key, float] = {}
     times = bundle.manifest.get("times") or {}
     if align is None:
@@ -269,10 +293,10 @@ def _of_run(
     if align is not None:
         stretches = {align: stretches[recorded.phase(align, "--align").name]}
     else:
-        values |= _statistics(recorded, WHOLE, None, statistic)
+        values |= _statistics(recorded, WHOLE, None, statistic, spacing)
     for name, phases in stretches.items():
         values[name, DURATION, "s"] = sum(p.end_s - p.start_s for p in phases)
-        values |= _statistics(recorded, name, phases, statistic)
+        values |= _statistics(recorded, name, phases, statistic, spacing)
     return values
 
 
@@ -280,11 +304,16 @@ def _statistics(
     recorded: Recorded,
     phase: str,
     within: Sequence[Phase] | None,
-    statistic: Callable[[Array], float],
+    statistic: str,
+    spacing: dict[Key, float],
 ) -> dict[Key, float]:
-    """Statistics of each quantity over all its nodes, and of each node if there are several."""
+    """Statistics of each quantity over all its nodes, and of each node if there are several.
+
+    `last` of several nodes is the mean of their last points.
+    """
     parts: dict[Key, list[Array]] = {}
     single: dict[Key, list[Array]] = {}
+    between_s: dict[Key, list[float]] = {}
     for s in recorded.series:
         use = np.isfinite(s.y)
         if within is not None:
@@ -293,11 +322,19 @@ def _statistics(
         if not len(y):
             continue
         quantity = (s.quantity or s.name).replace(" ", "_")
-        parts.setdefault((phase, quantity, s.unit), []).append(y)
+        keys = [(parts, (phase, quantity, s.unit))]
         if s.name.replace(" ", "_") != quantity:
-            single.setdefault((phase, s.name, s.unit), []).append(y)
-    overall = {key: statistic(np.concatenate(y)) for key, y in parts.items()}
-    return overall | {key: statistic(np.concatenate(y)) for key, y in single.items()}
+            keys.append((single, (phase, s.name, s.unit)))
+        for of, key in keys:
+            of.setdefault(key, []).append(y)
+            if len(y) > 1:
+                between_s.setdefault(key, []).append(float(np.median(np.diff(s.x[use]))))
+    spacing |= {key: float(np.median(of_nodes)) for key, of_nodes in between_s.items()}
+    values = {}
+    for key, of_nodes in [*parts.items(), *single.items()]:
+        points = [y[-1:] for y in of_nodes] if statistic == "last" else of_nodes
+        values[key] = STATISTICS[statistic](np.concatenate(points))
+    return values
 
 
 def _together(
