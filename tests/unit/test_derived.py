@@ -316,6 +316,8 @@ def test_a_derived_series_is_stored_with_its_expression(store: Experiments) -> N
     assert "no series total" in refused("monitor", "derive", "x", "total=total + 1")
     assert "that of a recorded series" in refused("monitor", "derive", "x", "m=sum(m)")
     assert "expected NAME=EXPRESSION" in refused("monitor", "derive", "x", "sum(m)")
+    # values that are not finite are not stored
+    assert "none: 0 points" in penstock("monitor", "derive", "x", "none = total / 0").output
     # figures and comparisons include it
     result = penstock("plot", "x", "lines", "-s", "half", "-o", "fig.svg", "--phase", "late")
     assert result.exit_code == 0, result.output

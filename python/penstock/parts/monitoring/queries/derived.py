@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow.compute as pc
 
 from penstock.archive.bundle import Bundle
@@ -23,13 +24,13 @@ def derive(
     unit: str | None = None,
     table: str | None = None,
 ) -> dict[str, int]:
-    """Compute a series in each run and store it there; returns its number of points by run."""
+    """Compute a series in each run and store it there; returns its number of stored points by run."""
     counts = {}
     for run in runs:
         # a derived series is as complete as its sources
         series = of_selection(Selection(str(run), "run", run, [run]), table, partial=True)
         stored = derived.keep(Bundle.open(run), series, name, expression, unit)
-        counts[str(run)] = stored.points
+        counts[str(run)] = sum(int(np.isfinite(one.y).sum()) for one in stored.series)
     return counts
 
 
