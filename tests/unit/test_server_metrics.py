@@ -82,6 +82,21 @@ def test_the_newest_value_of_each_running_series(server: Server) -> None:
     assert samples[OWN, ""].value == 1
 
 
+def test_metrics_that_have_the_same_name_in_openmetrics_are_distinct(server: Server) -> None:
+    assert server.http.post("/exp/a").status_code == 201
+    for number, metric in enumerate(("a.b", "a-b", "a_b")):
+        assert (
+            server.push("a", number, [time.time_ns()], [number], metric=metric).status_code == 201
+        )
+    families = text_string_to_metric_families(server.http.get("/metrics").text)
+    samples = [s for family in families if family.name == "a_b" for s in family.samples]
+    assert sorted((s.value, s.labels.get("penstock_metric")) for s in samples) == [
+        (0, "a.b"),
+        (1, "a-b"),
+        (2, None),
+    ]
+
+
 def test_a_scraper_reads_it_like_any_exporter(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,9 @@ def _samples(experiment: Experiment, newest: Newest) -> Iterator[tuple[str, _Sam
     yield _START_TIME, (own, experiment.start_ns / 1e9, None)
     for name, (utc_ns, value) in newest.of(experiment.live).items():
         metric, labels = exposed(name._asdict())
-        yield metric, (with_added(labels, own), value, utc_ns)
+        # metrics such as a.b and a-b have the same name here
+        added = own if metric == name.metric else {**own, "penstock_metric": name.metric}
+        yield metric, (with_added(labels, added), value, utc_ns)
 
 
 def _lines(name: str, samples: list[_Sample]) -> Iterator[str]:
