@@ -804,6 +804,18 @@ def test_points_are_binned_and_cut_to_the_range(server: Server) -> None:
     assert ask(server, "query", request)[0]["datapoints"] == [[0.75, (T0 + S) // 10**6]]
 
 
+def test_means_are_those_of_the_values_that_are_there(server: Server) -> None:
+    server.http.post("/exp/nan", json={"utc_time": str(T0 // S)})
+    times = [T0 + k * S // 8 for k in range(8)]
+    values = [1.0, "NaN", 3.0, "Infinity", "NaN", "NaN", "NaN", "NaN"]
+    batch = {"source": "p", "number": 0, "metric": "m", "utc_ns": times, "float": values}
+    path = "/api/v1/experiments/nan/points"
+    assert server.http.post(path, json=batch).status_code == 201
+    request = {"range": RANGE, "maxDataPoints": 2, "targets": [{"target": "m;nan"}]}
+    drawn = ask(server, "query", request)[0]["datapoints"]
+    assert [value for value, _ in drawn] == [2.0, None]
+
+
 def test_truth_values_are_drawn_as_numbers(server: Server) -> None:
     request = {"source": "p", "number": 0, "metric": "up", "utc_ns": [T0, T0 + S]}
     server.http.post("/exp/flags", json={"utc_time": str(T0 // S)})

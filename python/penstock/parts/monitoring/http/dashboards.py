@@ -452,10 +452,13 @@ def _downsampled(line: Line, most: int) -> list[list[float | None]]:
     if len(at) > most:
         edges = np.linspace(int(at[0]), int(at[-1]) + 1, most + 1)
         position = np.clip(np.searchsorted(edges, at, side="right") - 1, 0, most - 1)
-        count = np.bincount(position, minlength=most)
-        occupied = count > 0
+        occupied = np.bincount(position, minlength=most) > 0
+        # the mean of the values that are there; without any, there is none
+        there = np.isfinite(value)
+        position, value = position[there], value[there]
         with np.errstate(invalid="ignore", divide="ignore"):
-            value = (np.bincount(position, value, most) / count)[occupied]
+            mean = np.bincount(position, value, most) / np.bincount(position, minlength=most)
+        value = mean[occupied]
         at = ((edges[:-1] + edges[1:]) / 2).astype(np.int64)[occupied]
     return [
         [int(a), float(v) if np.isfinite(v) else None]
