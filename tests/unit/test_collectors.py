@@ -45,6 +45,7 @@ from penstock.parts.monitoring.collectors.scrape import Scraper
 from penstock.parts.monitoring.collectors.settings import checked_collectors
 from penstock.parts.monitoring.servers.prometheus import MOST_POINTS, ranges
 from penstock.testing import MemorySink
+from tests.support.ports import free_port
 from tests.support.waiting import until
 from tests.unit.test_serve_guarded import certificate
 
@@ -685,6 +686,18 @@ def test_scrapes_lie_on_a_grid_and_are_counted() -> None:
     assert first.interval_ns == last.interval_ns == 50_000_000
     assert last.expected == scraper.targets[0].due
     assert receipt.refused["malformed"] == scraper.targets[0].succeeded
+
+
+def test_the_host_of_an_ipv6_target_has_brackets() -> None:
+    """Servers refuse a request whose header Host is no host and port."""
+    url = f"http://[::1]:{free_port()}/metrics"
+    scraper = Scraper("s", {"targets": [url], "interval_s": 60})
+    with at_work(scraper, MemorySink()):
+        until(lambda: scraper.targets[0].request is not None)
+    target = scraper.targets[0]
+    assert target.instance == f"[::1]:{target.port}"
+    assert target.request is not None
+    assert dict(target.request.headers)[b"host"] == target.instance.encode()
 
 
 def test_only_chosen_series_of_a_target_are_kept() -> None:

@@ -169,7 +169,7 @@ class Scraper:
         interval_s = interval_of(self.name, merged, least_s=SHORTEST_S)
         timeout_s = timeout_of(self.name, merged, min(10.0, max(1.0, interval_s)))
         path = (parts.path or "/metrics") + (f"?{parts.query}" if parts.query else "")
-        instance = setting(self.name, own, "instance", str, f"{host}:{port}")
+        instance = setting(self.name, own, "instance", str, _authority(host, port))
         if not f"{host}{path}".isascii():
             raise BadInput(f"{self.name}: found target {url!r}; expected it in ASCII, or encoded")
         labels = setting(self.name, own, "labels", Mapping, {})
@@ -194,7 +194,7 @@ class Scraper:
         self._tls = self._verifying() if any(t.secure for t in self.targets) else None
         token = self._authorization()
         for target in self.targets:
-            host = ("Host", f"{target.host}:{target.port}")
+            host = ("Host", _authority(target.host, target.port))
             headers = [host, *_HEADERS, *token]
             target.request = h11.Request(method="GET", target=target.path, headers=headers)
         self.intake = Intake(self.name, sink, unit=unit_of)
@@ -414,6 +414,11 @@ class Scraper:
         if not response.bounded and response.body and not response.body.endswith(b"\n"):
             raise FailedError("found an answer without a length that breaks off in a line")
         return response.body, "openmetrics" in response.content_type
+
+
+def _authority(host: str, port: int) -> str:
+    """Host and port as in a URL, in which an IPv6 address has brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _account(target: Target, metric: str, labels: str, seen: Seen) -> Account:
