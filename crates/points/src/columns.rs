@@ -33,7 +33,7 @@ pub enum Refusal {
     Stale,
     /// A native histogram, which has no single value.
     Histogram,
-    /// The point has the newest time of its series, but a different value.
+    /// The point has the newest time of its series, but a different value; or its series has the name of another.
     Conflict,
     /// The time is before the newest time of the series.
     Backwards,
@@ -123,6 +123,8 @@ impl Batch {
 struct SeriesState {
     metric: u32,
     labels: u32,
+    /// Length of the measurement in the metric, 0 in protocols without measurements.
+    measurement: usize,
     newest_ns: i64,
     /// Fingerprint of the newest value.
     newest: u64,
@@ -180,8 +182,14 @@ pub struct Counted {
     pub exemplars: u64,
 }
 
+/// Labels of a series.
+type Labels = BTreeMap<String, String>;
+
 /// Metric and labels of a series, parsed from its text in the protocol, or the reason to refuse the series.
-pub type ParsedSeries = Result<(String, BTreeMap<String, String>), (Refusal, String)>;
+pub type ParsedSeries = Result<(String, Labels), (Refusal, String)>;
+
+/// Metric and labels of a series, and the length of the measurement in the metric, or the reason to refuse the series.
+pub(crate) type ParsedField = Result<((String, Labels), usize), (Refusal, String)>;
 
 /// Reader of the batches of one source. It stores the series and the newest time of each.
 pub struct Reader {
@@ -301,10 +309,20 @@ impl Reader {
         spelling: &[u8],
         meaning: impl FnOnce() -> ParsedSeries,
     ) -> Result<u32, (Refusal, String)> {
+        self.series_of(spelling, || meaning().map(|parsed| (parsed, 0)))
+    }
+
+    /// Number of a series like `series`. `meaning` also returns the length of the measurement in the metric: a metric that
+    /// two measurements have, as `a_b` of the field `b` of `a` and of the measurement `a_b`, is that of the first one.
+    pub(crate) fn series_of(
+        &mut self,
+        spelling: &[u8],
+        meaning: impl FnOnce() -> ParsedField,
+    ) -> Result<u32, (Refusal, String)> {
         if let Some(&existing) = self.spelled.get(spelling) {
             return Ok(existing);
         }
-        let (metric, labels) = meaning()?;
+        let ((metric, labels), measurement) = meaning()?;
         if metric.is_empty() {
             return Err((Refusal::Malformed, "a metric without a name".into()));
         }
@@ -333,6 +351,10 @@ impl Reader {
             self.label_sets.number(&labels),
         );
         let number = match self.by_pair.get(&pair) {
+            Some(&number) if self.series[number as usize].measurement != measurement => {
+                let what = format!("a field whose metric {metric} is that of another measurement");
+                return Err((Refusal::Conflict, what));
+            }
             Some(&number) => number,
             None if self.series.len() >= self.most_series => {
                 let what = format!("more than {} series", self.most_series);
@@ -343,6 +365,7 @@ impl Reader {
                 self.series.push(SeriesState {
                     metric: pair.0,
                     labels: pair.1,
+                    measurement,
                     newest_ns: i64::MIN,
                     newest: 0,
                 });

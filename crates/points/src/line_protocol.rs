@@ -1,11 +1,11 @@
 //! InfluxDB line protocol: `measurement,tag=value field=1.5,other=2i 1700000000000000000`.
 //!
 //! Source: "Line protocol reference" of InfluxDB 1.x. A field becomes the metric `measurement_field`; the field `value`
-//! becomes the metric `measurement`.
+//! becomes the metric `measurement`. If fields of two measurements would have one metric, those of the second are refused.
 
 use std::collections::BTreeMap;
 
-use crate::columns::{ParsedSeries, Reader, Refusal, Value, MOST_LINE};
+use crate::columns::{ParsedField, Reader, Refusal, Value, MOST_LINE};
 use crate::number;
 
 /// Reason why a line is refused.
@@ -83,6 +83,7 @@ fn read_line(
     };
     // accept all fields of a line or none
     let mut taken = Vec::with_capacity(8);
+    let mut conflicts = Vec::new();
     let mut at = fields;
     while at < fields_end {
         let equals = up_to(&text[..fields_end], at, b"=,")
@@ -94,8 +95,11 @@ fn read_line(
         name.extend_from_slice(&text[..key_end]);
         name.push(0);
         name.extend_from_slice(field);
-        let series = reader.series(name, || meaning(&text[..key_end], field))?;
-        taken.push((series, value));
+        match reader.series_of(name, || meaning(&text[..key_end], field)) {
+            Ok(series) => taken.push((series, value)),
+            Err((Refusal::Conflict, what)) => conflicts.push(what),
+            Err(rejection) => return Err(rejection),
+        }
         at = next;
         if at < fields_end {
             if text[at] != b',' {
@@ -106,6 +110,9 @@ fn read_line(
                 return Err(malformed("a comma behind the last field"));
             }
         }
+    }
+    for what in &conflicts {
+        reader.refuse(line, Refusal::Conflict, what);
     }
     for (series, value) in &taken {
         let value = match value {
@@ -250,8 +257,8 @@ fn parsed<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Metric and labels of a measurement with its tags and one field.
-fn meaning(key: &[u8], field: &[u8]) -> ParsedSeries {
+/// Metric and labels of a measurement with its tags and one field, and the length of the measurement.
+fn meaning(key: &[u8], field: &[u8]) -> ParsedField {
     let parts = split(key, b',');
     let mut labels = BTreeMap::new();
     for tag in &parts[1..] {
@@ -268,12 +275,13 @@ fn meaning(key: &[u8], field: &[u8]) -> ParsedSeries {
     if measurement.is_empty() || field.is_empty() {
         return Err(malformed("a measurement or a field without a name"));
     }
+    let length = measurement.len();
     let metric = if field == "value" {
         measurement
     } else {
         format!("{measurement}_{field}")
     };
-    Ok((metric, labels))
+    Ok(((metric, labels), length))
 }
 
 fn split(text: &[u8], by: u8) -> Vec<&[u8]> {
@@ -364,6 +372,30 @@ mod tests {
         let batch = of("m,a=1,b=2 value=1 1\nm,b=2,a=1 value=2 2\n");
         assert_eq!(batch.label_sets.len(), 1);
         assert_eq!(batch.utc_ns, [1, 2]);
+    }
+
+    #[test]
+    fn measurements_do_not_share_a_metric() {
+        let text = "disk used_percent=1,free=2 5\ndisk_used percent=99,bytes=3 5\ndisk_used_percent value=7 5\n\
+                    disk_used,host=a percent=4 5\ndisk used_percent=6 6\n";
+        let batch = of(text);
+        let values: Vec<(String, f64)> = rows(&batch)
+            .into_iter()
+            .map(|(metric, _, _, _, bits)| (metric, f64::from_bits(bits as u64)))
+            .collect();
+        let expected = [
+            ("disk_used_percent", 1.0),
+            ("disk_free", 2.0),
+            ("disk_used_bytes", 3.0),
+            ("disk_used_percent", 4.0),
+            ("disk_used_percent", 6.0),
+        ];
+        assert_eq!(
+            values,
+            expected.map(|(metric, value)| (metric.to_owned(), value))
+        );
+        assert_eq!(batch.refused[&Refusal::Conflict], 2);
+        assert_eq!((batch.messages[0].0, batch.messages[1].0), (2, 3));
     }
 
     #[test]
