@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import itertools
 import json
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +22,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fastapi import APIRouter, FastAPI, Response
 
 import penstock
 from penstock.archive.bundle import Bundle
+from penstock.archive.catalogue import Catalogue
 from penstock.errors import BadInput
 from penstock.parts.monitoring.collectors.server_collectors import Fan
 from penstock.parts.monitoring.collectors.settings import checked_collectors
+from penstock.parts.monitoring.experiments.experiment import Experiment, Taken
+from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.points import Accepted, Account, Batch, Closed, points
 from penstock.parts.monitoring.experiments.recorded import recorded_in
-from penstock.parts.monitoring.experiments.targets import read_targets
+from penstock.parts.monitoring.experiments.targets import Targets, read_targets
+from penstock.parts.monitoring.http.experiments import _add_end
 from penstock.parts.monitoring.outbox.client import opened
 from penstock.parts.monitoring.outbox.pushing import batches_of, read_table
+from penstock.routes.caller import CALLER_KEY, Caller
 from penstock.testing import MemorySink
 from tests.support import commands, web
 from tests.support.ports import free_port
@@ -351,6 +359,51 @@ def test_two_experiments_share_a_receiver(tmp_path: Path) -> None:
             write(4)
     finally:
         server.end()
+
+
+class SlowGathering:
+    """Collectors whose first end takes a second and returns their receipts."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+
+    def end(self, experiment: Experiment) -> dict[str, Any]:
+        if self.begun.is_set():
+            return {}
+        self.begun.set()
+        time.sleep(1)
+        return {"in": {"stored": 1}}
+
+    def go_on(self, experiment: Experiment) -> None: ...
+
+
+def test_a_repeated_end_loses_no_receipts(tmp_path: Path) -> None:
+    """A client that got no answer in time sends its request again."""
+    store = Experiments(Catalogue(tmp_path / "archive.sqlite"), tmp_path)
+    experiment = store.start("x", "ada")
+    gathering, app = SlowGathering(), FastAPI()
+    router = APIRouter()
+    _add_end(router, lambda: store, Targets(), gathering)  # type: ignore[arg-type]
+    app.include_router(router)
+    app.add_exception_handler(Taken, lambda request, error: Response(status_code=409))
+
+    async def known(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, CALLER_KEY: Caller("ada", True, "ada")}, receive, send)
+
+    async def put() -> int:
+        transport = httpx.ASGITransport(known)
+        async with httpx.AsyncClient(transport=transport, base_url="http://it") as client:
+            return (await client.put("/x")).status_code
+
+    def end() -> int:
+        return asyncio.run(put())
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(end)
+        assert gathering.begun.wait(60)
+        again = pool.submit(end)
+    assert (first.result(), again.result()) == (201, 409)
+    assert Bundle.open(experiment.path).manifest["receipts"] == {"in": {"stored": 1}}
 
 
 def test_later_experiment_gets_nothing_of_earlier_senders(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pathlib
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import cache, partial
 from typing import Annotated, Any, TypeVar
@@ -226,6 +228,7 @@ def _add_start(api: APIRouter, store: Store, gathering: Gathering) -> None:
 
 def _add_end(api: APIRouter, store: Store, targets: Targets, gathering: Gathering) -> None:
     """Routes that stop and remove experiments."""
+    ends = _Locks()
 
     @api.put(
         "/{name:path}",
@@ -242,6 +245,12 @@ def _add_end(api: APIRouter, store: Store, targets: Targets, gathering: Gatherin
 
         def act() -> tuple[str, str]:
             experiment = store().find(name, caller.user, to_change=True)
+            # a client may repeat its request: the receipts of collectors belong to the first
+            with ends.of(experiment.path):
+                numbered = f"{experiment.name}#{experiment.repeat}"
+                return stopped(store().find(numbered, caller.user, to_change=True))
+
+        def stopped(experiment: Experiment) -> tuple[str, str]:
             if not experiment.running:
                 raise Taken(f"{name} is not running")
             requested_ns = _time_ns(body)
@@ -394,6 +403,32 @@ def _api(store: Store, limit: ConcurrencyLimit) -> APIRouter:
         return ExperimentModel(**store().find(name, caller_of(request).reader).document())
 
     return api
+
+
+class _Locks:
+    """A lock for each of some paths, while it is in use."""
+
+    def __init__(self) -> None:
+        self._own = threading.Lock()
+        #: lock and number of its users
+        self._locks: dict[pathlib.Path, tuple[threading.Lock, int]] = {}
+
+    @contextlib.contextmanager
+    def of(self, path: pathlib.Path) -> Iterator[None]:
+        """Lock a path."""
+        with self._own:
+            lock, users = self._locks.get(path, (threading.Lock(), 0))
+            self._locks[path] = lock, users + 1
+        try:
+            with lock:
+                yield
+        finally:
+            with self._own:
+                users = self._locks[path][1] - 1
+                if users:
+                    self._locks[path] = lock, users
+                else:
+                    del self._locks[path]
 
 
 async def _write(act: Callable[[], T]) -> T:
