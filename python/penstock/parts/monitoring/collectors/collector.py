@@ -422,9 +422,9 @@ class Intake:
         """Error messages of a reason; those of unknown reason if it has none."""
         errors = self._details.get((kind, reason))
         if errors is None:
-            known = {message for messages in self._details.values() for message in messages}
+            attributed = {message for messages in self._details.values() for message in messages}
             new = self.receipt.errors[self._errors_reported :]
-            errors = [message for message in new if message not in known][:_MOST_DETAILS]
+            errors = [message for message in new if message not in attributed][:_MOST_DETAILS]
         return f": {'; '.join(errors)}"[:_LONGEST_DETAIL] if errors else ""
 
     def _mark_reported(self) -> None:

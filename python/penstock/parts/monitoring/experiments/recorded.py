@@ -142,13 +142,11 @@ def _of_source(
     points = pa.concat_tables([b.points for b in batches]).unify_dictionaries().combine_chunks()
     accounts = _accounts(batches)
     events = [e for b in batches for e in b.events]
-    missing = _missing_numbers(source, sorted({b.number for b in batches}))
-    gaps = list(missing)
-    codes, names = _series_codes(points, accounts)
-    distinct = len(set(names))
+    gaps = _missing_numbers(source, sorted({b.number for b in batches}))
+    holes = len(gaps)
+    codes, names, distinct = _series_codes(points, accounts)
     order, places, repeated = _sorted(points, codes, len(names))
-    in_order = len(order) == len(codes) and _is_range(order)
-    ordered = points if in_order else points.take(pa.array(order))
+    ordered = points if _is_range(order, len(codes)) else points.take(pa.array(order))
     codes = codes[order]
     edges = np.searchsorted(codes, np.arange(len(names) + 1))
     life = Life.of(events, start_ns, end_ns)
@@ -164,17 +162,16 @@ def _of_source(
     ended = _ended_at(ordered, valueless)
     rows: list[dict[str, Any]] = []
     units = ordered["unit"].combine_chunks()
+    declared = [accounts.get(name, Account(*name)) for name in names]
     for code, (metric, labels) in enumerate(names):
         low, high = int(edges[code]), int(edges[code + 1])
-        account = Account(metric, labels)
-        if code < distinct:
-            account = accounts.get((metric, labels), account)
+        account = declared[code] if code < distinct else Account(metric, labels)
         matching = [e for e in seen if e.metric in (None, metric) and e.labels in (None, labels)]
         part = ordered.slice(low, high - low)
         sequence = high > low and part["index"].null_count == 0
         stale = _stale(account, places, ended[(ended >= low) & (ended < high)], high, end_ns)
         own = replace(life, off=[*life.off, *stale]) if stale else life
-        evaluation = evaluate(account, places[low:high], sequence, own, len(missing))
+        evaluation = evaluate(account, places[low:high], sequence, own, holes)
         empty = int(valueless[low:high].sum())
         astray = 0 if sequence else int((outside & ~valueless)[low:high].sum())
         rows.append(
@@ -285,22 +282,24 @@ def _refusals(source: str, events: Sequence[Event]) -> list[dict[str, Any]]:
 
 def _series_codes(
     table: pa.Table, accounts: Mapping[tuple[str, str], Account]
-) -> tuple[Ints, list[tuple[str, str]]]:
+) -> tuple[Ints, list[tuple[str, str]], int]:
     """The number of each row's series, and all series by metric and labels, also those without points.
 
-    A series with points of both kinds is two: of its times and, once more at the end, of its indices.
+    A series with points of both kinds is two: of its times and, once more at the end, of its indices. The
+    third result is the number of the others.
     """
     of_used, of_row = series_of(table)
     names = sorted({*of_used, *accounts})
+    distinct = len(names)
     number = {name: code for code, name in enumerate(names)}
     codes = np.array([number[n] for n in of_used], np.int64)[of_row]
     if 0 < table["index"].null_count < table.num_rows:
         indexed = np.asarray(table["index"].is_valid())
         both = np.intersect1d(codes[indexed], codes[~indexed])
         split = indexed & np.isin(codes, both)
-        codes[split] = len(names) + np.searchsorted(both, codes[split])
+        codes[split] = distinct + np.searchsorted(both, codes[split])
         names += [names[code] for code in both.tolist()]
-    return codes, names
+    return codes, names, distinct
 
 
 def _sorted(table: pa.Table, codes: Ints, series: int) -> tuple[Ints, Ints, Ints]:
@@ -320,8 +319,8 @@ def _sorted(table: pa.Table, codes: Ints, series: int) -> tuple[Ints, Ints, Ints
     return order[last].astype(np.int64), p[last], repeated
 
 
-def _is_range(order: Ints) -> bool:
-    return bool(len(order) == 0 or (order[0] == 0 and (np.diff(order) == 1).all()))
+def _is_range(order: Ints, rows: int) -> bool:
+    return len(order) == rows and bool((order == np.arange(rows)).all())
 
 
 def _missing_numbers(source: str, numbers: Sequence[int]) -> list[dict[str, Any]]:

@@ -69,14 +69,14 @@ def _written(
     bundle = Bundle.open(run)
     recorded = recorded_in(bundle)
     start, end = span_of(bundle)
-    omitted: list[dict[str, Any]] = []
+    omitted: list[Mapping[str, Any]] = []
     if form == "openmetrics":
-        left_out = pc.or_(
+        absent = pc.or_(
             pc.equal(recorded.series["kind"].cast(pa.string()), "sequence"),
             pc.equal(recorded.series["type"].cast(pa.string()), "text"),
         )
-        omitted = [_described(row) for row in recorded.series.filter(left_out).to_pylist()]
-        recorded = replace(recorded, series=recorded.series.filter(pc.invert(left_out)))
+        omitted = [_described(row) for row in recorded.series.filter(absent).to_pylist()]
+        recorded = replace(recorded, series=recorded.series.filter(pc.invert(absent)))
     metrics = list(dict.fromkeys(recorded.series["metric"].to_pylist()))
     if omitted and not metrics:
         raise BadInput(f"{run}: found only sequences and texts; expected numbers with times")
