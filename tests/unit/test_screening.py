@@ -152,6 +152,23 @@ def test_a_main_effect_that_an_interaction_explains_is_not_claimed(tmp_path: Pat
     assert sum("may be A × B" in line for line in result.ranked) == 4
 
 
+def test_clear_effects_that_are_all_aliased_are_named_with_the_step(tmp_path: Path) -> None:
+    """Fails if the headline denies them, or if replicates are recommended, which separate no aliases."""
+    result = screened(
+        tmp_path / "out",
+        fraction=4,
+        truth=lambda v: {
+            "time": 100.0 + 10 * high(v, "A") + 8 * high(v, "B") + 6 * high(v, "A") * high(v, "B")
+        },
+    )
+    assert result.conclusion is not None
+    headline = result.conclusion.headline
+    assert re.match(r"Open: A on \(\+.* D on \(\+.*\) affect time, or interactions of ", headline)
+    step = dict(result.conclusion.points)["Next step"]
+    assert "replicates" not in step
+    assert re.search("separates .* pairs", step)
+
+
 def test_a_curved_factor_of_a_definitive_screening_matters(tmp_path: Path) -> None:
     names = ("alpha", "beta", "gamma", "delta", "eps", "zeta")
 

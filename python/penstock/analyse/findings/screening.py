@@ -193,10 +193,14 @@ def _headline(outcome: Outcome, result: Screened) -> Finding:
     response = result.response
     stated = [r["term"] for r in (*result.main, *result.interactions)]
     evidence: dict[str, Any] = {"table": "effects", "response": response.name, "terms": stated}
+    doubts = _over_aliases(outcome, response)
+    step = next((f.what_to_do for f in doubts if f.what_to_do), "")
     if not stated:
-        return Finding(
-            "screening", "warning", _nothing_shown(outcome, result), evidence, REPEAT, "", "open"
-        )
+        if result.explained:
+            statement, step = _aliased_only(outcome, result), step or REPEAT
+        else:
+            statement, step = _nothing_shown(outcome, result), REPEAT
+        return Finding("screening", "warning", statement, evidence, step, "", "open")
     count = len(result.main) + len(result.within)
     lead = f"{count} of {len(outcome.factors)} factors matter{'s' * (count == 1)}"
     lead = f"{lead if count else 'No single factor is shown to matter'} for {response.name}"
@@ -209,8 +213,6 @@ def _headline(outcome: Outcome, result: Screened) -> Finding:
         return f"{lead}: {'; also '.join(filter(None, parts))}."
 
     choice, base = _choice(outcome, result), not result.interactions
-
-    doubts = _over_aliases(outcome, response)
     if fewest := _fewest(doubts, result):
         evidence["unless"] = f"{_COUNTS.get(fewest, fewest)} factors interact"
     return Finding(
@@ -226,7 +228,7 @@ def _headline(outcome: Outcome, result: Screened) -> Finding:
             *(text(False, most=most, short=True) for most in (99, 4, 2)),
         ),
         evidence,
-        next((f.what_to_do for f in doubts if f.what_to_do), ""),
+        step,
         "Effects are differences of the means at the ends of a factor; all terms are tested together.",
         "likely" if ranking(outcome, response).degraded else "clear",
     )
@@ -246,6 +248,19 @@ def _choice(outcome: Outcome, result: Screened) -> str:
         up = (row["effect"] > 0) == (result.response.better == "higher")
         chosen.append(factor.phrase(factor.levels[-1 if up else 0]))
     return "" if result.interactions or not chosen else f" Choose {listed(chosen)}."
+
+
+def _aliased_only(outcome: Outcome, result: Screened) -> str:
+    """The headline if all significant effects may be interactions: `Open: A on (+2 s) affects y, or …`."""
+    rows = [{**r, "aliases": ""} for r in result.rows if r["term"] in result.explained]
+    name, one = result.response.name, len(rows) == 1
+
+    def text(most: int) -> str:
+        named = [_named(outcome, result.response, r, False, False, True) for r in rows]
+        rest = f"affects {name}, or an interaction" if one else f"affect {name}, or interactions"
+        return f"Open: {listed(first_of(named, most))} {rest} of other factors."
+
+    return concise(text(99), text(3), text(2), text(1))
 
 
 def _nothing_shown(outcome: Outcome, result: Screened) -> str:
