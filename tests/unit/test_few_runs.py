@@ -18,7 +18,7 @@ from penstock.analyse.statistics.few_runs import few_runs, in_few_runs
 from penstock.analyse.statistics.fit import fitted
 from penstock.analyse.statistics.significance import is_sure
 from penstock.design.plan import make_plan
-from penstock.design.planned import Plan
+from penstock.design.planned import Plan, PlannedRun
 from tests.unit.test_partial_aliases import ELEVEN, study_of
 
 
@@ -68,6 +68,18 @@ def test_two_slow_runs_are_not_seven_effects() -> None:
     assert finding.code in CODES
     assert answering(outcome, [finding]) == [finding]
     json.dumps(finding.evidence)
+
+
+def test_effects_of_different_sizes_are_not_called_equal() -> None:
+    """Two of eight runs with A and B high explain A, B and D = AB, whose effects are 20, 16 and 12."""
+    plan = plan_of("ABCDEFG", "{kind: {fraction: 4}, replicates: 1}")
+
+    def y(row: PlannedRun) -> float:
+        a, b = row.coded["A"], row.coded["B"]
+        return 100 + 10 * a + 8 * b + 6 * a * b
+
+    (finding,) = in_few_runs(outcome_of(plan, y, noise=0.005))
+    assert "explain three contrasts of y (A, B and D)" in finding.statement
 
 
 def test_two_slow_runs_of_rounded_times_are_not_seven_effects() -> None:

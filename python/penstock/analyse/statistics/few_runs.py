@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,8 @@ _CHANCE = 0.01
 _TINY = 1e-9
 #: least standard deviation of a run, relative to the largest value: half of the effects may be exactly 0
 _LEAST_NOISE = 1e-9
+#: maximum ratio of effects that are of one size
+_ALIKE = 1.25
 #: maximum number of terms named in a sentence
 _MOST_NAMED = 3
 _WORDS = "no one two three four five six seven eight nine ten eleven twelve".split()
@@ -137,12 +139,12 @@ def in_few_runs(outcome: Outcome) -> Iterator[Finding]:
         values = [quantity(float(data[response.name].iloc[i]), response.unit) for i in doubt.runs]
         named = listed([f"{r}: {v}" for r, v in zip(runs, values, strict=True)])
         terms = [term_text(t) for t in doubt.doubted]
-        one = len(runs) == 1
+        one, equal = len(runs) == 1, "equal " * _alike(rows, doubt.doubted)
         yield Finding(
             "effect-few-runs",
             "warning",
             f"{_COUNTS[len(runs)]} run{'s' * (not one)} of {len(data)} ({named}) "
-            f"{'explains' if one else 'explain'} {_number(len(terms))} equal contrasts of {response.name} "
+            f"{'explains' if one else 'explain'} {_number(len(terms))} {equal}contrasts of {response.name} "
             f"({listed(first_of(terms, _MOST_NAMED))}): repeat {'it' if one else 'them'} before anything is "
             "concluded.",
             {
@@ -153,7 +155,7 @@ def in_few_runs(outcome: Outcome) -> Iterator[Finding]:
             },
             "`penstock run STUDY -o OUT --augment replicates:1` repeats every treatment; effects are then "
             "tested against the spread of repeated runs.",
-            "Without replicates a few slow runs look like many effects of one size. "
+            "Without replicates a few slow runs look like many effects. "
             f"With a difference of {'its' if one else 'their'} own for "
             f"{'this run' if one else 'these runs'}"
             + (
@@ -163,6 +165,12 @@ def in_few_runs(outcome: Outcome) -> Iterator[Finding]:
             )
             + ", what is left is noise.",
         )
+
+
+def _alike(rows: Sequence[Mapping[str, Any]], terms: tuple[str, ...]) -> bool:
+    """True if the effects of these terms are of one size."""
+    sizes = [abs(float(r.get("effect", math.nan))) for r in rows if str(r["term"]) in terms]
+    return max(sizes) <= _ALIKE * min(sizes)
 
 
 def _number(count: int) -> str:
