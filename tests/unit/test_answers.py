@@ -75,6 +75,37 @@ def test_which_of_three_disks(tmp_path: Path) -> None:
     assert "Yes" not in first
 
 
+@pytest.mark.parametrize(
+    ("question", "factors", "lost", "first"),
+    [
+        (
+            "Does the disk matter?",
+            {"disk": ["hdd-7200", "sata-ssd"], "cache": ["off", "on"]},
+            "hdd-7200",
+            "Open: hdd-7200 has no valid run, so that the effect on throughput is not known.",
+        ),
+        (
+            "Is the network volume faster than the SSD?",
+            {"disk": list(DISKS)},
+            "network-volume",
+            "Open: network-volume has no valid run, so that the effect on throughput is not known.",
+        ),
+    ],
+)
+def test_a_question_on_a_level_without_a_run_is_open(
+    tmp_path: Path, question: str, factors: Mapping[str, list[str]], lost: str, first: str
+) -> None:
+    """Fails if the first sentence compares other treatments."""
+    study = Planted(
+        question,
+        factors,
+        lambda levels: {"throughput": DISKS[levels["disk"]]},
+        failed=lambda levels: levels["disk"] == lost,
+    )
+    result = analyse(study.write(tmp_path / "out"), report=False)
+    assert result.answer[0] == first
+
+
 def analysed(out: Path) -> Result:
     app = typer.Typer()
     app.command()(command)

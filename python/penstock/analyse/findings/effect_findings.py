@@ -12,7 +12,7 @@ import pandas as pd
 from penstock.analyse.findings.estimability import not_estimable
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.findings.lost_runs import repeat
-from penstock.analyse.findings.question import compares, direction, kind
+from penstock.analyse.findings.question import compares, direction, kind, named_levels
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.statistics.scale import LINEAR, LOG
 from penstock.analyse.statistics.significance import LEVEL, Terms, largest_first, margins, terms_of
@@ -65,9 +65,38 @@ def costs(outcome: Outcome) -> Iterator[Finding]:
         focal = focal_factor(outcome, response.name)
         cost = factor_cost(outcome, response, focal) if focal else None
         if cost is None:
+            if focal:
+                yield from _not_measured(outcome, response, focal)
             continue
         yield _cost(outcome, response, cost)
         yield from _remedy(outcome, response, cost)
+
+
+def _not_measured(outcome: Outcome, response: ResponseUnit, name: str) -> Iterator[Finding]:
+    """The levels in question without a valid run, if others can be compared."""
+    factor, treatments = outcome.factor(name), ranking(outcome, response).treatments
+    in_question = named_levels(factor.levels, outcome.question) or factor.levels
+    absent = [v for v in factor.levels if not any(t.levels[name] == v for t in treatments)]
+    lacking = [v for v in absent if v in in_question] or absent
+    if len(treatments) < 2 or not lacking:
+        return
+    have = "has" if len(lacking) == 1 else "have"
+    levels = listed(first_of([factor.phrase(v) for v in lacking], _MOST_ALIASES))
+    yield Finding(
+        "cost",
+        "warning",
+        f"Open: {levels} {have} no valid run, so that the effect on {response.name} is not known.",
+        {
+            "table": "runs",
+            "factor": name,
+            "levels": lacking,
+            "response": response.name,
+            "cells": [],
+        },
+        repeat(outcome),
+        "",
+        "open",
+    )
 
 
 def _instead(outcome: Outcome, cost: FactorCost) -> str:
