@@ -106,6 +106,27 @@ def test_a_question_on_a_level_without_a_run_is_open(
     assert result.answer[0] == first
 
 
+def test_a_response_after_a_compromise_names_its_treatment(tmp_path: Path) -> None:
+    """Fails if the latency of the fastest disk seems to be that of the compromise, which is four times it."""
+    study = Planted(
+        "Which disk is best?",
+        {"disk": ["hdd-7200", "sata-ssd"], "cache": ["off", "on"]},
+        lambda v: (
+            {"rate": 50.0, "latency": 4.0, "price": 1.0}
+            if v["disk"] == "hdd-7200"
+            else {"rate": 100.0, "latency": 1.0, "price": 7.0}
+        ),
+        {"rate": ("1/s", "higher"), "latency": ("ms", "lower"), "price": ("EUR", "lower")},
+        noise=0.01,
+    )
+    answer_text = " ".join(analyse(study.write(tmp_path / "out"), report=False).answer)
+    assert re.search(r"Best: hdd-7200 .* if all responses count alike", answer_text)
+    assert re.search(
+        r"with sata-ssd \+ cache \w+, (also best|nothing is shown to be better) for latency",
+        answer_text,
+    )
+
+
 def analysed(out: Path) -> Result:
     app = typer.Typer()
     app.command()(command)

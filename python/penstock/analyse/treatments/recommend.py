@@ -319,7 +319,9 @@ def _conflicts(outcome: Outcome, ranked: Ranking, decided: Finding | None) -> It
     fine = _not_against(outcome, pick, seen)
     if fine:
         evidence = {"table": "means", "conflict": False}
-        yield Finding("responses-agree", "info", f"{'; '.join(fine)}.", evidence)
+        # after a compromise, which is another treatment
+        of_pick = f"with {_name(ranked, pick)}, " * bool(against)
+        yield Finding("responses-agree", "info", f"{of_pick}{'; '.join(fine)}.", evidence)
 
 
 def _against(outcome: Outcome, pick: Mean) -> list[tuple[Ranking, Mean]]:
