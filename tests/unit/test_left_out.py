@@ -41,6 +41,7 @@ def test_run_is_left_out_with_a_reason_and_taken_back(out: Path) -> None:
     (flagged,) = (f.evidence["run_id"] for f in first.findings if f.code == "outlier")
     assert first.valid_runs == 16
     (name,) = flagged
+    assert "a becomes significant" in dict(first.conclusion.points)["Runs"]
     manifest = (out / "runs" / name / "manifest.json").read_bytes()
     result = run(out, "--leave-out", f"{name}=the array was being rebuilt")
     assert result.exception is None
@@ -54,6 +55,7 @@ def test_run_is_left_out_with_a_reason_and_taken_back(out: Path) -> None:
     statements = {f.code: f.statement for f in again.findings}
     assert f"{name} (the array was being rebuilt)" in statements["run-left-out"]
     assert "With it for y a is not significant" in statements["run-left-out"]
+    assert "With it for y a is not significant" in dict(again.conclusion.points)["Runs"]
     assert "outlier" not in statements
     assert "run-invalid" not in statements
     assert run(out, "--take-back", name).exception is None

@@ -35,7 +35,7 @@ LABELS = {
     "Cost": ("responses-conflict", "fewer-flushes"),
     "No effect": ("tie", "screened-out"),
     "Not shown": ("not-shown",),
-    "Runs": ("runs-lost",),
+    "Runs": ("runs-lost", "outlier", "run-left-out"),
     "Host": ("run-degraded", "host-busy"),
     "Unknown": (
         "effect-few-runs",
@@ -174,6 +174,8 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
 
     if nothing := of("nothing-valid", most=1):
         return nothing
+    deciding = [f for f in of("outlier", "run-left-out") if _decides(outcome, f)]
+    of_runs = [*of("runs-lost"), *deciding, *of("run-degraded", "host-busy")]
     which_matter = of("screening", most=1)
     if fitted := of("optimum", most=1):
         return [
@@ -185,7 +187,7 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
             *of_main("effect-aliased"),
             *of("screening-open", "screened-out", "not-shown"),
             *of("why", "effect-undetermined", "not-known"),
-            *of("runs-lost", "run-degraded", "host-busy"),
+            *of_runs,
         ]
     if which_matter:
         return [
@@ -194,7 +196,7 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
             *of_main("effect-or-drift"),
             *of("confirmation"),
             *of("screening-open", "screened-out", "not-shown"),
-            *of("runs-lost", "run-degraded", "host-busy"),
+            *of_runs,
         ]
     which = kind(outcome.question) == "which"
     effect = [] if which else of("cost", "remedy", most=2)
@@ -217,8 +219,19 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
         *of("why", "fewer-flushes"),
         *of("effect-undetermined", most=1),
         *of("not-known"),
-        *of("runs-lost", "run-degraded", "host-busy"),
+        *of_runs,
     ]
+
+
+def _decides(outcome: Outcome, finding: Finding) -> bool:
+    """True if the verdict on a main effect on the first response depends on the runs of this finding."""
+    changed = finding.evidence.get("changed") or []
+    name = outcome.responses[0].name if outcome.responses else ""
+    if isinstance(changed, dict):
+        changed = changed.get(name, [])
+    elif finding.evidence.get("response") != name:
+        return False
+    return any(":" not in term for term in changed)
 
 
 def _repeats_cost(outcome: Outcome, cost: Finding, best: list[Finding]) -> bool:

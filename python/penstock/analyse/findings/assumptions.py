@@ -188,13 +188,19 @@ def outliers(outcome: Outcome) -> Iterator[Finding]:
             continue
         runs = list(flagged["run_id"].astype(str))
         scale = scale_of_effects(outcome, response)
+        without, changed = _without(outcome, plan, response, runs, scale)
         yield Finding(
             "outlier",
             "warning",
             f"{response.name} of {_named(outcome, response, runs)} is far from the other runs. "
             f"{'They stay' if len(runs) > 1 else 'It stays'} in the data; "
-            f"{_without(outcome, plan, response, runs, scale)}.",
-            {"table": "residuals", "response": response.name, "run_id": runs},
+            f"{without}.",
+            {
+                "table": "residuals",
+                "response": response.name,
+                "run_id": runs,
+                "changed": changed,
+            },
             "Leave a run out only for a technical reason: `penstock analyse OUT --leave-out RUN=REASON` puts "
             "it on record.",
             "; ".join(f"{r.run_id}: {r.flag}" for r in flagged.itertuples()),
@@ -214,7 +220,7 @@ def excluded_runs(outcome: Outcome) -> Iterator[Finding]:
         f"{r['run_id']} ({str(r['reason'])[len(EXCLUDED) :]})"
         for r in runs[excluded].to_dict("records")
     ]
-    effects_with = []
+    effects_with, all_changed = [], dict[str, list[str]]()
     for response in outcome.responses:
         scale = scale_of_effects(outcome, response)
         try:
@@ -225,6 +231,7 @@ def excluded_runs(outcome: Outcome) -> Iterator[Finding]:
         except PenstockError:
             continue
         changed = sorted(_sure(all_runs) ^ _sure(rest))
+        all_changed[response.name] = changed
         changes = [
             f"{term_text(t)} {'is' if t in _sure(all_runs) else 'is not'} significant"
             for t in changed[:_MOST_NAMED]
@@ -237,7 +244,11 @@ def excluded_runs(outcome: Outcome) -> Iterator[Finding]:
         "warning",
         f"Left out for a technical reason: {listed(reasons)}. With "
         f"{'them' if len(reasons) > 1 else 'it'} {listed(effects_with) or 'no conclusion is possible'}.",
-        {"table": "runs", "run_id": list(runs.loc[excluded, "run_id"].astype(str))},
+        {
+            "table": "runs",
+            "run_id": list(runs.loc[excluded, "run_id"].astype(str)),
+            "changed": all_changed,
+        },
         "`penstock analyse OUT --take-back RUN` includes one again.",
     )
 
@@ -250,22 +261,23 @@ def _named(outcome: Outcome, response: ResponseUnit, runs: Sequence[str]) -> str
 
 def _without(
     outcome: Outcome, plan: Plan, response: ResponseUnit, runs: Sequence[str], scale: str
-) -> str:
-    """Comparison of the analyses with and without flagged runs."""
+) -> tuple[str, list[str]]:
+    """Comparison of the analyses with and without flagged runs, and the terms whose verdict changes."""
+    them = "them" if len(runs) > 1 else "it"
     rest = outcome.measured[~outcome.measured["run_id"].astype(str).isin(runs)]
     try:
         after = effects(rest, plan, response.name, scale=scale)
         before = effects(outcome.measured, plan, response.name, scale=scale)
     except PenstockError as error:
-        return f"without {'them' if len(runs) > 1 else 'it'} there is no analysis ({error})"
+        return f"without {them} there is no analysis ({error})", []
     changed = sorted(_sure(before) ^ _sure(after))
     if not changed:
-        return f"without {'them' if len(runs) > 1 else 'it'} no verdict on an effect changes"
+        return f"without {them} no verdict on an effect changes", []
     changes = [
         f"{term_text(t)} {'is no longer' if t in _sure(before) else 'becomes'} significant"
         for t in changed[:_MOST_NAMED]
     ]
-    return f"without {'them' if len(runs) > 1 else 'it'} {listed(changes)}"
+    return f"without {them} {listed(changes)}", changed
 
 
 def _plan(outcome: Outcome) -> Plan | None:
