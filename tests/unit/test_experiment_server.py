@@ -364,6 +364,29 @@ def test_arrow_and_json_are_equivalent(server: Server) -> None:
         assert response.status_code == 400, response.text
 
 
+def test_values_of_a_push_are_not_converted(server: Server) -> None:
+    server.http.post("/exp/strict", json={"utc_time": T0 // S})
+    for column, value in (
+        *(("integer", v) for v in ("true", '"7"', "7.5")),
+        *(("boolean", v) for v in ("1", '"off"')),
+        *(("float", v) for v in ("true", '"1_000"', "[1]")),
+    ):
+        body = f'{{"source": "s", "number": 0, "metric": "m", "utc_ns": [{T0}], "{column}": [{value}]}}'
+        response = server.http.post("/api/v1/experiments/strict/points", content=body)
+        assert (response.status_code, column in response.text) == (400, True), (
+            value,
+            response.text,
+        )
+    # an integer with an exponent is one, with every digit
+    body = (
+        f'{{"source": "s", "number": 0, "metric": "m", "utc_ns": [{T0 + 1}.0], "integer": [7e1]}}'
+    )
+    assert server.http.post("/api/v1/experiments/strict/points", content=body).status_code == 201
+    rows = server.http.get("/exp/strict/data?metric=m&format=jsonl").text
+    assert json.loads(rows)["m"] == 70
+    assert "1700000000.000000001" in rows, rows
+
+
 def test_events_of_a_remote_source_are_stored(server: Server) -> None:
     """Fails if an experiment on a server is complete although its receiver refused messages."""
     client = Remote(server.url, server.token)

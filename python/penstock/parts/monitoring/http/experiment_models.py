@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, field_validator
 
 from penstock.parts.monitoring.experiments.points import EventKind
 
@@ -78,7 +78,7 @@ class Mark(Times):
     name: str = Field(min_length=1, max_length=4000)
 
 
-class Told(_Strict):
+class ProducedCounts(_Strict):
     """Counts of a series by its producer, from which completeness is computed."""
 
     metric: str = Field(min_length=1, max_length=500)
@@ -92,7 +92,7 @@ class Told(_Strict):
     late: int = Field(default=0, ge=0, lt=1 << 62)
 
 
-class Happened(_Strict):
+class SourceEvent(_Strict):
     """An event of a source of points."""
 
     kind: Literal["restart", "reset", "disabled", "enabled", "gap"]
@@ -102,7 +102,7 @@ class Happened(_Strict):
     detail: str = Field(default="", max_length=1000)
 
 
-class Reported(_Strict):
+class ReportedEvent(_Strict):
     """An event of a source of points, as a client of this program sends it."""
 
     kind: EventKind
@@ -121,15 +121,15 @@ class Push(_Strict):
     number: int = Field(ge=0, lt=1 << 63)
     metric: str | list[str]
     labels: dict[str, str] | list[dict[str, str]] = Field(default_factory=dict)
-    utc_ns: list[int | None] | None = None
-    index: list[int | None] | None = None
+    utc_ns: list[StrictInt | None] | None = None
+    index: list[StrictInt | None] | None = None
     float: list[Any] | None = None
-    integer: list[int | None] | None = None
+    integer: list[StrictInt | None] | None = None
     text: list[str | None] | None = None
-    boolean: list[bool | None] | None = None
+    boolean: list[StrictBool | None] | None = None
     unit: str | list[str] = ""
-    accounts: list[Told] = Field(default_factory=list, max_length=100_000)
-    events: list[Happened] = Field(default_factory=list, max_length=10_000)
+    accounts: list[ProducedCounts] = Field(default_factory=list, max_length=100_000)
+    events: list[SourceEvent] = Field(default_factory=list, max_length=10_000)
 
 
 class Accepted(BaseModel):

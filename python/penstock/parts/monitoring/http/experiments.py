@@ -47,13 +47,13 @@ from penstock.parts.monitoring.http.experiment_models import (
     ExperimentModel,
     Filters,
     Mark,
+    ProducedCounts,
     Push,
-    Reported,
+    ReportedEvent,
     SeriesModel,
     Start,
     Stop,
     Times,
-    Told,
 )
 from penstock.parts.monitoring.http.live_experiments import LiveExperiments
 from penstock.parts.monitoring.outbox.client import (
@@ -507,10 +507,23 @@ def _without_decimals(value: Any, exact: bool) -> Any:
     if isinstance(value, Decimal):
         return str(value) if exact else float(value)
     if isinstance(value, list):
-        return [float(v) if isinstance(v, Decimal) else v for v in value]
+        return [_plain_number(v) if isinstance(v, Decimal) else v for v in value]
     if isinstance(value, dict):
         return {k: _without_decimals(v, False) for k, v in value.items()}
     return value
+
+
+def _plain_number(value: Decimal) -> int | float:
+    """An integer, exactly, also as 1.7e18; otherwise a float."""
+    integral = value == value.to_integral_value() and abs(value) < 2**64
+    return int(value) if integral and not (value.is_zero() and value.is_signed()) else float(value)
+
+
+def _number(value: Any) -> float | None:
+    """A value of the column `float`. Raises ValueError, also for the underscores that Python reads."""
+    if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
+        raise ValueError(value)
+    return None if value is None else float(value)
 
 
 def _time_ns(body: Times) -> int | None:
@@ -535,7 +548,7 @@ def _batch(body: Push) -> Batch:
     }
     if values["float"] is not None:
         try:
-            values["float"] = [None if v is None else float(v) for v in values["float"]]
+            values["float"] = [_number(v) for v in values["float"]]
         except (TypeError, ValueError, OverflowError):
             raise BadInput(
                 "found a float that is no number; expected numbers, NaN or null"
@@ -564,8 +577,8 @@ def _arrow(request: Request, content: bytes) -> Batch:
         request.query_params.get("source", ""),
         number,
         table,
-        _accounts([_validated(Told, row) for row in accounts]),
-        [Event(**_validated(Reported, row).model_dump()) for row in events],
+        _accounts([_validated(ProducedCounts, row) for row in accounts]),
+        [Event(**_validated(ReportedEvent, row).model_dump()) for row in events],
     )
 
 
@@ -576,7 +589,7 @@ def _listed(content: bytes, what: str, most: int) -> list[Any]:
     return rows
 
 
-def _accounts(accounts: Iterable[Told]) -> list[Account]:
+def _accounts(accounts: Iterable[ProducedCounts]) -> list[Account]:
     return [Account(**{**a.model_dump(), "labels": canonical_labels(a.labels)}) for a in accounts]
 
 
