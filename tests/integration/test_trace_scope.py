@@ -558,3 +558,30 @@ def test_an_interrupt_ends_the_command_and_leaves_a_report(ground: Path) -> None
     manifest = json.loads((bundle / "manifest.json").read_text())
     assert manifest["interrupted"] == "SIGINT"
     assert events(bundle)
+
+
+#: the signal arrives when the tracer is armed, before the command exists
+INTERRUPTED_EARLY = """
+import os, signal, sys
+from penstock import cli
+from penstock.observe.trace.capture import session
+launch = session.launch
+def launch_late(*arguments, **options):
+    os.kill(os.getpid(), signal.SIGINT)
+    return launch(*arguments, **options)
+session.launch = launch_late
+sys.argv[1:] = ["trace", "--json", "-m", "trace", "--no-layers", "--", "sleep", "300"]
+cli.main()
+"""
+
+
+def test_an_interrupt_before_the_command_begins_ends_it(ground: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_EARLY],
+        cwd=ground,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    document = json.loads(result.stdout)
+    assert (document["interrupted"], document["exit_status"]) == ("SIGINT", 130), result.stderr

@@ -1,4 +1,4 @@
-"""Signals during a wait of the tracer."""
+"""Signals during a wait of the tracer, and before the start of its command."""
 
 from __future__ import annotations
 
@@ -40,3 +40,22 @@ def test_signal_at_any_moment_of_a_wait_is_handled() -> None:
     finally:
         program.kill()
         program.wait()
+
+
+EARLY = """
+import os, signal, subprocess
+from penstock.host.processes.interrupts import Interrupts
+with Interrupts() as interrupts:
+    os.kill(os.getpid(), signal.SIGTERM)
+    command = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    assert not interrupts.command_began
+    interrupts.begun(command.pid)
+    print(command.wait(60), interrupts.name)
+"""
+
+
+def test_signal_before_the_start_of_the_command_is_forwarded() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", EARLY], capture_output=True, text=True, timeout=120
+    )
+    assert (result.stdout, result.stderr) == ("-15 SIGTERM\n", "")

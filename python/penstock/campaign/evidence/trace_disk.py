@@ -27,7 +27,7 @@ from penstock.emulate.disks.request_log import DISK_REQUEST_DTYPE, read_disk_log
 from penstock.errors import PenstockError
 from penstock.host.journal.directories import make_directory, remove_directory
 from penstock.host.journal.journal import Journal, new_token
-from penstock.host.processes.interrupts import Interrupts, in_sessions_of_children
+from penstock.host.processes.interrupts import Interrupts
 from penstock.host.processes.launch import launch
 from penstock.observe.observer import Seen, Watched
 from penstock.observe.recorder import OWN_CLOCK, Recorder, finish_bundle, new_bundle
@@ -57,13 +57,14 @@ def trace_on_disk(
     with _folder(journal) as folder:
         observer = DiskLog(journal, folder, {"mount": mount.absolute(), "exact": exact})
         with (
-            Interrupts(in_sessions_of_children) as interrupts,
+            Interrupts() as interrupts,
             Recorder({"disk": observer}) as recorder,
         ):
             recorder.start(Watched(None, None), None)
             if interrupts.name is not None:
                 raise PenstockError(f"ended by {interrupts.name} before the command began")
-            finished = launch(argv, stdout=sys.stderr.fileno() if quiet else None, stdin=None)
+            stdout = sys.stderr.fileno() if quiet else None
+            finished = launch(argv, stdout=stdout, stdin=None, started=interrupts.begun)
             run = finished.start_ns, finished.end_ns
             seen = recorder.finish(None, run)
         recording = observer.recording

@@ -15,7 +15,7 @@ from penstock.host.cgroups.cgroup import create_run_cgroup
 from penstock.host.journal.announce import Announcement
 from penstock.host.journal.journal import Journal
 from penstock.host.probe.facts import host_facts
-from penstock.host.processes.interrupts import Interrupts, in_sessions
+from penstock.host.processes.interrupts import Interrupts
 from penstock.host.processes.launch import Finished, Stop, launch
 from penstock.observe.observer import Observer, Watched
 from penstock.observe.recorder import Observation, Recorder, finish_bundle, new_bundle
@@ -87,22 +87,6 @@ def impact_of(
         )
 
 
-class Signals(Interrupts):
-    """Signals to a monitored command, from before its start until the end of its experiment."""
-
-    def __init__(self) -> None:
-        self._leaders: list[int] = []
-        #: True once the command runs
-        self.command_began = False
-        super().__init__(lambda: in_sessions(self._leaders))
-
-    def begun(self, pid: int) -> None:
-        """Record the start of the command, and pass earlier signals on to it."""
-        self.command_began = True
-        self._leaders.append(pid)
-        self.pass_on()
-
-
 def monitor_command(
     argv: list[str],
     interval_ns: int,
@@ -112,7 +96,7 @@ def monitor_command(
     rules: Sequence[Rule] = (),
     name: str = "",
     on_alert: Callable[[Stretch], None] = lambda _: None,
-    signals: Signals | None = None,
+    signals: Interrupts | None = None,
     block_latency: bool = False,
     collect: Callable[[Journal], CollectObserver] | None = None,
     application: Application | None = None,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.host.journal.journal import Journal
-from penstock.parts.monitoring.session import Signals
+from penstock.host.processes.interrupts import Interrupts
 from penstock.state import runtime_dir
 
 #: free space to test, more than a recording writes before the start of its command
@@ -44,7 +44,7 @@ def state_error() -> str:
     return ""
 
 
-def run_unobserved(argv: Sequence[str], signals: Signals, *, quiet: bool = False) -> Unobserved:
+def run_unobserved(argv: Sequence[str], signals: Interrupts, *, quiet: bool = False) -> Unobserved:
     """Run a command and pass signals on to it. With `quiet` its stdout goes to stderr.
 
     Raises PenstockError if it cannot be started.

@@ -156,7 +156,14 @@ def _traced_command(
             Interrupts(group.pids) as interrupts,
         ):
             environment = {MARKS_VARIABLE: str(marks)}
-            finished = launch(argv, group, stdout=output.sink, stdin=None, extra_env=environment)
+            finished = launch(
+                argv,
+                group,
+                stdout=output.sink,
+                stdin=None,
+                extra_env=environment,
+                started=interrupts.begun,
+            )
         outlived = len(group.pids())
         seen = recorder.finish(bundle, (finished.start_ns, finished.end_ns))
         result = observer.result

@@ -128,20 +128,21 @@ def run(
         return
     import time
 
+    from penstock.host.processes.interrupts import Interrupts
     from penstock.parts.monitoring.collect import CollectObserver
     from penstock.parts.monitoring.experiments.provenance import facts_of_command
     from penstock.parts.monitoring.outbox.client import Patient, clocks
     from penstock.parts.monitoring.outbox.delivery import Delivery
     from penstock.parts.monitoring.outbox.sampled import SOURCES
     from penstock.parts.monitoring.outbox.sending import EVERY_S, Sending
-    from penstock.parts.monitoring.session import Signals, monitor_command
+    from penstock.parts.monitoring.session import monitor_command
     from penstock.parts.monitoring.unobserved import run_unobserved, state_error
 
     options: dict[str, Any] = {"tags": tag, "params": params(param)}
     status: int | None = None
     cut_short = True
     receipts: dict[str, Any] = {}
-    with failure.wrapper_status(as_json), Signals() as signals:
+    with failure.wrapper_status(as_json), Interrupts() as signals:
         first = Patient.leniently(server)
         facts = facts_of_command(argv, config)
         experiment = first.start(name or Path(argv[0]).name, facts=facts, **options)
