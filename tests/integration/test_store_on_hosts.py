@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -190,19 +189,17 @@ def test_a_lost_host_is_named_and_restored_later(hosts: Hosts) -> None:
 def killed_at(hosts: Hosts, moment: str) -> bool:
     """Kill the start of the store at a moment; false if the store is complete."""
     argv = [sys.executable, "-m", "penstock", "store", *UP]
-    child = commands.popen(
-        argv,
-        env=hosts.here.environment,
-        cwd=hosts.where,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    log = hosts.where / "up.log"
+    with log.open("wb") as sink:
+        child = commands.popen(
+            argv, env=hosts.here.environment, cwd=hosts.where, stdout=sink, stderr=sink
+        )
     until = time.monotonic() + 120
     while not _reached(hosts, moment) and child.poll() is None:
-        assert time.monotonic() < until
+        assert time.monotonic() < until, log.read_text()
         time.sleep(0.01)
     child.send_signal(signal.SIGKILL)
-    child.wait()
+    assert child.wait() in (0, -signal.SIGKILL), log.read_text()
     hosts.record_tokens()
     status = hosts.here.penstock("store", "status")
     return "the store wide is not complete" in status.stdout + status.stderr

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,10 +32,11 @@ from penstock.parts.stores.workflow.running.programs import (
 )
 from penstock.parts.stores.workflow.running.recovery import Recovery
 from penstock.parts.stores.workflow.running.resume import repeated
-from penstock.parts.stores.workflow.running.run_files import outputs_of_one
+from penstock.parts.stores.workflow.running.run_files import RunFiles, outputs_of_one
 from penstock.parts.stores.workflow.running.task_lines import log_name, save_texts
 from penstock.parts.stores.workflow.schedule import Scheduler
 from penstock.parts.stores.workflow.spread import difference_of, mean_of
+from penstock.spec.store import Extent
 from tests.support.waiting import wait_for_end
 
 
@@ -420,3 +422,21 @@ def test_a_full_journal_is_an_error_of_the_task(tmp_path: Path) -> None:
     (tmp_path / "journal").symlink_to("/dev/full")
     answer = agent_answer(tmp_path, "echo x > deep/out", read_journal=False)[0]
     assert "its entry in the journal: " in answer["error"]
+
+
+def test_a_copy_on_a_dead_server_is_lost_before_the_engine_misses_it() -> None:
+    extents = {
+        "run/x": [Extent(0, 6, ("n-1",)), Extent(6, 4, ("n-1", "n-2"))],
+        "run/y": [Extent(0, 10, ("n-2", "n-1"))],
+        "run/z": [Extent(0, 10, ())],
+    }
+    store: Any = SimpleNamespace(
+        inside=lambda path: path,
+        locate=lambda path, node: extents[path],
+        files=lambda node: SimpleNamespace(kind=lambda path: ("file", 10)),
+    )
+    files = RunFiles(FLOW, store)
+    files._folder = SimpleNamespace(name="run")
+    assert files.lost(("x", "y", "z")) == ["z"]
+    assert files.lost(("x", "y", "z"), dead={"n-1"}) == ["x", "z"]
+    assert files.lost(("x", "y", "z"), dead={"n-1", "n-2"}) == ["x", "y", "z"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -330,13 +330,13 @@ class Loop:
             copy = "the only copy" if least == 1 else f"all {least} copies"
             raise PenstockError(f"{text}; files may have {copy} there")
         self._store.cluster.refresh()
-        lost = self.troubles.lost = self._lost_files()
+        lost = self.troubles.lost = self._lost_files(storage)
         named = f"lost files: {listed(first_of(lost, _NAMED))}" if lost else "no file is lost"
         if not self._recovery.keep_going:
             raise PenstockError(f"{text}; {named}")
         for number, attempt in list(self._running.items()):
             task = self._workload.tasks[number]
-            if attempt.answer is None and self._files.lost(outputs_of(task), self._node):
+            if attempt.answer is None and self._files.lost(outputs_of(task), self._node, storage):
                 self._cancel(number, attempt)
                 self._failed(number, attempt, "a part of its output is lost")
         for number, task in enumerate(self._workload.tasks):
@@ -350,14 +350,14 @@ class Loop:
         """A live client node."""
         return self._crew.nodes[0]
 
-    def _lost_files(self) -> list[str]:
-        """Lost files that remaining tasks read, or that are results."""
+    def _lost_files(self, dead: Collection[str]) -> list[str]:
+        """Files lost with these nodes' servers that remaining tasks read, or that are results."""
         written = {n for i in self.done for n in outputs_of(self._workload.tasks[i])}
         written |= {f.name for f in self._workload.files if f.preloaded}
         rest = [t for i, t in enumerate(self._workload.tasks) if i not in self.done]
         used = dict.fromkeys(name for task in rest for name in inputs_of(task))
         used |= dict.fromkeys(results_of(self._workload))
-        return self._files.lost([name for name in used if name in written], self._node)
+        return self._files.lost([name for name in used if name in written], self._node, dead)
 
     def _give_up(self, number: int) -> None:
         """Kill an attempt that runs."""

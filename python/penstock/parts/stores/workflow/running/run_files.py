@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,8 +110,13 @@ class RunFiles:
         """Outputs that a failed attempt of a task may have left, and that nothing else needs."""
         return [name for name in created_by(task) if name in self.sole]
 
-    def lost(self, names: Iterable[str], node: str | None = None) -> list[str]:
-        """Existing files of which some bytes are on no node any more."""
+    def lost(
+        self, names: Iterable[str], node: str | None = None, dead: Collection[str] = ()
+    ) -> list[str]:
+        """Existing files of which some bytes are on no node any more.
+
+        `dead`: nodes whose servers ended; the engine may list them until it misses them.
+        """
         lost, files = [], self._store.files(node)
         for name in names:
             kind = files.kind(self.inside(name))
@@ -122,7 +127,7 @@ class RunFiles:
             except PenstockError:  # the engine has no chunk of it
                 lost.append(name)
                 continue
-            covered = sum(e.length_bytes for e in extents if e.nodes)
+            covered = sum(e.length_bytes for e in extents if not set(e.nodes) <= set(dead))
             if covered < kind[1]:
                 lost.append(name)
         return lost
