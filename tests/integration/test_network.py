@@ -239,3 +239,30 @@ def test_a_refused_request_leaves_nothing_on_the_host(journal: Journal, tmp_path
         with pytest.raises(BadInput, match="on network net already"):
             network.attach("a", a)
     assert host_objects(runtime, journal) == before
+
+
+#: a namespace with the end of a segment ends; the kernel removes the end later
+REPEATED_TUNNEL = """
+import subprocess
+from penstock.emulate.network import tunnel
+from penstock.host.network.netlink import Netlink, new_link
+
+options = ["type", "vxlan", "id", "7", "local", "127.0.0.1", "dstport", "4790"]
+data = [["IFLA_VXLAN_ID", 7], ["IFLA_VXLAN_LOCAL", "127.0.0.1"], ["IFLA_VXLAN_PORT", 4790]]
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+for number in range(5):
+    with subprocess.Popen(["unshare", "-n", "cat"], stdin=subprocess.PIPE) as other:
+        here = subprocess.check_output(["readlink", "/proc/self/ns/net"])
+        while subprocess.check_output(["readlink", f"/proc/{other.pid}/ns/net"]) == here:
+            pass
+        subprocess.run(["ip", "link", "add", "vx0", "netns", str(other.pid), *options], check=True)
+    with Netlink() as netlink:
+        tunnel._create(netlink, new_link("vx1", "vxlan", index=100 + number, attrs=[], data=data))
+    subprocess.run(["ip", "link", "del", "vx1"], check=True)
+"""
+
+
+def test_a_segment_is_created_again_at_once() -> None:
+    line = ["unshare", "-n", sys.executable, "-c", REPEATED_TUNNEL]
+    result = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr

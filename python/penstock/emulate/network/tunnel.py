@@ -7,7 +7,9 @@ host is the same on all hosts of the cluster, and each host reaches its own node
 
 from __future__ import annotations
 
+import errno
 import socket
+import time
 
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
 
@@ -17,6 +19,7 @@ from penstock.host.network.netlink import (
     CREATE,
     RTM_NEWNEIGH,
     Netlink,
+    NetlinkError,
     Request,
     encoded,
     new_link,
@@ -28,6 +31,8 @@ _AF_BRIDGE = 7
 _PERMANENT, _SELF = 0x80, 0x02
 #: destination of frames to unknown addresses
 _ANY = "00:00:00:00:00:00"
+#: longest time in which the kernel removes a network namespace after its last use, with its links [s]
+_REMOVED_WITHIN_S = 10.0
 
 
 def open_tunnel(fabric: Fabric, spec: TunnelSpec, name: str, bridge: int) -> int:
@@ -41,12 +46,24 @@ def open_tunnel(fabric: Fabric, spec: TunnelSpec, name: str, bridge: int) -> int
             ["IFLA_VXLAN_PORT", spec.port],
             ["IFLA_VXLAN_LEARNING", 1],
         ]
-        host.tell(new_link(name, "vxlan", index=index, attrs=attrs, data=data))
+        _create(host, new_link(name, "vxlan", index=index, attrs=attrs, data=data))
     fabric.netlink.tell(set_link(index, f"{name} up", up=True, attrs=[["IFLA_MASTER", bridge]]))
     isolate(fabric, index)
     for peer in spec.peers:
         fabric.netlink.tell(_destination(index, peer))
     return index
+
+
+def _create(host: Netlink, request: Request) -> None:
+    """Create the end of a segment, once the kernel has removed that of a cluster that was stopped before."""
+    until = time.monotonic() + _REMOVED_WITHIN_S
+    while True:
+        try:
+            return host.tell(request)
+        except NetlinkError as error:
+            if error.code != errno.EEXIST or time.monotonic() >= until:
+                raise
+        time.sleep(0.05)
 
 
 def isolate(fabric: Fabric, index: int) -> None:
