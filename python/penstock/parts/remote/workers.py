@@ -104,7 +104,9 @@ class WorkerPool:
 
     def connected(self) -> Mapping[str, Any]:
         """Workers of the scheduler, by address."""
-        return self.client.scheduler_info(n_workers=-1)["workers"]  # type: ignore[no-any-return]
+        # not `scheduler_info`, whose result a periodic update replaces by one without workers
+        identity = self.client.sync(self.client.scheduler.identity, n_workers=-1)
+        return identity["workers"]  # type: ignore[no-any-return]
 
     def submit(self, name: str, function: Callable[..., T], *arguments: Any, **options: Any) -> Any:
         """Start a call on a host; returns Dask's future."""
