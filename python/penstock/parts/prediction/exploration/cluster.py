@@ -36,7 +36,7 @@ class Clustered(Simulated):
         self, candidates: Sequence[Candidate], seeds: Sequence[int]
     ) -> list[list[Measure]]:
         """See `Evaluator`: the same measures as without a cluster."""
-        workers = max(1, len(self._client.scheduler_info()["workers"]))
+        workers = max(1, len(self._client.ncores()))
         share = max(1, min(_SHARE, -(-len(candidates) // workers)))
         futures = [
             self._client.submit(
